@@ -1,0 +1,1 @@
+"""Ground floor: dtypes, integer expressions, verdicts. Standard library only."""

@@ -1,0 +1,97 @@
+"""Element types, as the field names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What the bits of an element mean."""
+
+    FLOAT = "float"
+    INT = "int"
+    BOOL = "bool"
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type. ``bits`` is the storage size in memory; ``digits`` the significand bits of a float."""
+
+    name: str
+    kind: Kind
+    bits: int
+    digits: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Storage size; every dtype in the table so far fills whole bytes."""
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind is Kind.INT
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind is Kind.BOOL
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+f32 = DType("f32", Kind.FLOAT, 32, 24)
+tf32 = DType("tf32", Kind.FLOAT, 32, 11)
+f16 = DType("f16", Kind.FLOAT, 16, 11)
+bf16 = DType("bf16", Kind.FLOAT, 16, 8)
+e4m3 = DType("e4m3", Kind.FLOAT, 8, 4)
+e5m2 = DType("e5m2", Kind.FLOAT, 8, 3)
+i8 = DType("i8", Kind.INT, 8)
+i32 = DType("i32", Kind.INT, 32)
+i64 = DType("i64", Kind.INT, 64)
+bool_ = DType("bool", Kind.BOOL, 8)
+
+DTYPES: dict[str, DType] = {d.name: d for d in (f32, tf32, f16, bf16, e4m3, e5m2, i8, i32, i64, bool_)}
+
+_ALIASES = {
+    "float32": f32,
+    "float": f32,
+    "float16": f16,
+    "half": f16,
+    "bfloat16": bf16,
+    "float8_e4m3fn": e4m3,
+    "float8_e5m2": e5m2,
+    "int8": i8,
+    "int32": i32,
+    "int64": i64,
+    "bool_": bool_,
+}
+
+
+def dtype_named(name: str) -> DType | None:
+    """The dtype called ``name`` here, in NumPy or in PyTorch (``torch.bfloat16`` works); None if there is none."""
+    short = name.rsplit(".", 1)[-1]
+    return DTYPES.get(short) or _ALIASES.get(short)
+
+
+def promote(a: DType, b: DType) -> DType:
+    """Result type of arithmetic on two dtypes, as PyTorch promotes tensors of equal rank.
+
+    Floats win over integers and integers over bool; among floats the wider; two different 16-bit floats give f32;
+    8-bit floats with each other or with 16-bit floats give the 16-bit one, or f32 if they differ.
+    """
+    if a == b:
+        return a
+    order = {Kind.BOOL: 0, Kind.INT: 1, Kind.FLOAT: 2}
+    if a.kind is not b.kind:
+        return a if order[a.kind] > order[b.kind] else b
+    if a.bits != b.bits:
+        return a if a.bits > b.bits else b
+    return f32

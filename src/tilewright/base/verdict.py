@@ -1,0 +1,88 @@
+"""Answers of the judges. ``Unknown`` is neither legal nor illegal, neither proved nor refuted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+F = TypeVar("F", covariant=True)  # what a legal answer carries: descriptor fields, a plan
+W = TypeVar("W", covariant=True)  # what a refutation carries: a timeline, a counterexample
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One rule that fails: the rule's id, what was found, what it requires, and where the rule comes from."""
+
+    rule: str
+    found: str
+    required: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Legal(Generic[F]):
+    """The request meets every rule; ``fields`` is what the hardware is given."""
+
+    fields: F
+
+
+@dataclass(frozen=True)
+class Factored(Generic[F]):
+    """Legal after splitting the layout: ``fields`` for the descriptor's part, ``residual`` names who does the rest."""
+
+    fields: F
+    residual: str
+
+
+@dataclass(frozen=True)
+class Repair(Generic[F]):
+    """A change that makes the request legal, already re-judged. ``cost`` is predicted extra seconds per call."""
+
+    action: str
+    fields: F
+    cost: float
+
+
+@dataclass(frozen=True)
+class Repairs(Generic[F]):
+    """Not legal as asked; each repair makes it so, cheapest first. ``core`` is what stands in the way."""
+
+    core: tuple[Violation, ...]
+    repairs: tuple[Repair[F], ...]
+
+
+@dataclass(frozen=True)
+class Illegal:
+    """No repair known; ``core`` is a minimal set of clashing rules."""
+
+    core: tuple[Violation, ...]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Not decided: ``obligation`` is what could not be settled, ``reason`` why, ``settle`` what would settle it."""
+
+    obligation: str
+    reason: str
+    settle: str = ""
+
+
+Legality: TypeAlias = Legal[F] | Factored[F] | Repairs[F] | Illegal | Unknown
+
+
+@dataclass(frozen=True)
+class Proved:
+    """All obligations hold; ``obligations`` names them with the method that decided each."""
+
+    obligations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Refuted(Generic[W]):
+    """An obligation fails, shown by ``witness``."""
+
+    obligation: str
+    witness: W
+
+
+Proof: TypeAlias = Proved | Refuted[W] | Unknown

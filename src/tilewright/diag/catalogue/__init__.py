@@ -1,0 +1,16 @@
+"""Every error Tilewright can report, one entry a code, one module a prefix.
+
+An entry is written for the person who meets it: ``title`` is the one-line summary printed after the code, ``why`` says
+what the rule protects, ``bad`` and ``good`` are the smallest example and its repair, ``source`` is where the rule comes
+from. ``tilewright explain CODE`` prints an entry.
+"""
+
+from __future__ import annotations
+
+from tilewright.diag.catalogue import art, lang
+from tilewright.diag.catalogue.entry import Code
+
+_MODULES = (art, lang)
+
+CATALOGUE: dict[str, Code] = {code.id: code for module in _MODULES for code in module.CODES}
+"""All codes by id, such as ``LNG001``."""

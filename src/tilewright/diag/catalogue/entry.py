@@ -1,0 +1,17 @@
+"""The shape of a catalogue entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Code:
+    """One diagnosable condition. ``id`` is a prefix of capitals and three digits, never reused."""
+
+    id: str
+    title: str
+    why: str
+    bad: str = ""
+    good: str = ""
+    source: str = "Tilewright language rules"

@@ -1,0 +1,98 @@
+"""Diagnostics as values: what was found, what is required, where, by which source, and what helps."""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Severity(Enum):
+    """How a diagnostic ends: an error stops, a warning and a note are shown."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in a user's file; ``line`` and ``column`` count from 1, 0 when unknown."""
+
+    file: str
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
+
+    @property
+    def text(self) -> str:
+        """The source line, stripped; empty when the file can't be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+
+@dataclass(frozen=True)
+class Label:
+    """A secondary place with a word on its part."""
+
+    where: Location
+    message: str
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One finding. ``code`` names an entry of the catalogue; ``title`` overrides its summary with the case's values."""
+
+    code: str
+    title: str = ""
+    where: Location | None = None
+    found: str = ""
+    required: str = ""
+    source: str = ""
+    help: str = ""
+    labels: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    severity: Severity = Severity.ERROR
+
+    @property
+    def summary(self) -> str:
+        """The headline: ``title`` or the catalogue's."""
+        if self.title:
+            return self.title
+        from tilewright.diag.catalogue import CATALOGUE
+
+        return CATALOGUE[self.code].title
+
+
+def render(diagnostic: Diagnostic) -> str:
+    """Plain text in rustc's manner: headline, place, found, required, source, notes, help."""
+    d = diagnostic
+    lines = [f"{d.severity.value}[{d.code}]: {d.summary}"]
+    if d.where is not None:
+        lines.append(f"  --> {d.where}   {d.where.text}".rstrip())
+    for label in d.labels:
+        lines.append(f"  ::: {label.where}   {label.where.text}".rstrip())
+        lines.append(f"      {label.message}")
+    for name, value in (("found:   ", d.found), ("required:", d.required), ("source:  ", d.source)):
+        if value:
+            lines.append(f"   = {name} {value}")
+    lines += [f"   = note:     {note}" for note in d.notes]
+    if d.help:
+        lines.append(f"help: {d.help}")
+    return "\n".join(lines)
+
+
+@dataclass(eq=False)
+class TilewrightError(Exception):
+    """The one exception of the public API; carries every diagnostic that was found."""
+
+    diagnostics: tuple[Diagnostic, ...] = field(default=())
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(render, self.diagnostics))
+
+    @property
+    def code(self) -> str:
+        """The first diagnostic's code."""
+        return self.diagnostics[0].code
