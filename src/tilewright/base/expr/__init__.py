@@ -1,0 +1,81 @@
+"""Integer expressions over dimensions, strides, program and thread coordinates.
+
+One expression language serves every room: the tracer writes ranges and coordinates in it, the scheduler
+simplifies it, the code generator prints it as C, the access checker turns it into Presburger maps, and an artifact
+stores it as text for dispatch predicates and grid sizes.
+
+Values are mathematical integers (Python semantics: ``//`` rounds to minus infinity, ``%`` has the divisor's sign);
+booleans appear only as results of comparisons and of ``all_of`` / ``any_of`` / ``negate``.
+
+Construction normalises: sums and products are flattened, sorted and folded, so that two expressions that are equal as
+polynomials over the same atoms are structurally equal (``==`` and ``hash``). Division, modulus, min, max and xor are
+atoms; ``simplify`` resolves them under known intervals.
+
+Text form: Python infix, e.g. ``(p0*128 + tid // 32) < M``; ``parse`` reads it back through the ``ast`` module, which
+never executes anything.
+
+``nodes`` holds the classes, ``algebra`` the normalising constructors, ``intervals`` bounds, divisors and
+simplification, ``text`` the parser.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.expr.algebra import FALSE, TRUE, all_of, any_of, ceildiv, maximum, minimum, negate
+from tilewright.base.expr.intervals import Interval, divisor, interval, simplify
+from tilewright.base.expr.nodes import (
+    All,
+    Any_,
+    Compare,
+    Const,
+    Expr,
+    ExprError,
+    ExprLike,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Not,
+    Product,
+    Sum,
+    Sym,
+    Xor,
+    children,
+    expr,
+    sym,
+)
+from tilewright.base.expr.text import parse
+
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "All",
+    "Any_",
+    "Compare",
+    "Const",
+    "Expr",
+    "ExprError",
+    "ExprLike",
+    "FloorDiv",
+    "Interval",
+    "Max",
+    "Min",
+    "Mod",
+    "Not",
+    "Product",
+    "Sum",
+    "Sym",
+    "Xor",
+    "all_of",
+    "any_of",
+    "ceildiv",
+    "children",
+    "divisor",
+    "expr",
+    "interval",
+    "maximum",
+    "minimum",
+    "negate",
+    "parse",
+    "simplify",
+    "sym",
+]

@@ -1,0 +1,435 @@
+"""The nodes of an integer expression: what each holds, how it prints, and what it is worth under an assignment.
+
+Nodes are built by the operators of ``Expr`` and the constructors of ``algebra``, never by their classes: only those
+normalise, and equality of expressions rests on the normal form.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, TypeAlias
+
+# The operators build normalised nodes, and the constructors take nodes apart: the one cycle, inside this package.
+from tilewright.base.expr import algebra
+
+
+class ExprError(ValueError):
+    """Malformed expression text, an unknown symbol, or a division by zero."""
+
+
+# How tightly each form binds when printed; ATOM needs no parentheses anywhere.
+_ANY, _ALL, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
+
+
+class Expr:
+    """Base of all nodes. Immutable, hashable; two are equal if their canonical text is."""
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+    def __add__(self, other: ExprLike) -> Expr:
+        return algebra.linear([(self, 1), (expr(other), 1)])
+
+    def __radd__(self, other: ExprLike) -> Expr:
+        return algebra.linear([(expr(other), 1), (self, 1)])
+
+    def __sub__(self, other: ExprLike) -> Expr:
+        return algebra.linear([(self, 1), (expr(other), -1)])
+
+    def __rsub__(self, other: ExprLike) -> Expr:
+        return algebra.linear([(expr(other), 1), (self, -1)])
+
+    def __neg__(self) -> Expr:
+        return algebra.linear([(self, -1)])
+
+    def __mul__(self, other: ExprLike) -> Expr:
+        return algebra.product(self, expr(other))
+
+    def __rmul__(self, other: ExprLike) -> Expr:
+        return algebra.product(expr(other), self)
+
+    def __floordiv__(self, other: ExprLike) -> Expr:
+        return algebra.floordiv(self, expr(other))
+
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
+        return algebra.floordiv(expr(other), self)
+
+    def __mod__(self, other: ExprLike) -> Expr:
+        return algebra.mod(self, expr(other))
+
+    def __rmod__(self, other: ExprLike) -> Expr:
+        return algebra.mod(expr(other), self)
+
+    def __xor__(self, other: ExprLike) -> Expr:
+        return algebra.xor(self, expr(other))
+
+    def __rxor__(self, other: ExprLike) -> Expr:
+        return algebra.xor(expr(other), self)
+
+    # -- comparisons build predicates; ``==`` compares expressions (``eq`` builds the predicate) -----------------------
+    def __lt__(self, other: ExprLike) -> Expr:
+        return algebra.compare("<", self, expr(other))
+
+    def __le__(self, other: ExprLike) -> Expr:
+        return algebra.compare("<=", self, expr(other))
+
+    def __gt__(self, other: ExprLike) -> Expr:
+        return algebra.compare("<", expr(other), self)
+
+    def __ge__(self, other: ExprLike) -> Expr:
+        return algebra.compare("<=", expr(other), self)
+
+    def eq(self, other: ExprLike) -> Expr:
+        """The predicate ``self == other``."""
+        return algebra.compare("==", self, expr(other))
+
+    def ne(self, other: ExprLike) -> Expr:
+        """The predicate ``self != other``."""
+        return algebra.compare("!=", self, expr(other))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Expr) and self.text == other.text)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth value of the expression {self} is not known; compare and evaluate it")
+
+    # -- queries --------------------------------------------------------------------------------------------------
+    @cached_property
+    def text(self) -> str:
+        """Canonical text, read back by ``parse``."""
+        return self.print(_ANY)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.text}>"
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """Names of all symbols that occur."""
+        return frozenset[str]().union(*(child.symbols for child in self.children))
+
+    @property
+    def constant(self) -> int | None:
+        """The value, if the expression is a constant."""
+        return None
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        """Direct sub-expressions, in printing order."""
+        raise NotImplementedError
+
+    def print(self, outer: int) -> str:
+        """Text for a place that binds with strength ``outer``."""
+        raise NotImplementedError
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        """Value under ``env``; raises ``ExprError`` for a missing symbol or a zero divisor."""
+        raise NotImplementedError
+
+    def substitute(self, env: Mapping[str, ExprLike]) -> Expr:
+        """Replace symbols; those not in ``env`` stay."""
+        if not env or self.symbols.isdisjoint(env):
+            return self
+        return algebra.rebuild(self, lambda e: e.substitute(env), env)
+
+
+ExprLike: TypeAlias = Expr | int
+
+
+def expr(value: ExprLike) -> Expr:
+    """``value`` as an expression; refuses anything but int and Expr, so that a float never slips in."""
+    if isinstance(value, Expr):
+        return value
+    # bool and float reach this from untyped user code
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"an integer expression is built from int, not {type(value).__name__}")
+    return Const(operator.index(value))
+
+
+def sym(name: str) -> Sym:
+    """The symbol ``name``."""
+    return Sym(name)
+
+
+def children(node: Expr) -> tuple[Expr, ...]:
+    """Direct sub-expressions, in printing order."""
+    return node.children
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Const(Expr):
+    """An integer or truth value known now."""
+
+    value: int
+
+    @property
+    def constant(self) -> int | None:
+        return self.value
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def print(self, outer: int) -> str:
+        return str(self.value) if self.value >= 0 or outer < _PRODUCT else f"({self.value})"
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sym(Expr):
+    """A named integer: a dimension ``M``, a stride ``a.stride0``, a program id ``p0``, ``tid``, a loop counter."""
+
+    name: str
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        return frozenset((self.name,))
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+    def print(self, outer: int) -> str:
+        return self.name
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        try:
+            return env[self.name]
+        except KeyError:
+            known = ", ".join(sorted(env)) or "none"
+            raise ExprError(f"symbol {self.name!r} has no value; known: {known}") from None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Sum(Expr):
+    """``constant + sum(coefficient * term)``; terms are sorted, distinct, neither sums nor constants."""
+
+    offset: int
+    terms: tuple[tuple[Expr, int], ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return tuple(term for term, _ in self.terms)
+
+    def print(self, outer: int) -> str:
+        text = ""
+        for term, c in self.terms:
+            # a leading minus binds tighter than // and %, so its term is printed as an atom
+            body = term.print(_PRODUCT if c > 0 or text else _ATOM) if abs(c) == 1 else f"{term.print(_ATOM)}*{abs(c)}"
+            text += (f" + {body}" if text else body) if c > 0 else (f" - {body}" if text else f"-{body}")
+        if self.offset:
+            text += f" + {self.offset}" if self.offset > 0 else f" - {-self.offset}"
+        is_product = len(self.terms) == 1 and not self.offset and self.terms[0][1] > 0
+        return _wrap(text, _PRODUCT if is_product else _SUM, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return self.offset + sum(c * term.evaluate(env) for term, c in self.terms)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Product(Expr):
+    """Two or more non-constant factors, sorted; coefficients live in ``Sum``."""
+
+    factors: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.factors
+
+    def print(self, outer: int) -> str:
+        return _wrap("*".join(f.print(_ATOM) for f in self.factors), _PRODUCT, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return reduce(operator.mul, (f.evaluate(env) for f in self.factors))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FloorDiv(Expr):
+    """Quotient rounded to minus infinity."""
+
+    numerator: Expr
+    denominator: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.numerator, self.denominator
+
+    def print(self, outer: int) -> str:
+        return _wrap(f"{self.numerator.print(_ATOM)} // {self.denominator.print(_ATOM)}", _PRODUCT, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return self.numerator.evaluate(env) // _divisor(self, self.denominator, env)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Mod(Expr):
+    """Remainder with the sign of the divisor."""
+
+    numerator: Expr
+    denominator: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.numerator, self.denominator
+
+    def print(self, outer: int) -> str:
+        return _wrap(f"{self.numerator.print(_ATOM)} % {self.denominator.print(_ATOM)}", _PRODUCT, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return self.numerator.evaluate(env) % _divisor(self, self.denominator, env)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Min(Expr):
+    """Least of two or more, sorted."""
+
+    args: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def print(self, outer: int) -> str:
+        return _call("min", self.args)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return min(a.evaluate(env) for a in self.args)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Max(Expr):
+    """Greatest of two or more, sorted."""
+
+    args: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def print(self, outer: int) -> str:
+        return _call("max", self.args)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return max(a.evaluate(env) for a in self.args)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Xor(Expr):
+    """Bitwise exclusive or of non-negative integers (swizzles)."""
+
+    args: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def print(self, outer: int) -> str:
+        return _call("xor", self.args)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return reduce(_xor_values, (a.evaluate(env) for a in self.args))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Compare(Expr):
+    """``lhs op rhs`` with op one of ``< <= == !=``."""
+
+    op: str
+    lhs: Expr
+    rhs: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.lhs, self.rhs
+
+    def print(self, outer: int) -> str:
+        return _wrap(f"{self.lhs.print(_SUM)} {self.op} {self.rhs.print(_SUM)}", _COMPARE, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return COMPARISONS[self.op](self.lhs.evaluate(env), self.rhs.evaluate(env))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class All(Expr):
+    """Conjunction; the empty one is true and folds to ``Const(1)``."""
+
+    args: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def print(self, outer: int) -> str:
+        return _wrap(" and ".join(a.print(_NOT) for a in self.args), _ALL, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return all(a.evaluate(env) for a in self.args)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Any_(Expr):
+    """Disjunction; the empty one is false and folds to ``Const(0)``."""
+
+    args: tuple[Expr, ...]
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def print(self, outer: int) -> str:
+        return _wrap(" or ".join(a.print(_ALL) for a in self.args), _ANY, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return any(a.evaluate(env) for a in self.args)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Not(Expr):
+    """Negation of a predicate that is not a comparison (those flip their operator instead)."""
+
+    arg: Expr
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def print(self, outer: int) -> str:
+        return _wrap(f"not {self.arg.print(_COMPARE)}", _NOT, outer)
+
+    def evaluate(self, env: Mapping[str, Any]) -> Any:
+        return not self.arg.evaluate(env)
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def _divisor(node: Expr, denominator: Expr, env: Mapping[str, Any]) -> Any:
+    value = denominator.evaluate(env)
+    if value == 0:
+        raise ExprError(f"{node} divides by zero")
+    return value
+
+
+def _xor_values(a: int, b: int) -> int:
+    return a ^ b
+
+
+def _call(name: str, args: tuple[Expr, ...]) -> str:
+    return f"{name}({', '.join(a.print(_ANY) for a in args)})"
+
+
+def _wrap(text: str, strength: int, outer: int) -> str:
+    return text if strength >= outer else f"({text})"

@@ -1,0 +1,79 @@
+"""Reading expression text: a closed grammar over Python's syntax tree; nothing is ever executed."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from functools import reduce
+
+from tilewright.base.expr.algebra import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    maximum,
+    minimum,
+    negate,
+    xor,
+)
+from tilewright.base.expr.nodes import Const, Expr, ExprError, Sym
+
+_BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: operator.mod,
+}
+_COMPARISON: dict[type[ast.cmpop], Callable[[Expr, Expr], Expr]] = {
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+    ast.Eq: lambda a, b: a.eq(b),
+    ast.NotEq: lambda a, b: a.ne(b),
+}
+_CALLS: dict[str, Callable[..., Expr]] = {
+    "min": minimum,
+    "max": maximum,
+    "xor": lambda *args: reduce(xor, args),
+}
+_MAX_TEXT = 100_000
+
+
+def parse(text: str) -> Expr:
+    """Read the text form; raises ``ExprError`` with the offending part for anything outside the language."""
+    if len(text) > _MAX_TEXT:
+        raise ExprError(f"expression text of {len(text)} characters; at most {_MAX_TEXT} are read")
+    try:
+        body = ast.parse(text.strip(), mode="eval").body
+        return _from_ast(body)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ExprError(f"not an integer expression: {text!r} ({type(error).__name__})") from None
+
+
+def _from_ast(node: ast.expr) -> Expr:
+    match node:
+        case ast.Constant(value=bool(value)):
+            return TRUE if value else FALSE
+        case ast.Constant(value=int(value)):
+            return Const(value)
+        case ast.Name(id=name):
+            return Sym(name)
+        case ast.Attribute(value=base, attr=attr):
+            return Sym(f"{_from_ast(base).text}.{attr}")
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            return _BINARY[type(op)](_from_ast(left), _from_ast(right))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_from_ast(operand)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return negate(_from_ast(operand))
+        case ast.BoolOp(op=op, values=values):
+            return (all_of if isinstance(op, ast.And) else any_of)(map(_from_ast, values))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISON:
+            return _COMPARISON[type(op)](_from_ast(left), _from_ast(right))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS and args:
+            return _CALLS[name](*map(_from_ast, args))
+        case _:
+            raise ExprError(f"not part of an integer expression: {ast.unparse(node)!r}")
