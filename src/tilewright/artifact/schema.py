@@ -1,0 +1,267 @@
+"""The artifact: a compiled program as plain data, complete enough to be launched by a runtime that knows no compiler.
+
+An artifact serves one *specialisation class*: all arguments that satisfy its parameters, facts and bounds. Everything
+that depends on the arguments (grids, workspace sizes, descriptor fields, which variant runs) is a closed integer
+expression over these symbols:
+
+    M               a dimension named by some parameter's ``dims``
+    x.stride0       stride of dimension 0 of tensor x, in elements
+    x.address       base address of tensor x, in bytes
+    n               an integer scalar parameter
+
+A program is a list of variants. The first one whose predicate holds runs its steps in order on one stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from tilewright.artifact.descriptor import TensorMapRecipe
+from tilewright.base.expr import Const, Expr
+
+SCHEMA_VERSION = 1
+"""Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
+
+ZERO: Expr = Const(0)
+
+
+# -- parameters -----------------------------------------------------------------------------------------------------
+
+
+class Access(Enum):
+    """What the program does with a tensor's bytes."""
+
+    READ = "read"
+    WRITE = "write"
+    READ_WRITE = "readwrite"
+
+    @property
+    def writes(self) -> bool:
+        return self is not Access.READ
+
+
+@dataclass(frozen=True)
+class TensorParam:
+    """A tensor argument. ``dims`` holds a symbol (the dimension's name) or a constant per dimension.
+
+    A symbol that occurs more than once, in one tensor or in several, states that those extents agree.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[Expr, ...]
+    access: Access
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """A scalar argument of dtype ``i32``, ``i64``, ``bool``, ``f32``, ``f16`` or ``bf16``. Integers may appear in
+    expressions by name."""
+
+    name: str
+    dtype: str
+
+
+Parameter: TypeAlias = TensorParam | ScalarParam
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``symbol <= limit``: an axis declared ``upto=limit``, on which a kernel's tile was sized."""
+
+    symbol: str
+    limit: int
+
+
+# -- steps ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TensorPointer:
+    """Address of tensor ``name`` plus ``offset`` bytes."""
+
+    name: str
+    offset: Expr = ZERO
+
+
+@dataclass(frozen=True)
+class WorkspacePointer:
+    """Address of the variant's workspace ``index`` plus ``offset`` bytes."""
+
+    index: int
+    offset: Expr = ZERO
+
+
+@dataclass(frozen=True)
+class IntScalar:
+    """A signed integer of ``bits`` (32 or 64); a value that doesn't fit is refused at launch."""
+
+    value: Expr
+    bits: int = 32
+
+
+@dataclass(frozen=True)
+class FloatScalar:
+    """The floating scalar parameter ``name``, passed as its declared dtype."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TensorMapArg:
+    """The descriptor that an earlier ``EncodeTensorMap`` of this variant wrote into ``slot``; passed by value."""
+
+    slot: int
+
+
+Pointer: TypeAlias = TensorPointer | WorkspacePointer
+KernelArg: TypeAlias = TensorPointer | WorkspacePointer | IntScalar | FloatScalar | TensorMapArg
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Launch ``kernel`` (a ``KernelImage.symbol``) on ``grid`` CTAs; a grid with a zero extent launches nothing.
+
+    ``args`` are the kernel's parameters in order. Threads, cluster and dynamic shared memory come from the image.
+    """
+
+    kernel: str
+    grid: tuple[Expr, Expr, Expr]
+    args: tuple[KernelArg, ...]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy ``size_bytes`` on the device."""
+
+    source: Pointer
+    destination: Pointer
+    size_bytes: Expr
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Write ``count`` elements of ``width_bytes`` (1, 2 or 4), each the bit pattern ``pattern``."""
+
+    destination: Pointer
+    pattern: int
+    width_bytes: int
+    count: Expr
+
+
+@dataclass(frozen=True)
+class EncodeTensorMap:
+    """Encode ``recipe`` on the host into ``slot``."""
+
+    slot: int
+    recipe: TensorMapRecipe
+
+
+Step: TypeAlias = Launch | Copy | Fill | EncodeTensorMap
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """One proved statement of a certificate: what holds (``cover``, ``guards``, ...), how it was decided, the details."""
+
+    name: str
+    method: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the program. ``workspace`` lists scratch sizes in bytes; ``certificate`` is about the order of
+    steps; ``plan`` says in words what was chosen."""
+
+    name: str
+    predicate: Expr
+    steps: tuple[Step, ...]
+    workspace: tuple[Expr, ...] = ()
+    certificate: tuple[Obligation, ...] = ()
+    plan: str = ""
+
+
+# -- kernels --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KernelImage:
+    """One assembled kernel and where it came from.
+
+    ``threads`` is per CTA; ``cluster`` is (1, 1, 1) without clusters; ``shared_bytes`` is dynamic shared memory;
+    ``registers`` per thread and ``spill_bytes`` are what ptxas reported.
+    """
+
+    symbol: str
+    threads: int
+    cubin: bytes = field(metadata={"blob": "cubin"})
+    source: str = field(default="", metadata={"blob": "cu"})
+    ptx: str = field(default="", metadata={"blob": "ptx"})
+    transport_ir: str = field(default="", metadata={"blob": "transport.mlir"})
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared_bytes: int = 0
+    static_shared_bytes: int = 0
+    registers: int = 0
+    spill_bytes: int = 0
+    certificate: tuple[Obligation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Name and version of one tool that took part."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A compiled program. ``target`` names a row of ``hw.target``; ``facts`` are predicates that the arguments must
+    satisfy; ``plan`` is one human-readable note a line; ``schedule`` is the schedule's text form."""
+
+    name: str
+    target: str
+    parameters: tuple[Parameter, ...]
+    variants: tuple[Variant, ...]
+    kernels: tuple[KernelImage, ...]
+    facts: tuple[Expr, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    toolchain: tuple[Toolchain, ...] = ()
+    plan: tuple[str, ...] = ()
+    schedule: str = ""
+    tile_ir: str = field(default="", metadata={"blob": "tile.mlir"})
+    schema_version: int = SCHEMA_VERSION
+
+    def kernel(self, symbol: str) -> KernelImage:
+        """The image called ``symbol``; ``KeyError`` if there is none."""
+        for image in self.kernels:
+            if image.symbol == symbol:
+                return image
+        raise KeyError(symbol)
+
+    @property
+    def tensors(self) -> tuple[TensorParam, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, TensorParam))
+
+    @property
+    def source(self) -> str:
+        """CUDA C++ of all kernels."""
+        return "\n".join(image.source for image in self.kernels)
+
+    @property
+    def ptx(self) -> str:
+        """PTX of all kernels."""
+        return "\n".join(image.ptx for image in self.kernels)
+
+    @property
+    def certificate(self) -> tuple[Obligation, ...]:
+        """Every proved obligation: the kernels' and the variants'."""
+        per_kernel = (o for image in self.kernels for o in image.certificate)
+        return (*per_kernel, *(o for variant in self.variants for o in variant.certificate))
