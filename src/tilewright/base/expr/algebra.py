@@ -30,6 +30,8 @@ from tilewright.base.expr.nodes import (
 TRUE: Expr = Const(1)
 FALSE: Expr = Const(0)
 
+_MAX_TERMS = 4096  # products of sums are multiplied out; text from a stranger must not make that explode
+
 
 def minimum(*args: ExprLike) -> Expr:
     """Least of the arguments."""
@@ -123,6 +125,8 @@ def _factors(node: Expr) -> tuple[Expr, ...]:
 
 def product(a: Expr, b: Expr) -> Expr:
     (ka, ta), (kb, tb) = _as_terms(a), _as_terms(b)
+    if len(ta) * len(tb) > _MAX_TERMS:
+        raise ExprError(f"a product of {len(ta) * len(tb)} terms; at most {_MAX_TERMS} are expanded")
     parts: list[tuple[Expr, int]] = [(Const(ka * kb), 1)]
     parts += [(t, c * kb) for t, c in ta] + [(t, c * ka) for t, c in tb]
     for t, c in ta:

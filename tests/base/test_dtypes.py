@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilewright.base.dtypes import DTYPES, Kind, bf16, dtype_named, f16, f32, i32, promote
+
+NUMPY = {
+    "f32": np.float32,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2,
+    "i8": np.int8,
+    "i32": np.int32,
+    "i64": np.int64,
+    "bool": np.bool_,
+}
+
+
+@pytest.mark.parametrize("name", NUMPY)
+def test_storage_and_precision_agree_with_numpy(name: str) -> None:
+    ours, theirs = DTYPES[name], np.dtype(NUMPY[name])
+    assert ours.bytes == theirs.itemsize
+    if ours.is_float:
+        assert 2.0 ** (1 - ours.digits) == float(ml_dtypes.finfo(theirs).eps)
+
+
+@pytest.mark.parametrize("spelling", ["bf16", "bfloat16", "torch.bfloat16"])
+def test_names(spelling: str) -> None:
+    assert dtype_named(spelling) is bf16
+
+
+def test_unknown_name() -> None:
+    assert dtype_named("complex64") is None
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(DTYPES.values(), repeat=2)))
+def test_promotion_is_a_join(a: object, b: object) -> None:
+    joined = promote(a, b)  # type: ignore[arg-type]
+    assert joined == promote(b, a)  # type: ignore[arg-type]
+    assert promote(joined, a) == joined  # type: ignore[arg-type]
+
+
+def test_promotion_of_mixed_kinds() -> None:
+    assert promote(f16, bf16) is f32
+    assert promote(i32, f16) is f16
+    assert promote(DTYPES["bool"], i32).kind is Kind.INT
