@@ -1,0 +1,129 @@
+"""Rule predicates made executable: one text, evaluated on integers or on whole columns.
+
+A predicate is printed as Python over its fields, with ``&`` and ``|`` for the connectives, so that the same code object
+answers for one request (ints) and for a corpus (numpy arrays, one entry a request).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from tilewright.base.expr import (
+    All,
+    Any_,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Not,
+    Product,
+    Sum,
+    Sym,
+    sym,
+)
+from tilewright.hw.rules import Per, Rule
+from tilewright.hw.tensormap import ENUMERATORS, MAX_RANK
+
+DIMENSION_FIELDS = ("global_dim", "box_dim", "element_stride", "start_coordinate")
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One rule at one place: ``axis`` is the dimension or stride it speaks of, -1 for the whole request."""
+
+    rule: Rule
+    axis: int
+    predicate: Expr
+
+    @property
+    def place(self) -> str:
+        """The place in words; empty for the whole request."""
+        match self.rule.per:
+            case Per.REQUEST:
+                return ""
+            case Per.DIMENSION:
+                return f"dimension {self.axis}"
+            case Per.STRIDE:
+                return f"stride of dimension {self.axis + 1}"
+
+
+def instances(rules: Iterable[Rule]) -> tuple[Instance, ...]:
+    """Every rule once for each dimension or stride it speaks of, with fields indexed (``box_dim_2``).
+
+    Fields beyond the rank are given neutral values by the callers, so instances beyond it hold.
+    """
+    result: list[Instance] = []
+    for rule in rules:
+        predicate = rule.holds_for(ENUMERATORS)
+        match rule.per:
+            case Per.REQUEST:
+                result.append(Instance(rule, -1, predicate))
+            case Per.DIMENSION:
+                for i in range(MAX_RANK):
+                    names = {name: sym(f"{name}_{i}") for name in DIMENSION_FIELDS}
+                    result.append(Instance(rule, i, predicate.substitute(names)))
+            case Per.STRIDE:
+                for i in range(MAX_RANK - 1):
+                    names = {"global_stride": sym(f"global_stride_{i}"), "global_dim": sym(f"global_dim_{i + 1}")}
+                    result.append(Instance(rule, i, predicate.substitute(names)))
+    return tuple(result)
+
+
+def source_of(node: Expr) -> str:
+    """``node`` as Python source that is valid for ints and for numpy arrays."""
+    match node:
+        case Const(value):
+            return str(int(value)) if value >= 0 else f"({int(value)})"
+        case Sym(name):
+            return name
+        case Sum(offset, terms):
+            parts = [f"{source_of(t)}*{c}" if c != 1 else source_of(t) for t, c in terms]
+            return "(" + " + ".join([*parts, *([str(offset)] if offset else [])]).replace("+ -", "- ") + ")"
+        case Product(factors):
+            return "(" + "*".join(map(source_of, factors)) + ")"
+        case FloorDiv(a, b):
+            return f"({source_of(a)} // {source_of(b)})"
+        case Mod(a, b):
+            return f"({source_of(a)} % {source_of(b)})"
+        case Min(args):
+            return reduce(lambda a, b: f"minimum({a}, {b})", map(source_of, args))
+        case Max(args):
+            return reduce(lambda a, b: f"maximum({a}, {b})", map(source_of, args))
+        case Compare(op, a, b):
+            return f"({source_of(a)} {op} {source_of(b)})"
+        case All(args):
+            return "(" + " & ".join(map(source_of, args)) + ")"
+        case Any_(args):
+            return "(" + " | ".join(map(source_of, args)) + ")"
+        case Not(arg):
+            return f"({source_of(arg)} == 0)"
+        case _:
+            raise TypeError(f"no rule predicate is written with {type(node).__name__}")
+
+
+def compile_predicates(
+    predicates: Iterable[Expr],
+    fields: Iterable[str],
+    *,
+    minimum: Callable[[Any, Any], Any] = min,
+    maximum: Callable[[Any, Any], Any] = max,
+) -> Callable[..., tuple[Any, ...]]:
+    """A function of ``fields``, in order, that returns the truth of every predicate.
+
+    The text comes from the rule tables alone, never from a user. ``minimum`` and ``maximum`` are the built-ins for
+    ints and numpy's for arrays.
+    """
+    body = ", ".join(map(source_of, predicates))
+    text = f"lambda {', '.join(fields)}: ({body},)"
+    return eval(compile(text, "<rules>", "eval"), {"minimum": minimum, "maximum": maximum})
+
+
+def found(instance: Instance, values: Mapping[str, int]) -> str:
+    """The values a failing instance was judged on: ``global_stride_0 = 8200``."""
+    return ", ".join(f"{name} = {values[name]}" for name in sorted(instance.predicate.symbols))
