@@ -1,0 +1,156 @@
+"""LAY: layouts, their algebra, and what they are asked to cover."""
+
+from __future__ import annotations
+
+from tilewright.diag.catalogue.entry import Code
+
+CODES: tuple[Code, ...] = (
+    Code(
+        id="LAY001",
+        title="an extent is not a positive integer",
+        why="An extent counts coordinates; a layout over no coordinates, or a fractional number of them, has no table.",
+        bad="CuteLayout((8, -1), (1, 8))",
+        good="CuteLayout((8, 1), (1, 8))",
+        source="CuTe layout algebra, IntTuple shapes",
+    ),
+    Code(
+        id="LAY002",
+        title="dimensions or ranks do not match",
+        why="Two layouts meet through their dimensions: the same names, the same nesting, sizes that fit.",
+        bad="CuteLayout((8, 8), (1,))",
+        good="CuteLayout((8, 8), (1, 8))",
+        source="DESIGN section 5, Layouts",
+    ),
+    Code(
+        id="LAY003",
+        title="a size of an F2 layout is not a power of two",
+        why="An F2 layout maps bits to bits, so every axis has 2^n coordinates; other extents are repeat modes.",
+        bad="F2Layout.identity(24, 'register', 'dim0')",
+        good="RegisterLayout over an atom of 8 with Repeat(dim=0, count=3, stride=8)",
+        source="DESIGN section 5, Layouts",
+    ),
+    Code(
+        id="LAY004",
+        title="the composition is not expressible as nested strides",
+        why="A o B has the shape of B; where a mode of B straddles a mode of A no single stride describes it, and a "
+        "rounded answer would address other elements.",
+        bad="composition((4,6,8):(2,3,5), 6:3)",
+        good="composition((4,6,8):(2,3,5), (2,3):(4,8))",
+        source="CuTe layout algebra, composition; shape and stride divisibility conditions",
+    ),
+    Code(
+        id="LAY005",
+        title="a coordinate lies outside the layout's domain",
+        why="Beyond the last coordinate a layout says nothing; extrapolating its last mode would invent an address.",
+        bad="CuteLayout((8, 8), (1, 8))(64)",
+        good="CuteLayout((8, 8), (1, 8))(63)",
+        source="CuTe layout algebra, colexicographic coordinates",
+    ),
+    Code(
+        id="LAY006",
+        title="the layout maps two coordinates to one offset",
+        why="Complements, left inverses and owners exist only where every offset has one coordinate.",
+        bad="complement((4,4):(1,2), 64)",
+        good="complement((4,4):(1,4), 64)",
+        source="CuTe layout algebra, complement and left inverse",
+    ),
+    Code(
+        id="LAY007",
+        title="modes of a register layout overlap or leave a gap",
+        why="Atom bits and repeats of one dimension are the digits of its coordinate: each stride must equal the extent "
+        "covered so far, or elements are held twice, or by nobody.",
+        bad="atom of 8 columns with Repeat(dim=1, count=3, stride=4)",
+        good="atom of 8 columns with Repeat(dim=1, count=3, stride=8)",
+        source="DESIGN section 5, RegisterLayout",
+    ),
+    Code(
+        id="LAY008",
+        title="the layout has no such inverse",
+        why="An inverse needs every target to be reached, and by one input only.",
+        bad="F2Layout.zeros(2, 'lane', 'dim0').invert()",
+        good="F2Layout.identity(2, 'lane', 'dim0').invert()",
+        source="linear algebra over F2",
+    ),
+    Code(
+        id="LAY009",
+        title="the divisor does not divide the layout",
+        why="A quotient exists only if product(divisor, quotient) gives the layout back.",
+        bad="(6:1) divided by 4:1",
+        good="(6:1) divided by 3:1",
+        source="CuTe layout algebra, logical_divide; linear algebra over F2",
+    ),
+    Code(
+        id="LAY010",
+        title="the layout cannot be written in the other form",
+        why="F2 layouts cannot hold extents that are not powers of two, nested strides cannot hold an xor.",
+        bad="cute_of(F2 layout with a 128 B swizzle)",
+        good="ComposedLayout(Swizzle(3, 4, 3), 0, CuteLayout((8, 128), (128, 1)))",
+        source="DESIGN section 5, Layouts",
+    ),
+    Code(
+        id="LAY011",
+        title="a swizzle's parameters are not valid",
+        why="Swizzle<B,M,S> xors B bits from |S| bits away onto the B bits above M; with |S| < B source and target "
+        "overlap and the map is no involution.",
+        bad="Swizzle(3, 4, 2)",
+        good="Swizzle(3, 4, 3)",
+        source="CuTe swizzle.hpp, static_assert abs(S) >= B",
+    ),
+    Code(
+        id="LAY012",
+        title="a swizzle reaches beyond the tile",
+        why="The xor must permute the tile's own bytes; if the tile is smaller than the swizzle's period or not aligned "
+        "to it, offsets outside the tile are addressed.",
+        bad="Swizzle(3, 4, 3) over a tile of 512 bytes",
+        good="Swizzle(3, 4, 3) over a tile of 1024 bytes",
+        source="PTX ISA, tensor swizzling modes",
+    ),
+    Code(
+        id="LAY013",
+        title="layout text cannot be read",
+        why="Layouts are written shape:stride, as CuTe prints them; anything else is not guessed at.",
+        bad="(8,8):(8,",
+        good="(8,8):(8,1)",
+        source="CuTe print notation",
+    ),
+    Code(
+        id="LAY014",
+        title="no such fragment",
+        why="The instruction's tables fix which lane holds which element; other shapes do not exist in hardware.",
+        bad="wgmma accumulator with n = 12",
+        good="wgmma accumulator with n = 16",
+        source="PTX ISA, matrix fragment tables",
+    ),
+    Code(
+        id="LAY015",
+        title="the layout needs arithmetic modulo a number that is not a power of two",
+        why="Such layouts are affine maps over Z_m, which the F2 form cannot hold.",
+        bad="an axis of 24 lanes",
+        good="an axis of 32 lanes, or three repeats of 8",
+        source="DESIGN section 5, AffineLayout",
+    ),
+    Code(
+        id="LAY016",
+        title="the layout cannot be recast to the element size",
+        why="Elements can be joined only where they are contiguous and aligned, and split only in whole numbers.",
+        bad="upcast(2, (3,4):(1,3))",
+        good="upcast(2, (4,4):(1,4))",
+        source="CuTe layout algebra, recast_layout",
+    ),
+    Code(
+        id="LAY017",
+        title="the two layouts do not hold the same tile",
+        why="A conversion moves every element from one owner to another, so both sides must cover one shape.",
+        bad="conversion_plan(128x64 layout, 64x128 layout)",
+        good="conversion_plan(128x64 layout, 128x64 layout)",
+        source="DESIGN section 5, RegisterLayout",
+    ),
+    Code(
+        id="LAY018",
+        title="the picture is too large or too small to draw",
+        why="A picture is for reading; beyond 64 x 64 cells no cell holds its text.",
+        bad="layout_svg over 512 x 512",
+        good="layout_svg over a 64 x 64 slice",
+        source="Tilewright pictures",
+    ),
+)
