@@ -168,7 +168,7 @@ Step: TypeAlias = Launch | Copy | Fill | EncodeTensorMap
 
 @dataclass(frozen=True)
 class Obligation:
-    """One proved statement of a certificate: what holds (``cover``, ``guards``, ...), how it was decided, the details."""
+    """One proved statement of a certificate: what holds (``cover``, ``guards``), how it was decided, the details."""
 
     name: str
     method: str
@@ -201,10 +201,10 @@ class KernelImage:
 
     symbol: str
     threads: int
-    cubin: bytes = field(metadata={"blob": "cubin"})
-    source: str = field(default="", metadata={"blob": "cu"})
-    ptx: str = field(default="", metadata={"blob": "ptx"})
-    transport_ir: str = field(default="", metadata={"blob": "transport.mlir"})
+    cubin: bytes = field(metadata={"blob": "{symbol}.cubin"})
+    source: str = field(default="", metadata={"blob": "{symbol}.cu"})
+    ptx: str = field(default="", metadata={"blob": "{symbol}.ptx"})
+    transport_ir: str = field(default="", metadata={"blob": "{symbol}.transport.mlir"})
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared_bytes: int = 0
     static_shared_bytes: int = 0

@@ -1,0 +1,172 @@
+"""Schema values to JSON and back, driven by the dataclasses' own annotations.
+
+One rule a kind of type, applied alike in both directions: integers, booleans and strings as themselves; expressions as
+their text; enumerations by name; tuples as lists; a dataclass as an object with exactly its fields, and a member of a
+union with its class name under ``is``. A field marked ``blob`` is kept outside the JSON, under the mark's name.
+
+Reading is strict: a missing or unknown field, or a value of another type, is a ``MalformedError`` with the path to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import UnionType
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from tilewright.base.expr import Expr, ExprError, parse
+
+Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
+Blobs: TypeAlias = dict[str, bytes]
+T = TypeVar("T")
+
+_TAG = "is"
+_MAX_EXPR_CHARACTERS = 16_384
+
+
+class MalformedError(ValueError):
+    """JSON that is not what the schema describes; the message begins with the path to the place."""
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+def encode(value: object, blobs: Blobs) -> Json:
+    """``value`` (a schema dataclass) as JSON; its blobs are added to ``blobs``."""
+    return _encode(value, type(value), blobs)
+
+
+def _encode(value: object, kind: Any, blobs: Blobs) -> Json:
+    if isinstance(value, Expr):
+        return value.text
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, tuple):
+        items = cast("tuple[object, ...]", value)
+        return [
+            _encode(item, item_kind, blobs) for item, item_kind in zip(items, _items(kind, len(items)), strict=True)
+        ]
+    if is_dataclass(value) and not isinstance(value, type):
+        out: dict[str, Json] = {_TAG: type(value).__name__} if _is_union(kind) else {}
+        for name, field_kind, blob in _layout(type(value)):
+            member = getattr(value, name)
+            if blob:
+                blobs[_blob_name(blob, value)] = member if isinstance(member, bytes) else str(member).encode()
+            else:
+                out[name] = _encode(member, field_kind, blobs)
+        return out
+    raise TypeError(f"the schema has no JSON form for {type(value).__name__}")
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def decode(kind: type[T], json: Json, blobs: Blobs) -> T:
+    """The ``kind`` that ``json`` and ``blobs`` describe."""
+    return cast("T", _decode(kind, json, blobs, kind.__name__))
+
+
+def _decode(kind: Any, json: Json, blobs: Blobs, path: str) -> object:
+    if kind in (int, bool, str):
+        if type(json) is not kind:
+            raise MalformedError(f"{path}: {kind.__name__} expected, {_word(json)} found")
+        return json
+    if kind is Expr:
+        return _decode_expr(json, path)
+    if get_origin(kind) is tuple:
+        if not isinstance(json, list):
+            raise MalformedError(f"{path}: a list expected, {_word(json)} found")
+        arity = _arity(kind)
+        if arity is not None and len(json) != arity:
+            raise MalformedError(f"{path}: {arity} items expected, {len(json)} found")
+        kinds = _items(kind, len(json))
+        return tuple(
+            _decode(k, item, blobs, f"{path}[{i}]") for i, (k, item) in enumerate(zip(kinds, json, strict=True))
+        )
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        if not isinstance(json, str) or json not in kind.__members__:
+            raise MalformedError(f"{path}: one of {', '.join(kind.__members__)} expected, {_word(json)} found")
+        return kind[json]
+    if not isinstance(json, dict):
+        raise MalformedError(f"{path}: an object expected, {_word(json)} found")
+    if _is_union(kind):
+        members = {member.__name__: member for member in get_args(kind)}
+        tag = json.get(_TAG)
+        if not isinstance(tag, str) or tag not in members:
+            raise MalformedError(f"{path}.{_TAG}: one of {', '.join(members)} expected, {_word(tag)} found")
+        return _decode_object(members[tag], {k: v for k, v in json.items() if k != _TAG}, blobs, f"{path}:{tag}")
+    return _decode_object(kind, json, blobs, path)
+
+
+def _decode_object(kind: Any, json: dict[str, Json], blobs: Blobs, path: str) -> object:
+    layout = _layout(kind)
+    expected = {name for name, _, blob in layout if not blob}
+    if json.keys() != expected:
+        missing, extra = sorted(expected - json.keys()), sorted(json.keys() - expected)
+        found = [f"no {name!r}" for name in missing] + [f"an unknown {name!r}" for name in extra]
+        raise MalformedError(f"{path}: {', '.join(found)}")
+    values = {name: _decode(k, json[name], blobs, f"{path}.{name}") for name, k, blob in layout if not blob}
+    for name, field_kind, blob in layout:
+        if blob:
+            blob_name = blob.format(**values)
+            if blob_name not in blobs:
+                raise MalformedError(f"{path}.{name}: no blob {blob_name!r}")
+            values[name] = blobs[blob_name] if field_kind is bytes else _decode_text(blobs[blob_name], path, name)
+    return kind(**values)
+
+
+def _decode_text(data: bytes, path: str, name: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise MalformedError(f"{path}.{name}: UTF-8 text expected") from None
+
+
+def _decode_expr(json: Json, path: str) -> Expr:
+    if not isinstance(json, str):
+        raise MalformedError(f"{path}: an expression's text expected, {_word(json)} found")
+    if len(json) > _MAX_EXPR_CHARACTERS:
+        raise MalformedError(
+            f"{path}: an expression of {len(json)} characters; at most {_MAX_EXPR_CHARACTERS} are read"
+        )
+    try:
+        return parse(json)
+    except ExprError as error:
+        raise MalformedError(f"{path}: {error}") from None
+
+
+# -- the schema's own shape -----------------------------------------------------------------------------------------
+
+
+@cache
+def _layout(kind: type) -> tuple[tuple[str, Any, str], ...]:
+    """(name, resolved annotation, blob name or empty) of every field."""
+    hints = get_type_hints(kind)
+    return tuple((f.name, hints[f.name], f.metadata.get("blob", "")) for f in fields(kind))
+
+
+def _blob_name(pattern: str, value: object) -> str:
+    return pattern.format(**{name: getattr(value, name) for name, _, blob in _layout(type(value)) if not blob})
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
+
+
+def _arity(kind: Any) -> int | None:
+    """Length of a fixed tuple; None for ``tuple[X, ...]``."""
+    args = get_args(kind)
+    return None if len(args) == 2 and args[1] is Ellipsis else len(args)
+
+
+def _items(kind: Any, count: int) -> tuple[Any, ...]:
+    args = get_args(kind)
+    return (args[0],) * count if _arity(kind) is None else args
+
+
+def _word(json: Json) -> str:
+    text = repr(json)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,244 @@
+"""Bundles: round trips, and refusal of anything that is not exactly what was written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.artifacts import scale, staged
+from tilewright.artifact import bundle
+from tilewright.artifact.descriptor import ElementType, Interleave, L2Promotion, OobFill, Swizzle
+from tilewright.artifact.schema import Artifact, Const, Fill, IntScalar, Launch, TensorMapArg, WorkspacePointer
+from tilewright.base.expr import sym
+from tilewright.diag import TilewrightError
+
+PROGRAMS = [scale, staged]
+
+
+def refused(code: str) -> Any:
+    return pytest.raises(TilewrightError, match=rf"error\[{code}\]")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_round_trips(program: Callable[[], Artifact], tmp_path: Path) -> None:
+    artifact = program()
+    data = bundle.to_bytes(artifact)
+    assert bundle.from_bytes(data) == artifact
+    assert bundle.to_bytes(bundle.from_bytes(data)) == data
+    bundle.write_folder(artifact, tmp_path / "out")
+    assert bundle.read(tmp_path / "out") == artifact
+    (tmp_path / "one.twb").write_bytes(data)
+    assert bundle.read(tmp_path / "one.twb") == artifact
+
+
+def test_folder_shows_the_source_to_a_person(tmp_path: Path) -> None:
+    bundle.write_folder(scale(), tmp_path / "out")
+    assert (tmp_path / "out" / "scale_wide.cu").read_text() == "// wide\n"
+    assert (tmp_path / "out" / "tile.mlir").read_text() == "tile.func @scale"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_folder_replaces_an_older_bundle_only(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    bundle.write_folder(scale(), out)
+    bundle.write_folder(staged(), out)
+    assert bundle.read(out) == staged()
+    other = tmp_path / "home"
+    other.mkdir()
+    (other / "thesis.tex").write_text("\\begin")
+    with refused("ART007"):
+        bundle.write_folder(scale(), other)
+    assert (other / "thesis.tex").read_text() == "\\begin"
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF" + bytes(100), b"TWBUNDLF" + bytes(100), b"hello"])
+def test_other_files_are_no_bundles(data: bytes) -> None:
+    with refused("ART001" if data else "ART003"):
+        bundle.from_bytes(data)
+
+
+def test_missing_and_empty_paths(tmp_path: Path) -> None:
+    with refused("ART001"):
+        bundle.read(tmp_path / "nowhere")
+    with refused("ART001"):
+        bundle.read(tmp_path)
+
+
+@given(st.data())
+def test_every_truncation_is_named(data: st.DataObject) -> None:
+    whole = bundle.to_bytes(scale())
+    length = data.draw(st.integers(0, len(whole) - 1))
+    with refused("ART003"):
+        bundle.from_bytes(whole[:length])
+
+
+@given(st.data())
+def test_no_flipped_bit_passes(data: st.DataObject) -> None:
+    whole = bytearray(bundle.to_bytes(staged()))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    whole[position] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(TilewrightError) as caught:
+        bundle.from_bytes(bytes(whole))
+    assert caught.value.code in {"ART001", "ART002", "ART003", "ART004"}
+
+
+def test_bytes_after_the_end() -> None:
+    with refused("ART004"):
+        bundle.from_bytes(bundle.to_bytes(scale()) + b"\0")
+
+
+def test_folder_damage(tmp_path: Path) -> None:
+    def fresh(name: str) -> Path:
+        bundle.write_folder(scale(), tmp_path / name)
+        return tmp_path / name
+
+    out = fresh("edited")
+    (out / "scale_wide.cu").write_text("// WIDE\n")
+    with refused("ART004"):
+        bundle.read(out)
+    out = fresh("short")
+    (out / "scale_wide.cubin").write_bytes(b"\x7fELF")
+    with refused("ART003"):
+        bundle.read(out)
+    out = fresh("missing")
+    (out / "scale_wide.cubin").unlink()
+    with refused("ART003"):
+        bundle.read(out)
+    out = fresh("linked")
+    (out / "scale_wide.cubin").unlink()
+    (out / "scale_wide.cubin").symlink_to("/etc/hostname")
+    with refused("ART004"):
+        bundle.read(out)
+    out = fresh("piped")
+    (out / "scale_wide.cubin").unlink()
+    os.mkfifo(out / "scale_wide.cubin")
+    with refused("ART004"):
+        bundle.read(out)
+
+
+# -- a stranger's bundle, with hashes that match ----------------------------------------------------------------------
+
+
+def forged(edit: Callable[[dict[str, Any]], None], program: Callable[[], Artifact] = scale) -> bytes:
+    """A bundle whose manifest was edited and signed again."""
+    data = bundle.to_bytes(program())
+    length = struct.unpack_from("<Q", data, 8)[0]
+    manifest = json.loads(data[16 : 16 + length])
+    manifest.pop("digest")
+    edit(manifest)
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    manifest["digest"] = hashlib.sha256(text).hexdigest()
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    return b"TWBUNDLE" + struct.pack("<Q", len(text)) + text + data[16 + length :]
+
+
+def test_forging_without_an_edit_is_the_bundle_itself() -> None:
+    assert bundle.from_bytes(forged(lambda m: None)) == scale()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda m: m["artifact"].pop("plan"),
+        lambda m: m["artifact"].update(extra=1),
+        lambda m: m["artifact"].update(name=3),
+        lambda m: m["artifact"].update(schema_version=True),
+        lambda m: m["artifact"]["kernels"][0].update(threads="128"),
+        lambda m: m["artifact"]["kernels"][0].update(cluster=[1, 1]),
+        lambda m: m["artifact"]["kernels"][0].update(symbol="other"),
+        lambda m: m["artifact"]["variants"][0].update(predicate="__import__('os').system('true')"),
+        lambda m: m["artifact"]["variants"][0].update(predicate="M **"),
+        lambda m: m["artifact"]["variants"][0].update(predicate="+".join("M" * 9000)),
+        lambda m: m["artifact"]["variants"][0]["steps"][0].update({"is": "Run"}),
+        lambda m: m["artifact"]["parameters"][0].update(access="append"),
+        lambda m: m["artifact"].update(variants={}),
+        lambda m: m.update(artifact=[]),
+        lambda m: m["blobs"].update({"../x": {"bytes": 0, "sha256": ""}}),
+        lambda m: m["blobs"].update({"/etc/passwd": {"bytes": 0, "sha256": ""}}),
+        lambda m: m["blobs"].update({".x": {"bytes": 0, "sha256": ""}}),
+        lambda m: m["blobs"].update({"x": {"bytes": -1, "sha256": ""}}),
+        lambda m: m.update(blobs=[]),
+    ],
+)
+def test_schema_is_enforced(edit: Callable[[dict[str, Any]], None]) -> None:
+    with refused("ART005"):
+        bundle.from_bytes(forged(edit))
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_other_versions(version: object) -> None:
+    with refused("ART002"):
+        bundle.from_bytes(forged(lambda m: m.update(schema=version)))
+
+
+def test_numbers_that_are_no_integers() -> None:
+    with refused("ART004"):
+        bundle.from_bytes(forged(lambda m: m["artifact"]["kernels"][0].update(threads=128.0)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: replace(a, target="sm_89"),
+        lambda a: replace(a, variants=()),
+        lambda a: replace(a, parameters=(*a.parameters, a.parameters[0])),
+        lambda a: replace(a, parameters=(replace(a.parameters[0], dtype="f8"), *a.parameters[1:])),
+        lambda a: replace(a, parameters=(replace(a.parameters[0], dims=(sym("M") + 1, sym("N"))), *a.parameters[1:])),
+        lambda a: replace(a, parameters=(replace(a.parameters[0], name="x y"), *a.parameters[1:])),
+        lambda a: replace(a, kernels=(a.kernels[0], a.kernels[0])),
+        lambda a: replace(a, kernels=a.kernels[:1]),
+        lambda a: replace(a, kernels=(replace(a.kernels[0], threads=1025), a.kernels[1])),
+        lambda a: replace(a, kernels=(replace(a.kernels[0], symbol="../k"), a.kernels[1])),
+        lambda a: replace(a, kernels=(replace(a.kernels[0], shared_bytes=232_449), a.kernels[1])),
+        lambda a: replace(a, facts=(sym("x.stride2").eq(1),)),
+        lambda a: replace(a, bounds=(replace(a.bounds[0], symbol="K"),)),
+        lambda a: replace(a, variants=(replace(a.variants[0], predicate=sym("alpha") < 1), a.variants[1])),
+        lambda a: with_step(a, Launch("scale_wide", (sym("K"), Const(1), Const(1)), ())),
+        lambda a: with_step(a, Launch("scale_wide", (Const(1),) * 3, (TensorMapArg(0),))),
+        lambda a: with_step(a, Launch("scale_wide", (Const(1),) * 3, (WorkspacePointer(0),))),
+        lambda a: with_step(a, Launch("scale_wide", (Const(1),) * 3, (IntScalar(sym("M"), 16),))),
+        lambda a: with_step(a, Fill(WorkspacePointer(0), 0, 4, Const(1))),
+    ],
+)
+def test_inconsistent_artifacts_are_neither_written_nor_read(change: Callable[[Artifact], Artifact]) -> None:
+    with refused("ART006"):
+        bundle.to_bytes(change(scale()))
+
+
+def test_the_limits_themselves_are_legal() -> None:
+    a = scale()
+    wide = replace(a.kernels[0], threads=1024, shared_bytes=232_448)
+    assert bundle.from_bytes(bundle.to_bytes(replace(a, kernels=(wide, a.kernels[1])))).kernels[0] == wide
+
+
+def with_step(artifact: Artifact, step: Any) -> Artifact:
+    return replace(artifact, variants=(replace(artifact.variants[0], steps=(step,)), *artifact.variants[1:]))
+
+
+def test_descriptor_enumerators_are_the_drivers() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+
+    def numbers(theirs: Any) -> set[int]:
+        return {int(e) for e in theirs}
+
+    assert {int(e) for e in ElementType} == numbers(driver.CUtensorMapDataType)
+    assert int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) == ElementType.BFLOAT16
+    assert {int(e) for e in Interleave} == numbers(driver.CUtensorMapInterleave)
+    assert {int(e) for e in Swizzle} == numbers(driver.CUtensorMapSwizzle)
+    assert int(driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B) == Swizzle.B128_ATOM_64B
+    assert {int(e) for e in L2Promotion} == numbers(driver.CUtensorMapL2promotion)
+    assert {int(e) for e in OobFill} == numbers(driver.CUtensorMapFloatOOBfill)
