@@ -1,0 +1,1 @@
+"""The language: decorators, annotations, the values a kernel's body handles, and the ``Schedule`` value."""

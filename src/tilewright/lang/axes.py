@@ -1,0 +1,63 @@
+"""Axes of a tile: a span of coordinates with its domain, or a unit axis of one coordinate without a place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilewright.base.expr import Const, Expr, minimum
+
+
+@dataclass(frozen=True)
+class Span:
+    """Coordinates ``origin .. origin+size-1``; those at or beyond ``stop`` are outside the domain and have no value.
+
+    ``size`` is the tile's extent, known at compile time; ``origin`` and ``stop`` are expressions over dimensions, program
+    ids and stream counters.
+    """
+
+    origin: Expr
+    size: int
+    stop: Expr
+
+    @property
+    def end(self) -> Expr:
+        """The first coordinate after the domain."""
+        return minimum(self.origin + self.size, self.stop)
+
+    @property
+    def count(self) -> Expr:
+        """Number of coordinates in the domain, where it is not empty."""
+        return self.end - self.origin
+
+    def __str__(self) -> str:
+        return f"[{self.origin} : +{self.size} : < {self.stop}]"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """An axis of extent 1 without a place: what ``None`` indexing and ``keepdims`` insert."""
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def __str__(self) -> str:
+        return "1"
+
+
+UNIT = Unit()
+
+Axis: TypeAlias = Span | Unit
+Coord: TypeAlias = Span | Expr
+"""How a tensor's dimension is accessed: a span keeps the axis, a scalar coordinate drops it."""
+
+
+def whole(extent: int) -> Axis:
+    """The axis of a dimension whose extent is known."""
+    return UNIT if extent == 1 else Span(Const(0), extent, Const(extent))
+
+
+def show_axes(axes: tuple[Axis, ...]) -> str:
+    """Axes as text for diagnostics."""
+    return "(" + ", ".join(map(str, axes)) + ("," if len(axes) == 1 else "") + ")"
