@@ -1,0 +1,93 @@
+"""What is known of symbols when a descriptor is planned: bounds, divisors, equalities, predicates taken as true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tilewright.base.expr import (
+    FALSE,
+    TRUE,
+    All,
+    Any_,
+    Compare,
+    Const,
+    Expr,
+    ExprLike,
+    Interval,
+    Mod,
+    Not,
+    all_of,
+    any_of,
+    divisor,
+    negate,
+    simplify,
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Knowledge about symbols, all of it taken as true.
+
+    ``bounds`` are closed intervals, ``divisors`` known divisors (``{"a.address": 16}``), ``equal`` values that replace
+    symbols (``{"a.stride1": 1}``), ``assumed`` further predicates, matched as written.
+    """
+
+    bounds: Mapping[str, Interval] = field(default_factory=dict[str, Interval])
+    divisors: Mapping[str, int] = field(default_factory=dict[str, int])
+    equal: Mapping[str, ExprLike] = field(default_factory=dict[str, ExprLike])
+    assumed: frozenset[Expr] = frozenset()
+
+    def assume(self, predicate: Expr) -> Facts:
+        """These facts and ``predicate``; a conjunction is taken apart, ``x % n == 0`` becomes a divisor."""
+        parts = predicate.args if isinstance(predicate, All) else (predicate,)
+        divisors = dict(self.divisors)
+        for part in parts:
+            name, n = _symbol_multiple(part)
+            if name:
+                known = divisors.get(name, 1)
+                divisors[name] = n if n % known == 0 else known if known % n == 0 else known * n
+        return replace(self, divisors=divisors, assumed=self.assumed | set(parts))
+
+    def apply(self, node: ExprLike) -> Expr:
+        """``node`` with known equalities in place."""
+        return node.substitute(self.equal) if isinstance(node, Expr) else Const(node)
+
+    def residual(self, predicate: Expr) -> Expr:
+        """What of ``predicate`` remains to be checked: ``TRUE`` if it follows, ``FALSE`` if it can't hold."""
+        node = simplify(self.apply(predicate), self.bounds)
+        if node in self.assumed:
+            return TRUE
+        if negate(node) in self.assumed:
+            return FALSE
+        match node:
+            case All(args):
+                return all_of(map(self.residual, args))
+            case Any_(args):
+                return any_of(map(self.residual, args))
+            case Not(arg):
+                return negate(self.residual(arg))
+            case Compare("==", Mod(a, b), Const(0)) if (n := b.constant) and divisor(a, self.divisors) % n == 0:
+                return TRUE
+            case _:
+                return node
+
+    def decide(self, predicate: Expr) -> bool | None:
+        """Whether ``predicate`` follows (True), can't hold (False) or is open (None)."""
+        rest = self.residual(predicate)
+        return True if rest == TRUE else False if rest == FALSE else None
+
+    def residuals(self, predicates: Iterable[Expr]) -> Expr:
+        """What remains of a conjunction."""
+        return all_of(self.residual(p) for p in predicates)
+
+
+def _symbol_multiple(predicate: Expr) -> tuple[str, int]:
+    """``(name, n)`` when the predicate is ``name % n == 0``."""
+    match predicate:
+        case Compare("==", Mod(numerator, denominator), Const(0)) if (n := denominator.constant):
+            names = numerator.symbols
+            name = next(iter(names), "")
+            return (name, n) if numerator.text == name else ("", 0)
+        case _:
+            return "", 0

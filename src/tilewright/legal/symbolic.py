@@ -1,0 +1,71 @@
+"""The rules decided on expressions: what follows from facts, what is left for the launch, what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
+from tilewright.base.verdict import Violation
+from tilewright.hw.rules import REFUSES, Consequence
+from tilewright.hw.target import Target
+from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, SWIZZLE_SPAN_BYTES
+from tilewright.legal.facts import Facts
+from tilewright.legal.predicates import Instance, instances
+from tilewright.legal.tensormap import cc_of, in_force
+
+SIZE_RULES = frozenset(("TMA014", "TMA015", "TMA044", "TMA045"))
+"""Rules about the range of extents and strides: left open they become the plan's guard, for they fail only for empty,
+broadcast or impossibly large tensors, while an open alignment fails for common shapes."""
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A rule that does not follow from the facts: ``residual`` is what would have to hold (``FALSE``: nothing can)."""
+
+    instance: Instance
+    residual: Expr
+    violation: Violation
+
+
+@cache
+def _decisive(cc: int) -> tuple[Instance, ...]:
+    """Instances whose breach refuses a descriptor, or leaves its meaning open."""
+    wanted = REFUSES | {Consequence.DRIVER_REJECTS, Consequence.UNSETTLED}
+    return instances(rule for rule in in_force(cc) if rule.consequence in wanted)
+
+
+def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> tuple[Expr, tuple[Unmet, ...]]:
+    """Decide every rule on ``fields``: the guard on sizes that remains, and the rules that do not follow."""
+    environment = {**fields, **_derived(fields)}
+    guards: list[Expr] = []
+    unmet: list[Unmet] = []
+    for instance in _decisive(cc_of(target)):
+        residual = facts.residual(instance.predicate.substitute(environment))
+        if residual == TRUE:
+            continue
+        if residual != FALSE and instance.rule.id in SIZE_RULES:
+            guards.append(residual)
+        else:
+            unmet.append(Unmet(instance, residual, _violation(instance, environment, residual)))
+    return all_of(guards), tuple(unmet)
+
+
+def _derived(fields: Mapping[str, Expr]) -> dict[str, Expr]:
+    """Fields that follow from the enumerators, which a plan knows as constants."""
+    kind, swizzle = fields["tensor_data_type"].constant, fields["swizzle"].constant
+    assert kind is not None and swizzle is not None, "a plan fixes its data type and swizzle"
+    return {
+        "element_bits": Const(ELEMENT_BITS[kind]),
+        "is_float": Const(IS_FLOAT[kind]),
+        "swizzle_span_bytes": Const(SWIZZLE_SPAN_BYTES[swizzle]),
+    }
+
+
+def _violation(instance: Instance, environment: Mapping[str, Expr], residual: Expr) -> Violation:
+    rule = instance.rule
+    found = ", ".join(f"{name} = {environment[name]}" for name in sorted(instance.predicate.symbols))
+    place = f" ({instance.place})" if instance.place else ""
+    doubt = "" if residual == FALSE else f"; {residual} is not known"
+    return Violation(rule.id, found + place + doubt, rule.predicate, rule.source)

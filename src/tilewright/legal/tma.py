@@ -1,0 +1,407 @@
+"""Tile accesses turned into tensor maps: dims, strides, box, swizzle, coordinates, bytes - with the conditions left
+for the launch.
+
+The direct way needs no solver: the dense axis becomes dimension 0, the other tile axes follow, dropped axes come last
+with a box of one; axes whose strides nest are merged when there are more than five. Every field is an expression over
+the tensor's symbols, and every rule of the table is decided on these expressions: what follows from the facts is
+proved here, what concerns sizes only becomes the plan's guard, what fails is the core of the refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import product
+from math import prod
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, expr, sym
+from tilewright.base.verdict import Illegal, Legal, Legality, Violation
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import (
+    INNER_BOX_ALIGN_BYTES,
+    MAX_BOX_EXTENT,
+    MAX_RANK,
+    PATTERNS,
+    DataType,
+    Direction,
+    Interleave,
+    L2Promotion,
+    OobFill,
+    Swizzle,
+)
+from tilewright.legal.facts import Facts
+from tilewright.legal.shared import SharedTile
+from tilewright.legal.symbolic import Unmet, decide_rules
+
+DATA_TYPES: dict[str, DataType] = {
+    "f32": DataType.FLOAT32,
+    "tf32": DataType.TFLOAT32,
+    "f16": DataType.FLOAT16,
+    "bf16": DataType.BFLOAT16,
+    "e4m3": DataType.UINT8,
+    "e5m2": DataType.UINT8,
+    "i8": DataType.UINT8,
+    "i32": DataType.INT32,
+    "i64": DataType.INT64,
+    "bool": DataType.UINT8,
+}
+"""Data type of the map for each dtype, by name; types the map has no word for travel as bytes."""
+
+
+class Completion(Enum):
+    """How the end of a copy is observed (PTX ISA 9.1, 9.7.9.25.4.1): loads by transaction bytes on an mbarrier, stores
+    and reductions by bulk groups of the issuing thread."""
+
+    MBARRIER = "mbarrier"
+    BULK_GROUP = "bulk_group"
+
+
+@dataclass(frozen=True)
+class TileAccess:
+    """A tile of a tensor, as the program asks for it.
+
+    ``shape`` and ``strides`` are in elements, ``address`` in bytes, all expressions or ints; ``tile`` has an extent for
+    each axis, None where the program takes one index and the axis disappears. ``swizzles`` are the admissible ones,
+    best first; empty means any. ``panel_bytes`` pins the width of a shared-memory panel (16 for the core-matrix columns
+    of an unswizzled wgmma operand); 0 leaves it to the swizzle.
+    """
+
+    dtype: DType
+    shape: tuple[Expr | int, ...]
+    strides: tuple[Expr | int, ...]
+    address: Expr | int
+    tile: tuple[int | None, ...]
+    direction: Direction = Direction.LOAD
+    swizzles: tuple[Swizzle, ...] = ()
+    panel_bytes: int = 0
+    oob_fill: OobFill = OobFill.NONE
+    name: str = "tensor"
+
+    def __post_init__(self) -> None:
+        assert len(self.shape) == len(self.strides) == len(self.tile), self
+
+
+@dataclass(frozen=True)
+class Box:
+    """One copy of a tile: ``start`` is added to the tile's first coordinate, per descriptor dimension; the bytes land
+    at ``shared_offset_bytes`` of the tile."""
+
+    start: tuple[int, ...]
+    shared_offset_bytes: int
+
+
+@dataclass(frozen=True)
+class TensorMapPlan:
+    """A tensor map and the copies of one tile through it.
+
+    Dimensions are innermost first. ``dims`` (elements) and ``strides`` (bytes, ``rank - 1`` entries) are expressions
+    over the tensor's symbols, evaluated at launch and passed to ``cuTensorMapEncodeTiled`` with ``address``.
+    ``coordinates`` give the tile's first coordinate in each dimension over ``index0, index1, ...``, the first index of
+    the tile (or the index taken) along each tensor axis. ``tile_axes`` names the tensor axis of every kept descriptor
+    dimension, in the order of ``shared.extents``. ``guard`` must hold at launch.
+    """
+
+    data_type: DataType
+    address: Expr
+    dims: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    box: tuple[int, ...]
+    swizzle: Swizzle
+    coordinates: tuple[Expr, ...]
+    tile_axes: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    shared: SharedTile
+    direction: Direction
+    guard: Expr = TRUE
+    interleave: Interleave = Interleave.NONE
+    l2_promotion: L2Promotion = L2Promotion.L2_128B
+    oob_fill: OobFill = OobFill.NONE
+
+    @property
+    def rank(self) -> int:
+        """Descriptor dimensions."""
+        return len(self.dims)
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """Always 1: a stride between elements is part of ``strides``."""
+        return (1,) * self.rank
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes one copy moves; out-of-bounds elements count."""
+        return prod(self.box) * self.shared.element_bytes
+
+    @property
+    def tx_bytes(self) -> int:
+        """Bytes all copies of the tile complete on their barrier."""
+        return self.box_bytes * len(self.boxes)
+
+    @property
+    def completion(self) -> Completion:
+        """How the end of the copies is observed."""
+        return Completion.MBARRIER if self.direction is Direction.LOAD else Completion.BULK_GROUP
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    """One descriptor dimension while it is built: ``axes`` are the tensor axes folded into it."""
+
+    axes: tuple[int, ...]
+    extent: Expr
+    stride: Expr
+    coordinate: Expr
+    tile: int
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Why no direct plan exists for one way of asking."""
+
+    core: tuple[Violation, ...]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Every direct plan, best first; plans that need an unproved alignment apart, with what they need."""
+
+    plans: tuple[TensorMapPlan, ...]
+    conditional: tuple[tuple[TensorMapPlan, tuple[Unmet, ...]], ...] = ()
+    core: tuple[Violation, ...] = field(default=())
+
+
+def plan(access: TileAccess, facts: Facts | None = None, target: Target = SM90A) -> Legality[TensorMapPlan]:
+    """The best legal tensor map for ``access``, or the minimal reason why there is none.
+
+    Legal means: every rule of the table follows from ``facts``, except limits on sizes, which the plan's ``guard``
+    states. An alignment that is merely unknown is not legal; ``candidates`` returns such plans with their conditions.
+    """
+    found = candidates(access, facts, target)
+    return Legal(found.plans[0]) if found.plans else Illegal(found.core)
+
+
+def candidates(access: TileAccess, facts: Facts | None = None, target: Target = SM90A, limit: int = 4) -> Candidates:
+    """Up to ``limit`` direct plans for ``access``, in the order of its swizzles."""
+    known = facts or Facts()
+    data_type = DATA_TYPES[access.dtype.name]
+    dimensions = _dimensions(access, known)
+    if isinstance(dimensions, Shortfall):
+        return Candidates((), (), dimensions.core)
+    plans: list[TensorMapPlan] = []
+    conditional: list[tuple[TensorMapPlan, tuple[Unmet, ...]]] = []
+    core: tuple[Violation, ...] = ()
+    for swizzle, panel in _panels(access, dimensions[0].tile):
+        draft = _draft(access, known, data_type, dimensions, swizzle, panel)
+        guard, unmet = decide_rules(_request(draft), known, target)
+        sized = _with_guard(draft, guard)
+        refused = tuple(u.violation for u in unmet if u.residual == FALSE)
+        if not unmet:
+            plans.append(sized)
+        elif not refused:
+            condition = all_of((guard, *(u.residual for u in unmet)))
+            conditional.append((_with_guard(draft, condition), unmet))
+            core = core or tuple(u.violation for u in unmet)
+        else:
+            core = refused
+    if not plans and not conditional and not core:
+        core = (_inner_violation(access, dimensions[0].tile),)
+    return Candidates(tuple(plans[:limit]), tuple(conditional[:limit]), core)
+
+
+def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Shortfall:
+    """Descriptor dimensions in order: the dense axis, the other tile axes from last to first, dropped axes."""
+    kept: list[_Dimension] = []
+    dropped: list[_Dimension] = []
+    broadcast: list[Violation] = []
+    for axis, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True)):
+        size, step = facts.apply(expr(extent)), facts.apply(expr(stride))
+        entry = _Dimension((axis,), size, step, sym(f"index{axis}"), 1 if tile is None else tile)
+        if tile is None and (size.constant == 1 or step.constant == 0):
+            continue  # one index of one element, or of elements that are all the same: nothing to address
+        if tile is not None and tile > 1 and step.constant == 0 and size.constant != 1:
+            broadcast.append(_broadcast_violation(access, axis))
+        (dropped if tile is None else kept).append(entry)
+    if broadcast:
+        return Shortfall(tuple(broadcast))
+    dense = [d for d in kept if facts.decide(d.stride.eq(1))]
+    inner = next((d for d in reversed(dense) if d.tile > 1), dense[-1] if dense else None)
+    if inner is None:
+        return Shortfall((_dense_violation(access, kept),))
+    others = [d for d in reversed(kept) if d is not inner]
+    merged = _merge([*others, *reversed(dropped)], MAX_RANK - 1)
+    if len(merged) >= MAX_RANK:
+        return Shortfall((_rank_violation(access, len(merged) + 1),))
+    return (inner, *merged)
+
+
+def _merge(dimensions: list[_Dimension], room: int) -> list[_Dimension]:
+    """Fold dimensions of box one whose strides nest, until at most ``room`` are left."""
+    result = list(dimensions)
+    while len(result) > room:
+        pair = next(
+            (
+                (low, high)
+                for low, high in product(result, result)
+                if low is not high and low.tile == high.tile == 1 and high.stride == low.stride * low.extent
+            ),
+            None,
+        )
+        if pair is None:
+            return result
+        low, high = pair
+        folded = _Dimension(
+            low.axes + high.axes,
+            low.extent * high.extent,
+            low.stride,
+            high.coordinate * low.extent + low.coordinate,
+            1,
+        )
+        result[result.index(low)] = folded
+        result.remove(high)
+    return result
+
+
+def _panels(access: TileAccess, inner: int) -> Iterable[tuple[Swizzle, int]]:
+    """Swizzles with the panel width, in elements, that each admits for an inner extent of ``inner``.
+
+    A swizzled panel is exactly one span wide, so that rows lie densely; without swizzle the row is cut into the fewest
+    equal panels of at most 256 elements.
+    """
+    size = access.dtype.bytes
+    wanted = access.swizzles or (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
+    for swizzle in wanted:
+        span = PATTERNS[swizzle].span_bytes
+        if span:
+            if inner * size % span == 0 and (not access.panel_bytes or access.panel_bytes == span):
+                yield swizzle, span // size
+        elif access.panel_bytes:
+            if access.panel_bytes % INNER_BOX_ALIGN_BYTES == 0 and inner * size % access.panel_bytes == 0:
+                yield swizzle, access.panel_bytes // size
+        else:
+            parts = -(-inner // MAX_BOX_EXTENT)
+            while parts <= inner and inner % parts:
+                parts += 1
+            if inner // parts * size % INNER_BOX_ALIGN_BYTES == 0:
+                yield swizzle, inner // parts
+
+
+def _draft(
+    access: TileAccess,
+    facts: Facts,
+    data_type: DataType,
+    dimensions: tuple[_Dimension, ...],
+    swizzle: Swizzle,
+    panel: int,
+) -> TensorMapPlan:
+    """The plan for one swizzle, its guard still open."""
+    size = access.dtype.bytes
+    kept = [d for d in dimensions if access.tile[d.axes[0]] is not None]
+    shared = SharedTile(tuple(d.tile for d in kept), panel, size, swizzle)
+    box, boxes = _cut(shared, len(dimensions))
+    return TensorMapPlan(
+        data_type,
+        facts.apply(expr(access.address)),
+        tuple(d.extent for d in dimensions),
+        tuple(d.stride * size for d in dimensions[1:]),
+        box,
+        swizzle,
+        tuple(d.coordinate for d in dimensions),
+        tuple(d.axes[0] for d in kept),
+        boxes,
+        shared,
+        access.direction,
+        oob_fill=access.oob_fill,
+    )
+
+
+def _cut(shared: SharedTile, rank: int) -> tuple[tuple[int, ...], tuple[Box, ...]]:
+    """Box extents and the copies that fill ``shared``.
+
+    The innermost axis is cut into panels. An axis longer than 256 is cut into equal parts; the axes outside it then
+    get a box of one, or the parts of a box would not be contiguous in the panel.
+    """
+    box = [shared.panel]
+    for extent in shared.extents[1:]:
+        whole = all(b == e for b, e in zip(box[1:], shared.extents[1:], strict=False))
+        box.append(_largest_part(extent) if whole else 1)
+    steps = [range(0, extent, part) for extent, part in zip(shared.extents, box, strict=True)]
+    boxes: list[Box] = []
+    for start in product(*reversed(steps)):
+        at = tuple(reversed(start))
+        boxes.append(Box((*at, *(0,) * (rank - len(at))), shared.logical_offset(at)))
+    boxes.sort(key=lambda b: b.shared_offset_bytes)
+    return (*box, *(1,) * (rank - len(box))), tuple(boxes)
+
+
+def _largest_part(extent: int) -> int:
+    """The largest divisor of ``extent`` that a box admits."""
+    return next(extent // parts for parts in range(1, extent + 1) if extent % parts == 0 and extent // parts <= 256)
+
+
+def _with_guard(draft: TensorMapPlan, guard: Expr) -> TensorMapPlan:
+    return replace(draft, guard=guard)
+
+
+def _request(draft: TensorMapPlan) -> dict[str, Expr]:
+    """The plan's fields as rules name them; fields of the copy at values every rule admits."""
+    fields: dict[str, Expr] = {
+        "tensor_data_type": Const(draft.data_type),
+        "tensor_rank": Const(draft.rank),
+        "global_address": draft.address,
+        "descriptor_address": Const(0),
+        "interleave": Const(draft.interleave),
+        "swizzle": Const(draft.swizzle),
+        "l2_promotion": Const(draft.l2_promotion),
+        "oob_fill": Const(draft.oob_fill),
+        "direction": Const(draft.direction),
+        "shared_address": Const(0),
+    }
+    for i in range(MAX_RANK):
+        used = i < draft.rank
+        fields[f"global_dim_{i}"] = draft.dims[i] if used else Const(1)
+        fields[f"box_dim_{i}"] = Const(draft.box[i] if used else 1)
+        fields[f"element_stride_{i}"] = Const(1)
+        fields[f"start_coordinate_{i}"] = Const(0)
+        if i:
+            fields[f"global_stride_{i - 1}"] = draft.strides[i - 1] if used else Const(0)
+    return fields
+
+
+def _dense_violation(access: TileAccess, kept: list[_Dimension]) -> Violation:
+    strides = ", ".join(str(d.stride) for d in kept) or "none"
+    return Violation(
+        "TMA060",
+        f"strides of the tile's axes in elements: {strides}",
+        "one axis of the tile with stride 1",
+        "CUDA Driver API, cuTensorMapEncodeTiled, globalStrides: dimension 0 is dense",
+    )
+
+
+def _rank_violation(access: TileAccess, rank: int) -> Violation:
+    return Violation(
+        "TMA061",
+        f"{rank} dimensions after merging those whose strides nest",
+        "at most 5 dimensions",
+        "CUDA Driver API, cuTensorMapEncodeTiled, tensorRank",
+    )
+
+
+def _inner_violation(access: TileAccess, inner: int) -> Violation:
+    wanted = ", ".join(s.name for s in access.swizzles) or "any"
+    return Violation(
+        "TMA062",
+        f"{inner} x {access.dtype} = {inner * access.dtype.bytes} bytes along the dense axis, swizzle {wanted}",
+        "a multiple of the swizzle span (128, 64 or 32 bytes), or of 16 bytes without swizzle",
+        "CUDA Driver API, cuTensorMapEncodeTiled, boxDim and swizzle",
+    )
+
+
+def _broadcast_violation(access: TileAccess, axis: int) -> Violation:
+    return Violation(
+        "TMA063",
+        f"axis {axis} has stride 0 and a tile extent of {access.tile[axis]}",
+        "a stride other than 0 along every axis of the tile",
+        "no document describes a copy through stride 0",
+    )

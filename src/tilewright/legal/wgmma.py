@@ -1,0 +1,245 @@
+"""Shared-memory operands of wgmma: judged, and their descriptor fields derived from the tile's layout.
+
+An operand is a two-dimensional ``SharedTile``: one axis is K, the other M (for A) or N (for B). K innermost is
+K-major. The canonical layouts of PTX ISA 9.1, 9.7.15.5.1.2.1 are exactly the panels of a ``SharedTile`` whose rows are
+one swizzle span wide, or 16 bytes without swizzle::
+
+    K-major, swizzled     rows of one span; 8 rows are an atom; panels follow along K
+    K-major, none         rows of 16 bytes; 8 rows are a core matrix; panels follow along K
+    MN-major, swizzled    rows (one per k) of one span of MN; panels follow along MN
+    MN-major, none        rows (one per k) of 16 bytes of MN; panels follow along MN
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from tilewright.base.dtypes import DType
+from tilewright.base.verdict import Illegal, Legal, Violation
+from tilewright.hw.rules import Rule
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import PATTERNS, Swizzle
+from tilewright.hw.wgmma import (
+    CORE_ROW_BYTES,
+    CORE_ROWS,
+    DESCRIPTOR,
+    ENUMERATORS,
+    INSTRUCTION_K_BITS,
+    INSTRUCTION_M,
+    LAYOUT_TYPE,
+    OPERAND_TYPES,
+    RULES,
+)
+from tilewright.legal.shared import SharedTile
+from tilewright.legal.tensormap import cc_of
+
+
+class Major(Enum):
+    """Which axis of an operand is contiguous in shared memory; the value is the instruction's transpose immediate."""
+
+    K = 0
+    MN = 1
+
+
+class Role(Enum):
+    """Which operand."""
+
+    A = "A"
+    B = "B"
+
+
+@dataclass(frozen=True)
+class WgmmaOperand:
+    """An operand in shared memory. ``shared.extents`` are (K, MN) if ``major`` is K, else (MN, K).
+
+    ``n`` is the instruction's N; ``accumulator`` its D type; ``base_bytes`` the tile's address in shared memory.
+    """
+
+    role: Role
+    dtype: DType
+    shared: SharedTile
+    major: Major
+    n: int
+    accumulator: str = "f32"
+    base_bytes: int = 0
+
+    @property
+    def tile_k(self) -> int:
+        """Depth of the tile, in elements."""
+        return self.shared.extents[0 if self.major is Major.K else 1]
+
+    @property
+    def tile_mn(self) -> int:
+        """Rows of A or columns of B in the tile."""
+        return self.shared.extents[1 if self.major is Major.K else 0]
+
+
+@dataclass(frozen=True)
+class WgmmaOperandPlan:
+    """What the instructions that read one tile are given.
+
+    ``leading_bytes`` and ``stride_bytes`` go into the descriptor; ``k_offsets`` is the byte offset to add to the start
+    address for each successive instruction along K; ``transpose`` is the immediate. ``align_bytes`` is the alignment of
+    the tile's first byte that the fields assume.
+    """
+
+    role: Role
+    major: Major
+    swizzle: Swizzle
+    leading_bytes: int
+    stride_bytes: int
+    k_offsets: tuple[int, ...]
+    align_bytes: int
+    shared: SharedTile
+
+    @property
+    def layout_type(self) -> int:
+        """Bits 62-63 of the descriptor."""
+        return LAYOUT_TYPE[self.swizzle]
+
+    @property
+    def transpose(self) -> int:
+        """The trans immediate of 16-bit forms: 1 for MN-major."""
+        return self.major.value
+
+    @property
+    def template(self) -> int:
+        """The descriptor with start address 0; add ``(start_bytes & 0x3FFFF) >> 4``."""
+        return self.descriptor(0)
+
+    def descriptor(self, start_bytes: int) -> int:
+        """The 64-bit descriptor of the matrix that starts at shared-memory byte ``start_bytes``."""
+        values = {
+            "start_address": start_bytes & 0x3FFFF,
+            "leading_bytes": self.leading_bytes,
+            "stride_bytes": self.stride_bytes,
+            "base_offset": 0,
+            "layout_type": self.layout_type,
+        }
+        bits = 0
+        for field in DESCRIPTOR:
+            part = values[field.name] >> field.shift
+            assert 0 <= part < 1 << field.width, (field, values)
+            bits |= part << field.low
+        return bits
+
+    def mn_offset(self, first: int) -> int:
+        """Byte offset of the matrix whose first row (A) or column (B) is ``first`` of the tile.
+
+        ``first`` is a multiple of 8 if K-major, of the panel's width if MN-major.
+        """
+        if self.major is Major.K:
+            assert first % CORE_ROWS == 0, first
+            return first * self.shared.row_bytes
+        assert first % self.shared.panel == 0, first
+        return first // self.shared.panel * self.shared.panel_bytes
+
+
+def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPlan] | Illegal:
+    """Descriptor fields for ``operand``, or every rule its layout breaks.
+
+    The answer is complete for tiles of the ``SharedTile`` family: no other strides describe the same bytes.
+    """
+    fields = _fields(operand, target)
+    core = broken(RULES, fields, cc_of(target))
+    if core:
+        return Illegal(core)
+    leading, stride = _strides(operand)
+    return Legal(
+        WgmmaOperandPlan(
+            operand.role,
+            operand.major,
+            operand.shared.swizzle,
+            leading,
+            stride,
+            _k_offsets(operand),
+            operand.shared.align_bytes,
+            operand.shared,
+        )
+    )
+
+
+def admissible(dtype: DType, major: Major, mn: int, k: int) -> tuple[SharedTile, ...]:
+    """Every shared-memory layout of an ``mn`` x ``k`` operand that the instruction reads, widest swizzle first."""
+    inner, outer = (k, mn) if major is Major.K else (mn, k)
+    tiles: list[SharedTile] = []
+    for swizzle in (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE):
+        width = PATTERNS[swizzle].span_bytes or CORE_ROW_BYTES
+        if inner * dtype.bytes % width == 0:
+            tile = SharedTile((inner, outer), width // dtype.bytes, dtype.bytes, swizzle)
+            if isinstance(plan(WgmmaOperand(Role.B, dtype, tile, major, 8, OPERAND_TYPES[dtype.name][-1])), Legal):
+                tiles.append(tile)
+    return tuple(tiles)
+
+
+def _strides(operand: WgmmaOperand) -> tuple[int, int]:
+    """Leading and stride byte offsets (canonical layouts; unswizzled MN-major exchanges the two roles)."""
+    tile = operand.shared
+    group = CORE_ROWS * tile.row_bytes
+    match operand.major, tile.swizzle is Swizzle.NONE:
+        case Major.K, False:
+            return CORE_ROW_BYTES, group  # leading is unused; 1 is what the documents encode
+        case Major.K, True:
+            return tile.panel_bytes, group
+        case Major.MN, False:
+            return tile.panel_bytes, group
+        case _:
+            return group, tile.panel_bytes
+
+
+def _k_offsets(operand: WgmmaOperand) -> tuple[int, ...]:
+    """Start of each instruction's operand along K.
+
+    Inside a swizzle span the start moves by 32 bytes and leaves the pattern alone: the hardware permutes address bits
+    above bit 3 by bits above bit 6, which the step does not reach.
+    """
+    tile, step = operand.shared, INSTRUCTION_K_BITS // operand.dtype.bits
+    offsets: list[int] = []
+    for first in range(0, operand.tile_k, step):
+        if operand.major is Major.MN:
+            offsets.append(first * tile.row_bytes)
+        else:
+            panel, inner = divmod(first, tile.panel)
+            offsets.append(panel * tile.panel_bytes + inner * tile.element_bytes)
+    return tuple(offsets)
+
+
+def _fields(operand: WgmmaOperand, target: Target) -> dict[str, int]:
+    tile, kind = operand.shared, operand.dtype
+    leading, stride = _strides(operand)
+    return {
+        "compute_capability": cc_of(target),
+        "m": INSTRUCTION_M,
+        "n": operand.n,
+        "k": INSTRUCTION_K_BITS // kind.bits,
+        "element_bits": kind.bits,
+        "known_type": int(operand.accumulator in OPERAND_TYPES.get(kind.name, ())),
+        "is_16bit_float": int(kind.is_float and kind.bits == 16),
+        "is_integer": int(kind.is_int),
+        "major": operand.major.value,
+        "a_in_registers": 0,
+        "b_in_registers": 0,
+        "start_address": operand.base_bytes,
+        "leading_bytes": leading,
+        "stride_bytes": stride,
+        "pattern_phase": operand.base_bytes % PATTERNS[tile.swizzle].repeat_bytes,
+        "swizzle": tile.swizzle,
+        "swizzle_span_bytes": PATTERNS[tile.swizzle].span_bytes,
+        "row_bytes": tile.row_bytes,
+        "tile_mn": operand.tile_mn,
+        "tile_k": operand.tile_k,
+        "panel_mn": tile.panel,
+    }
+
+
+def broken(rules: tuple[Rule, ...], fields: Mapping[str, int], cc: int) -> tuple[Violation, ...]:
+    """Every rule in scope that ``fields`` break."""
+    core: list[Violation] = []
+    for rule in rules:
+        predicate = rule.holds_for(ENUMERATORS)
+        if rule.scope.holds(cc) and not predicate.evaluate(fields):
+            found = ", ".join(f"{name} = {int(fields[name])}" for name in sorted(predicate.symbols))
+            core.append(Violation(rule.id, found, rule.predicate, rule.source))
+    return tuple(core)
