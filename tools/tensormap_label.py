@@ -12,7 +12,7 @@ import ctypes
 import json
 import time
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_int, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +81,8 @@ def label(driver: Driver, names: list[str], rows: np.ndarray) -> np.ndarray:
     """The driver's answer for every row."""
     at = {name: i for i, name in enumerate(names)}
     groups = [
-        [at[f"{stem}{i}"] for i in range(first, 5)] for stem, first in (("dim", 0), ("stride", 1), ("box", 0), ("es", 0))
+        [at[f"{stem}{i}"] for i in range(first, 5)]
+        for stem, first in (("dim", 0), ("stride", 1), ("box", 0), ("es", 0))
     ]
     flags = [at[name] for name in ("interleave", "swizzle", "l2", "oob")]
     results = np.zeros(len(rows), dtype=np.uint64)
@@ -141,7 +142,9 @@ def main() -> None:
         driver=np.array(str(driver.version)),
         device=np.array(driver.device),
     )
-    print(f"{len(rows)} requests on {driver.device}, CUDA driver {driver.version}: {int((results == 0).sum())} accepted,")
+    print(
+        f"{len(rows)} requests on {driver.device}, CUDA driver {driver.version}: {int((results == 0).sum())} accepted,"
+    )
     print(f"codes {sorted({int(r) for r in results})}, {seconds:.1f} s")
     print(json.dumps(probes(driver), indent=1))
 

@@ -102,7 +102,7 @@ MAX_TX_BYTES = 2**20 - 1
 
 @dataclass(frozen=True)
 class SwizzlePattern:
-    """A shared-memory swizzle: bit ``target`` of the byte address is exclusive-ored with bit ``source``, for every pair.
+    """A shared-memory swizzle: for every pair, bit ``target`` of the byte address is exclusive-ored with bit ``source``.
 
     ``span_bytes`` is the row it permutes, ``repeat_bytes`` its period: a tile that starts at a multiple of it starts
     at the beginning of the pattern. ``atom_bytes`` stay contiguous.
@@ -134,7 +134,7 @@ PATTERNS: dict[Swizzle, SwizzlePattern] = {
         SwizzlePattern(Swizzle.B128_ATOM_64B, 128, 64, 256, ((6, 7),)),
     )
 }
-"""Swizzles by mode. That bit 3 follows bit 7 in the FLIP_8B mode is inferred: the document shows it in a figure only."""
+"""Swizzles by mode. That bit 3 follows bit 7 in the FLIP_8B mode is inferred: the document shows it in a figure."""
 
 ENUMERATORS: dict[str, int] = {
     **{f"{m.name}": m.value for m in DataType},

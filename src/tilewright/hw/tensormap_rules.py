@@ -273,7 +273,8 @@ _BOX = (
     ),
     Rule(
         "TMA019",
-        "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE or box_dim_0 * element_bits <= swizzle_span_bytes * 8",
+        "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE"
+        " or box_dim_0 * element_bits <= swizzle_span_bytes * 8",
         _REJECTS,
         _DOC,
         f"{_API}, interleave and swizzle",
@@ -454,8 +455,8 @@ _RUNS = (
         Consequence.FAULT,
         _DOC,
         f"{_API}, elementStrides (the copy rounds up); CUDA Programming Guide, 5.1, shared memory of a block",
-        good=(*_R3, *_PLAIN, ("box_dim", (64, 227, 8))),
-        bad=(*_R3, *_PLAIN, ("box_dim", (64, 255, 16)), ("element_stride", (1, 2, 1))),
+        good=(*_R3, *_PLAIN, ("box_dim", (64, 63, 227)), ("element_stride", (1, 8, 1))),
+        bad=(*_R3, *_PLAIN, ("box_dim", (64, 63, 228)), ("element_stride", (1, 8, 1))),
     ),
     Rule(
         "TMA047",
@@ -468,7 +469,8 @@ _RUNS = (
     ),
     Rule(
         "TMA048",
-        "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE or box_dim_0 * element_bits >= swizzle_span_bytes * 8",
+        "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE"
+        " or box_dim_0 * element_bits >= swizzle_span_bytes * 8",
         Consequence.UNSETTLED,
         _DOC,
         f"{_GUIDE}: the landing area keeps the full span; the bytes that complete are not stated",

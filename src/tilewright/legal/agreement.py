@@ -98,7 +98,9 @@ class Agreement:
         return tuple(id for id, holds in self.holds.items() if not holds[row])
 
 
-def compare(columns: Mapping[str, Column], accepted: Flags, cc: int = 90, without: frozenset[str] = frozenset()) -> Agreement:
+def compare(
+    columns: Mapping[str, Column], accepted: Flags, cc: int = 90, without: frozenset[str] = frozenset()
+) -> Agreement:
     """Judge every row by the rules the driver enforces, leaving out those in ``without``, and compare with its labels."""
     rules = [rule for rule in encode_rules(cc) if rule.id not in without]
     holds = truth(rules, fields_of(columns))

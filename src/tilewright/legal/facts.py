@@ -85,7 +85,7 @@ class Facts:
 def _symbol_multiple(predicate: Expr) -> tuple[str, int]:
     """``(name, n)`` when the predicate is ``name % n == 0``."""
     match predicate:
-        case Compare("==", Mod(numerator, denominator), Const(0)) if (n := denominator.constant):
+        case Compare("==", Mod(numerator, denominator), Const(0)) if n := denominator.constant:
             names = numerator.symbols
             name = next(iter(names), "")
             return (name, n) if numerator.text == name else ("", 0)

@@ -176,17 +176,13 @@ def judge(request: TensorMapRequest, target: Target) -> Judgement:
     return _explain(request, rules, values, truth)
 
 
-def _explain(
-    request: TensorMapRequest, rules: Ruleset, values: tuple[int, ...], truth: tuple[Any, ...]
-) -> Judgement:
+def _explain(request: TensorMapRequest, rules: Ruleset, values: tuple[int, ...], truth: tuple[Any, ...]) -> Judgement:
     named = dict(zip(FIELDS, values, strict=True))
     broken = [i for i, holds in zip(rules.instances, truth, strict=True) if not holds]
     driver = _violations((i for i in broken if i.rule.consequence is Consequence.DRIVER_REJECTS), named)
     wrong = _violations((i for i in broken if i.rule.consequence in REFUSES), named)
     open_ = [i for i in broken if i.rule.consequence is Consequence.UNSETTLED]
-    advice = _violations(
-        (i for i in broken if i.rule.consequence in (Consequence.ADVISORY, Consequence.SLOW)), named
-    )
+    advice = _violations((i for i in broken if i.rule.consequence in (Consequence.ADVISORY, Consequence.SLOW)), named)
     legal = Legal(request)
     encodes = Illegal(driver) if driver else legal
     runs = Illegal(wrong) if wrong else _unsettled(open_, named) if open_ else legal

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, expr, sym
@@ -32,7 +32,7 @@ from tilewright.hw.tensormap import (
     Swizzle,
 )
 from tilewright.legal.facts import Facts
-from tilewright.legal.shared import SharedTile
+from tilewright.legal.landing import LandingTile
 from tilewright.legal.symbolic import Unmet, decide_rules
 
 DATA_TYPES: dict[str, DataType] = {
@@ -112,7 +112,7 @@ class TensorMapPlan:
     coordinates: tuple[Expr, ...]
     tile_axes: tuple[int, ...]
     boxes: tuple[Box, ...]
-    shared: SharedTile
+    shared: LandingTile
     direction: Direction
     guard: Expr = TRUE
     interleave: Interleave = Interleave.NONE
@@ -298,7 +298,7 @@ def _draft(
     """The plan for one swizzle, its guard still open."""
     size = access.dtype.bytes
     kept = [d for d in dimensions if access.tile[d.axes[0]] is not None]
-    shared = SharedTile(tuple(d.tile for d in kept), panel, size, swizzle)
+    shared = LandingTile(tuple(d.tile for d in kept), panel, size, swizzle)
     box, boxes = _cut(shared, len(dimensions))
     return TensorMapPlan(
         data_type,
@@ -316,7 +316,7 @@ def _draft(
     )
 
 
-def _cut(shared: SharedTile, rank: int) -> tuple[tuple[int, ...], tuple[Box, ...]]:
+def _cut(shared: LandingTile, rank: int) -> tuple[tuple[int, ...], tuple[Box, ...]]:
     """Box extents and the copies that fill ``shared``.
 
     The innermost axis is cut into panels. An axis longer than 256 is cut into equal parts; the axes outside it then
@@ -345,7 +345,8 @@ def _with_guard(draft: TensorMapPlan, guard: Expr) -> TensorMapPlan:
 
 
 def _request(draft: TensorMapPlan) -> dict[str, Expr]:
-    """The plan's fields as rules name them; fields of the copy at values every rule admits."""
+    """The plan's fields as rules name them. The tile starts at an aligned address, so the copies' own addresses are as
+    aligned as the greatest common divisor of their offsets."""
     fields: dict[str, Expr] = {
         "tensor_data_type": Const(draft.data_type),
         "tensor_rank": Const(draft.rank),
@@ -356,7 +357,7 @@ def _request(draft: TensorMapPlan) -> dict[str, Expr]:
         "l2_promotion": Const(draft.l2_promotion),
         "oob_fill": Const(draft.oob_fill),
         "direction": Const(draft.direction),
-        "shared_address": Const(0),
+        "shared_address": Const(gcd(*(b.shared_offset_bytes for b in draft.boxes))),
     }
     for i in range(MAX_RANK):
         used = i < draft.rank

@@ -1,7 +1,7 @@
 """Shared-memory operands of wgmma: judged, and their descriptor fields derived from the tile's layout.
 
-An operand is a two-dimensional ``SharedTile``: one axis is K, the other M (for A) or N (for B). K innermost is
-K-major. The canonical layouts of PTX ISA 9.1, 9.7.15.5.1.2.1 are exactly the panels of a ``SharedTile`` whose rows are
+An operand is a two-dimensional ``LandingTile``: one axis is K, the other M (for A) or N (for B). K innermost is
+K-major. The canonical layouts of PTX ISA 9.1, 9.7.15.5.1.2.1 are exactly the panels of a ``LandingTile`` whose rows are
 one swizzle span wide, or 16 bytes without swizzle::
 
     K-major, swizzled     rows of one span; 8 rows are an atom; panels follow along K
@@ -32,7 +32,7 @@ from tilewright.hw.wgmma import (
     OPERAND_TYPES,
     RULES,
 )
-from tilewright.legal.shared import SharedTile
+from tilewright.legal.landing import LandingTile
 from tilewright.legal.tensormap import cc_of
 
 
@@ -59,7 +59,7 @@ class WgmmaOperand:
 
     role: Role
     dtype: DType
-    shared: SharedTile
+    shared: LandingTile
     major: Major
     n: int
     accumulator: str = "f32"
@@ -92,7 +92,7 @@ class WgmmaOperandPlan:
     stride_bytes: int
     k_offsets: tuple[int, ...]
     align_bytes: int
-    shared: SharedTile
+    shared: LandingTile
 
     @property
     def layout_type(self) -> int:
@@ -140,7 +140,7 @@ class WgmmaOperandPlan:
 def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPlan] | Illegal:
     """Descriptor fields for ``operand``, or every rule its layout breaks.
 
-    The answer is complete for tiles of the ``SharedTile`` family: no other strides describe the same bytes.
+    The answer is complete for tiles of the ``LandingTile`` family: no other strides describe the same bytes.
     """
     fields = _fields(operand, target)
     core = broken(RULES, fields, cc_of(target))
@@ -161,14 +161,14 @@ def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPla
     )
 
 
-def admissible(dtype: DType, major: Major, mn: int, k: int) -> tuple[SharedTile, ...]:
+def admissible(dtype: DType, major: Major, mn: int, k: int) -> tuple[LandingTile, ...]:
     """Every shared-memory layout of an ``mn`` x ``k`` operand that the instruction reads, widest swizzle first."""
     inner, outer = (k, mn) if major is Major.K else (mn, k)
-    tiles: list[SharedTile] = []
+    tiles: list[LandingTile] = []
     for swizzle in (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE):
         width = PATTERNS[swizzle].span_bytes or CORE_ROW_BYTES
         if inner * dtype.bytes % width == 0:
-            tile = SharedTile((inner, outer), width // dtype.bytes, dtype.bytes, swizzle)
+            tile = LandingTile((inner, outer), width // dtype.bytes, dtype.bytes, swizzle)
             if isinstance(plan(WgmmaOperand(Role.B, dtype, tile, major, 8, OPERAND_TYPES[dtype.name][-1])), Legal):
                 tiles.append(tile)
     return tuple(tiles)

@@ -9,7 +9,7 @@ from tilewright.hw.tensormap import PATTERNS, SHARED_ALIGN_BYTES, Swizzle
 
 
 @dataclass(frozen=True)
-class SharedTile:
+class LandingTile:
     """A tile in shared memory, cut into panels along its innermost axis.
 
     ``extents`` are the tile's extents in elements, innermost first. A panel holds ``panel`` elements of the innermost
@@ -42,12 +42,12 @@ class SharedTile:
 
     @property
     def panel_bytes(self) -> int:
-        """Bytes from one panel to the next."""
-        return self.rows * self.row_bytes
+        """Bytes from one panel to the next: its rows, up to the 128 bytes at which a tensor copy may begin."""
+        return -(-self.rows * self.row_bytes // SHARED_ALIGN_BYTES) * SHARED_ALIGN_BYTES
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole tile."""
+        """Bytes the tile occupies, panels padded."""
         return self.panels * self.panel_bytes
 
     @property
