@@ -1,0 +1,49 @@
+"""Asynchronous protocols as plain data: roles, barriers, byte regions and what each role does in order.
+
+``ops`` holds the operations, ``model`` the protocol, ``build`` the API for writing one by hand, ``text`` a notation
+that round-trips, ``validate`` the checks of form.
+"""
+
+from __future__ import annotations
+
+from tilewright.protocol.build import Build, Ring, RoleBuilder
+from tilewright.protocol.model import (
+    Barrier,
+    Buffer,
+    By,
+    If,
+    Loop,
+    Node,
+    Protocol,
+    Role,
+    Step,
+    Symbol,
+    steps,
+)
+from tilewright.protocol.ops import Op, Region, Scope, Slot
+from tilewright.protocol.text import from_text, to_text
+from tilewright.protocol.validate import problems
+
+__all__ = [
+    "Barrier",
+    "Buffer",
+    "Build",
+    "By",
+    "If",
+    "Loop",
+    "Node",
+    "Op",
+    "Protocol",
+    "Region",
+    "Ring",
+    "Role",
+    "RoleBuilder",
+    "Scope",
+    "Slot",
+    "Step",
+    "Symbol",
+    "from_text",
+    "problems",
+    "steps",
+    "to_text",
+]

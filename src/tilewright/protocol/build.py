@@ -1,0 +1,250 @@
+"""Writing a protocol by hand: a builder with roles, loops and rings that lower to plain ops.
+
+    b = Build("copy")
+    kt = b.symbol("kt")
+    ring = b.ring("a", slots=4, bytes=16384, consumers=1)
+    with b.role("producer", threads=32) as p:
+        b.init(p, ring)
+        with p.loop("k", kt) as k:
+            p.one(ring.wait_empty(k)); p.one(ring.expect(k)); p.one(ring.load(k))
+    with b.role("consumer", threads=128) as c:
+        b.sync(c)
+        with c.loop("k", kt) as k:
+            c.all(ring.wait_full(k)); c.all(ring.read(k)); ...
+    protocol = b.protocol()
+
+Every step remembers the line that wrote it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tilewright.base.expr import Expr, ExprLike, expr, sym
+from tilewright.diag import Location
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Protocol, Role, Step, Symbol
+from tilewright.protocol.validate import require_valid
+
+
+@dataclass(frozen=True)
+class BufferHandle:
+    """A declared buffer; ``[begin : begin + n]`` would hide the size, so regions are made by ``at`` and ``whole``."""
+
+    buffer: Buffer
+
+    def at(self, begin: ExprLike, size: int, cta: ExprLike | None = None) -> ops.Region:
+        """Bytes ``begin .. begin + size`` (columns in tensor memory)."""
+        return ops.Region(self.buffer.name, expr(begin), size, None if cta is None else expr(cta))
+
+    @property
+    def whole(self) -> ops.Region:
+        """All of it."""
+        return self.at(0, self.buffer.size)
+
+
+@dataclass(frozen=True)
+class BarrierHandle:
+    """A declared mbarrier array; ``full[i]`` is its i-th slot in the executing CTA."""
+
+    barrier: Barrier
+
+    def __getitem__(self, index: ExprLike) -> ops.Slot:
+        return ops.Slot(self.barrier.name, expr(index))
+
+    def of(self, cta: ExprLike, index: ExprLike = 0) -> ops.Slot:
+        """The slot ``index`` in the CTA of rank ``cta``."""
+        return ops.Slot(self.barrier.name, expr(index), expr(cta))
+
+
+@dataclass(frozen=True)
+class Ring:
+    """``slots`` stages of ``bytes`` with a full and an empty barrier each; methods give the lowered ops.
+
+    ``i`` is the running number of the stage's use: slot ``i % slots``, parity of its lap ``(i // slots) % 2``. A
+    producer waits for the opposite parity, so that its first lap passes on fresh barriers.
+    """
+
+    slots: int
+    bytes: int
+    data: BufferHandle
+    full: BarrierHandle
+    empty: BarrierHandle
+
+    def slot(self, i: ExprLike) -> Expr:
+        """Slot of use ``i``."""
+        return expr(i) % self.slots
+
+    def stage(self, i: ExprLike, offset: int = 0, size: int | None = None) -> ops.Region:
+        """Bytes of the stage of use ``i``."""
+        return self.data.at(self.slot(i) * self.bytes + offset, self.bytes - offset if size is None else size)
+
+    def wait_full(self, i: ExprLike) -> ops.Wait:
+        """The consumer's wait for the data of use ``i``."""
+        return ops.Wait(self.full[self.slot(i)], expr(i) // self.slots % 2)
+
+    def wait_empty(self, i: ExprLike, scope: ops.Scope = ops.Scope.CTA) -> ops.Wait:
+        """The producer's wait until the stage may be overwritten by use ``i``."""
+        return ops.Wait(self.empty[self.slot(i)], (expr(i) // self.slots + 1) % 2, scope)
+
+    def expect(self, i: ExprLike, bytes: int | None = None) -> ops.ArriveExpectTx:
+        """The producer's arrival, with the bytes that will land in this CTA."""
+        return ops.ArriveExpectTx(self.full[self.slot(i)], self.bytes if bytes is None else bytes)
+
+    def load(self, i: ExprLike, offset: int = 0, size: int | None = None, ctas: Sequence[ExprLike] = ()) -> ops.TmaLoad:
+        """A tensor copy into the stage of use ``i``."""
+        return ops.TmaLoad(self.stage(i, offset, size), self.full[self.slot(i)], tuple(map(expr, ctas)))
+
+    def read(self, i: ExprLike) -> ops.Read:
+        """A generic read of the stage of use ``i``."""
+        return ops.Read(self.stage(i))
+
+    def release(self, i: ExprLike, cta: ExprLike | None = None, scope: ops.Scope = ops.Scope.CTA) -> ops.Arrive:
+        """The consumer's arrival: the stage of use ``i`` has been read."""
+        slot = self.empty[self.slot(i)] if cta is None else self.empty.of(cta, self.slot(i))
+        return ops.Arrive(slot, scope=scope)
+
+
+@dataclass
+class RoleBuilder:
+    """Collects the steps of one role."""
+
+    name: str
+    threads: int
+    ctas: tuple[int, ...] | None
+    counters: dict[str, int] = field(default_factory=dict[str, int])
+    _blocks: list[list[Node]] = field(default_factory=lambda: [[]])
+
+    def all(self, op: ops.Op, note: str = "") -> None:
+        """Every thread of the role executes ``op``."""
+        self._blocks[-1].append(Step(op, By.ALL, _caller(), note))
+
+    def one(self, op: ops.Op, note: str = "") -> None:
+        """One elected thread executes ``op``."""
+        self._blocks[-1].append(Step(op, By.ELECTED, _caller(), note))
+
+    def per_warp(self, op: ops.Op, note: str = "") -> None:
+        """Lane 0 of each warp executes ``op``."""
+        self._blocks[-1].append(Step(op, By.PER_WARP, _caller(), note))
+
+    def counter(self, name: str, start: int = 0) -> Expr:
+        """A counter carried across loops, such as a ring's running use number."""
+        self.counters[name] = start
+        return sym(name)
+
+    def advance(self, counter: Expr, by: ExprLike = 1) -> None:
+        """Adds to a carried counter."""
+        self._blocks[-1].append(Step(ops.Advance(str(counter), expr(by)), By.ALL, _caller()))
+
+    @contextmanager
+    def loop(self, counter: str, end: ExprLike, begin: ExprLike = 0, step: int = 1) -> Generator[Expr]:
+        """``for counter in range(begin, end, step)``."""
+        where = _caller(3)
+        self._blocks.append([])
+        yield sym(counter)
+        body = tuple(self._blocks.pop())
+        self._blocks[-1].append(Loop(counter, expr(begin), expr(end), step, body, where))
+
+    @contextmanager
+    def when(self, condition: Expr) -> Generator[None]:
+        """Steps executed only where ``condition`` holds."""
+        where = _caller(3)
+        self._blocks.append([])
+        yield
+        body = tuple(self._blocks.pop())
+        self._blocks[-1].append(If(condition, body, (), where))
+
+    def role(self) -> Role:
+        """The role as written so far."""
+        return Role(self.name, self.threads, tuple(self._blocks[0]), tuple(self.counters.items()), self.ctas)
+
+
+@dataclass
+class Build:
+    """A protocol being written. Shared buffers are placed one after another unless given an offset."""
+
+    name: str
+    cluster: int = 1
+    registers_per_thread: int = 168
+    _roles: list[RoleBuilder] = field(default_factory=list[RoleBuilder])
+    _buffers: list[Buffer] = field(default_factory=list[Buffer])
+    _barriers: list[Barrier] = field(default_factory=list[Barrier])
+    _symbols: list[Symbol] = field(default_factory=list[Symbol])
+
+    def symbol(
+        self, name: str, least: int = 0, most: int | None = None, multiple_of: int = 1, per: str | None = None
+    ) -> Expr:
+        """A value unknown until run time; see ``Symbol``."""
+        self._symbols.append(Symbol(name, least, most, multiple_of, per))
+        return sym(name)
+
+    def buffer(
+        self, name: str, size: int, space: Space = Space.SHARED, offset: int | None = None, initialised: bool = False
+    ) -> BufferHandle:
+        """A buffer of any space; without ``offset`` behind the last of its space."""
+        if offset is None:
+            offset = max((b.offset + b.size for b in self._buffers if b.space is space), default=0)
+        self._buffers.append(Buffer(name, space, size, offset, initialised))
+        return BufferHandle(self._buffers[-1])
+
+    def mbarrier(self, name: str, slots: int = 1, count: int = 1) -> BarrierHandle:
+        """An array of mbarriers."""
+        self._barriers.append(Barrier(name, slots, count))
+        return BarrierHandle(self._barriers[-1])
+
+    def ring(self, name: str, slots: int, bytes: int, consumers: int, producers: int = 1) -> Ring:
+        """A ring ``name`` with barriers ``name_full`` (``producers`` arrivals) and ``name_empty`` (``consumers``)."""
+        data = self.buffer(name, slots * bytes)
+        return Ring(
+            slots,
+            bytes,
+            data,
+            self.mbarrier(f"{name}_full", slots, producers),
+            self.mbarrier(f"{name}_empty", slots, consumers),
+        )
+
+    @contextmanager
+    def role(self, name: str, threads: int, ctas: tuple[int, ...] | None = None) -> Generator[RoleBuilder]:
+        """Declares a role and collects its steps."""
+        self._roles.append(RoleBuilder(name, threads, ctas))
+        yield self._roles[-1]
+
+    def init(self, role: RoleBuilder) -> None:
+        """The usual opening of the initialising role: init of all barriers, the init fence, then ``sync``."""
+        for barrier in self._barriers:
+            role.one(ops.MbarrierInit(barrier.name))
+        role.one(ops.FenceMbarrierInit())
+        self.sync(role)
+
+    def sync(self, role: RoleBuilder) -> None:
+        """All threads meet: the CTA, or with a cluster the cluster."""
+        if self.cluster == 1:
+            role.all(ops.CtaSync())
+        else:
+            role.all(ops.ClusterArrive())
+            role.all(ops.ClusterWait())
+
+    def protocol(self) -> Protocol:
+        """The protocol, checked for form; raises ``TilewrightError`` with codes MBR001 to MBR006."""
+        value = Protocol(
+            self.name,
+            tuple(r.role() for r in self._roles),
+            tuple(self._buffers),
+            tuple(self._barriers),
+            tuple(self._symbols),
+            self.cluster,
+            self.registers_per_thread,
+        )
+        require_valid(value)
+        return value
+
+
+def _caller(depth: int = 2) -> Location:
+    frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,168 @@
+"""A protocol: the roles of a kernel, the barriers and bytes they share, and what each role does, in order.
+
+A ``Protocol`` is what the checker proves and what another room extracts from a kernel. It holds no data and no
+addresses beyond byte positions in named buffers. A role's program is a tree of steps, loops and branches; every
+control decision depends only on loop counters, carried counters, trip symbols and the CTA's rank, so all threads of a
+role take it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tilewright.base.expr import Const, Expr
+from tilewright.diag import Location
+from tilewright.hw.spaces import Space
+from tilewright.protocol.ops import Op
+
+WARP_THREADS = 32
+WARPGROUP_THREADS = 128
+
+
+class By(Enum):
+    """Which threads of a role execute a step."""
+
+    ALL = "all"
+    ELECTED = "elected"
+    """One thread: lane 0 of the role's first warp."""
+    PER_WARP = "per_warp"
+    """Lane 0 of every warp of the role."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op, executed by some threads of the role. ``where`` is the user's line; it takes no part in equality."""
+
+    op: Op
+    by: By = By.ALL
+    where: Location | None = field(default=None, compare=False)
+    note: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``for counter in range(begin, end, step)``. The counter keeps its name for the body only."""
+
+    counter: str
+    begin: Expr
+    end: Expr
+    step: int
+    body: tuple[Node, ...]
+    where: Location | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class If:
+    """Runs ``then`` where ``condition`` holds, else ``otherwise``."""
+
+    condition: Expr
+    then: tuple[Node, ...]
+    otherwise: tuple[Node, ...] = ()
+    where: Location | None = field(default=None, compare=False)
+
+
+Node = Step | Loop | If
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """An integer unknown until run time: a trip count, a tile count, a condition on a tile.
+
+    Its value is any ``least + i * multiple_of`` up to ``most``. With ``per`` it takes a new value for each value of
+    the loop counter of that name; roles that loop over that counter see the same value.
+    """
+
+    name: str
+    least: int = 0
+    most: int | None = None
+    multiple_of: int = 1
+    per: str | None = None
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Named bytes of a space. ``offset`` places it among the others of its space; overlapping buffers alias.
+
+    ``size`` is in bytes, for tensor memory in columns. Register buffers belong to the role that uses them.
+    ``initialised`` bytes may be read before the protocol writes them.
+    """
+
+    name: str
+    space: Space
+    size: int
+    offset: int = 0
+    initialised: bool = False
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """An array of mbarriers in shared memory, each initialised with ``count`` arrivals."""
+
+    name: str
+    slots: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Role:
+    """Threads that run one program. Roles take warps in the order of the protocol.
+
+    ``registers`` is the per-thread count at launch when setmaxnreg is used. ``ctas`` limits the role to some ranks.
+    ``counters`` are carried counters with their start values.
+    """
+
+    name: str
+    threads: int
+    body: tuple[Node, ...]
+    counters: tuple[tuple[str, int], ...] = ()
+    ctas: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Everything the checker sees. ``registers_per_thread`` at launch bounds the pool of setmaxnreg."""
+
+    name: str
+    roles: tuple[Role, ...]
+    buffers: tuple[Buffer, ...] = ()
+    barriers: tuple[Barrier, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    cluster: int = 1
+    registers_per_thread: int = 168
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer ``name``."""
+        return next(b for b in self.buffers if b.name == name)
+
+    def barrier(self, name: str) -> Barrier:
+        """The barrier array ``name``."""
+        return next(b for b in self.barriers if b.name == name)
+
+    def role(self, name: str) -> Role:
+        """The role ``name``."""
+        return next(r for r in self.roles if r.name == name)
+
+    @property
+    def threads(self) -> int:
+        """Threads of one CTA (of rank 0, should roles differ by rank)."""
+        return sum(r.threads for r in self.roles if r.ctas is None or 0 in r.ctas)
+
+
+def steps(nodes: tuple[Node, ...]) -> Iterator[Step]:
+    """All steps of a program, in order of text."""
+    for node in nodes:
+        match node:
+            case Step():
+                yield node
+            case Loop():
+                yield from steps(node.body)
+            case If():
+                yield from steps(node.then)
+                yield from steps(node.otherwise)
+
+
+def constant(value: int) -> Expr:
+    """An integer as an expression."""
+    return Const(value)

@@ -1,0 +1,213 @@
+"""Form of a protocol: names that exist, grains that fit, indices over symbols in scope.
+
+These are mistakes in writing a protocol, not in synchronising; the checker judges only protocols of good form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from tilewright.base.expr import Expr
+from tilewright.diag import Diagnostic, Location, TilewrightError
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import WARP_THREADS, WARPGROUP_THREADS, By, If, Loop, Node, Protocol, Role, Step
+
+MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
+MAX_CLUSTER = 16
+MAX_CTA_THREADS = 1024
+
+_WARPGROUP_OPS = (ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait, ops.Setmaxnreg)
+_WHOLE_WARP_OPS = (
+    ops.BarSync,
+    ops.BarArrive,
+    ops.CtaSync,
+    ops.WarpSync,
+    ops.ClusterArrive,
+    ops.ClusterWait,
+    ops.Tcgen05Alloc,
+    ops.Tcgen05Dealloc,
+    ops.Tcgen05Relinquish,
+    ops.Tcgen05Ld,
+    ops.Tcgen05St,
+    ops.Tcgen05WaitLd,
+    ops.Tcgen05WaitSt,
+)
+_ONE_THREAD_OPS = (ops.Tcgen05Mma, ops.Tcgen05Cp, ops.Tcgen05Commit)
+
+
+def require_valid(protocol: Protocol) -> None:
+    """Raises ``TilewrightError`` with every finding of ``problems``."""
+    found = tuple(problems(protocol))
+    if found:
+        raise TilewrightError(found)
+
+
+def problems(protocol: Protocol) -> Iterator[Diagnostic]:
+    """Everything wrong with the form of ``protocol``: codes MBR001 to MBR006."""
+    yield from _declarations(protocol)
+    for role, first_thread in _placed(protocol):
+        yield from _nodes(protocol, role, first_thread, role.body, {name for name, _ in role.counters})
+
+
+def _declarations(p: Protocol) -> Iterator[Diagnostic]:
+    for kind, names in (
+        ("role", [r.name for r in p.roles]),
+        ("buffer", [b.name for b in p.buffers]),
+        ("barrier", [b.name for b in p.barriers]),
+        ("symbol", [s.name for s in p.symbols]),
+    ):
+        for name in sorted({n for n in names if names.count(n) > 1 or not n.isidentifier()}):
+            yield Diagnostic("MBR001", found=f"{kind} {name!r}, declared {names.count(name)} times")
+    if not p.roles:
+        yield Diagnostic("MBR001", title="a protocol without roles", found="no role declared")
+    for b in p.barriers:
+        if b.slots < 1 or not 1 <= b.count <= MAX_ARRIVALS:
+            yield Diagnostic(
+                "MBR002",
+                found=f"mbarrier {b.name}: {b.slots} slots, count {b.count}",
+                required=f"slots >= 1, 1 <= count <= {MAX_ARRIVALS}",
+            )
+    for b in p.buffers:
+        if b.size < 1 or b.offset < 0:
+            yield Diagnostic("MBR002", found=f"buffer {b.name}: {b.size} bytes at {b.offset}", required="size >= 1")
+    for s in p.symbols:
+        if s.multiple_of < 1 or (s.most is not None and s.most < s.least):
+            yield Diagnostic("MBR002", found=f"symbol {s.name}: {s.least}..{s.most} by {s.multiple_of}")
+    if not 1 <= p.cluster <= MAX_CLUSTER:
+        yield Diagnostic("MBR002", found=f"cluster of {p.cluster} CTAs", required=f"1 to {MAX_CLUSTER}")
+    for role in p.roles:
+        whole = role.threads == 1 or (role.threads > 0 and role.threads % WARP_THREADS == 0)
+        if not whole or role.threads > MAX_CTA_THREADS:
+            yield Diagnostic(
+                "MBR003",
+                found=f"role {role.name} has {role.threads} threads",
+                required=f"one thread, or whole warps, at most {MAX_CTA_THREADS}",
+            )
+
+
+def _placed(p: Protocol) -> Iterator[tuple[Role, int]]:
+    first = 0
+    for role in p.roles:
+        yield role, first
+        first += role.threads
+
+
+def _nodes(p: Protocol, role: Role, first: int, nodes: tuple[Node, ...], names: set[str]) -> Iterator[Diagnostic]:
+    known = names | {s.name for s in p.symbols} | {ops.CTA_RANK}
+    for node in nodes:
+        match node:
+            case Step():
+                yield from _step(p, role, first, node, known)
+            case Loop():
+                for e in (node.begin, node.end):
+                    yield from _scope(role, e, known, node.where)
+                if node.step < 1 or node.counter in known:
+                    yield Diagnostic(
+                        "MBR004",
+                        where=node.where,
+                        found=f"loop {node.counter!r} of role {role.name}, step {node.step}",
+                        required="a new counter name and a step of at least 1",
+                    )
+                yield from _nodes(p, role, first, node.body, names | {node.counter})
+            case If():
+                yield from _scope(role, node.condition, known, node.where)
+                yield from _nodes(p, role, first, node.then + node.otherwise, names)
+
+
+def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> Iterator[Diagnostic]:
+    op = step.op
+    yield from _grain(role, first, step)
+    for value in _values(op):
+        match value:
+            case Expr():
+                yield from _scope(role, value, known, step.where)
+            case ops.Slot():
+                if value.barrier not in {b.name for b in p.barriers}:
+                    yield _undeclared("mbarrier", value.barrier, step.where)
+                yield from _scope(role, value.index, known, step.where)
+                if value.cta is not None:
+                    yield from _scope(role, value.cta, known, step.where)
+            case ops.Region():
+                buffer = next((b for b in p.buffers if b.name == value.buffer), None)
+                if buffer is None:
+                    yield _undeclared("buffer", value.buffer, step.where)
+                elif not 1 <= value.size <= buffer.size:
+                    yield Diagnostic(
+                        "MBR002",
+                        where=step.where,
+                        found=f"{value.size} bytes of buffer {buffer.name}",
+                        required=f"1 to {buffer.size}",
+                    )
+                yield from _scope(role, value.begin, known, step.where)
+                if value.cta is not None:
+                    yield from _scope(role, value.cta, known, step.where)
+            case _:
+                pass
+    match op:
+        case ops.MbarrierInit() | ops.MbarrierInval():
+            if op.barrier not in {b.name for b in p.barriers}:
+                yield _undeclared("mbarrier", op.barrier, step.where)
+        case ops.Advance():
+            if op.counter not in {name for name, _ in role.counters}:
+                yield _undeclared("carried counter", op.counter, step.where)
+        case ops.Tcgen05Alloc() | ops.Tcgen05Dealloc():
+            if op.buffer not in {b.name for b in p.buffers if b.space is Space.TMEM}:
+                yield _undeclared("tensor-memory buffer", op.buffer, step.where)
+        case ops.BarSync() | ops.BarArrive():
+            if op.threads % WARP_THREADS or op.threads <= 0:
+                yield Diagnostic(
+                    "MBR003",
+                    where=step.where,
+                    found=f"named barrier with {op.threads} threads",
+                    required=f"a multiple of {WARP_THREADS}",
+                    source="PTX ISA 9.1, 9.7.13.1",
+                )
+        case _:
+            pass
+
+
+def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
+    """Collective ops have their full grain; per-thread ops of the tensor core have one thread."""
+    op, found, required = step.op, "", ""
+    if isinstance(op, _WARPGROUP_OPS):
+        if step.by is not By.ALL or role.threads % WARPGROUP_THREADS or first % WARPGROUP_THREADS:
+            found = f"{type(op).__name__} by {step.by.value} of {role.threads} threads from thread {first}"
+            required = "all threads of whole warpgroups, first warp a multiple of 4"
+    elif isinstance(op, _WHOLE_WARP_OPS):
+        if step.by is not By.ALL:
+            found, required = f"{type(op).__name__} by {step.by.value}", "all lanes of the executing warps"
+    elif isinstance(op, _ONE_THREAD_OPS) and step.by is By.ALL and role.threads > 1:
+        found, required = f"{type(op).__name__} by all {role.threads} threads", "one elected thread"
+    if found:
+        yield Diagnostic(
+            "MBR003",
+            where=step.where,
+            found=f"role {role.name}: {found}",
+            required=required,
+            source="PTX ISA 9.1, 9.7.13, 9.7.15, 9.7.16",
+        )
+
+
+def _values(op: ops.Op) -> Iterator[object]:
+    for f in fields(op):
+        value: object = getattr(op, f.name)
+        if isinstance(value, tuple):
+            yield from value  # pyright: ignore[reportUnknownVariableType]
+        else:
+            yield value
+
+
+def _scope(role: Role, e: Expr, known: set[str], where: Location | None) -> Iterator[Diagnostic]:
+    for name in sorted(e.symbols - known):
+        yield Diagnostic(
+            "MBR005",
+            where=where,
+            found=f"{name!r} in {e} of role {role.name}",
+            required=f"one of {', '.join(sorted(known))}",
+        )
+
+
+def _undeclared(kind: str, name: str, where: Location | None) -> Diagnostic:
+    return Diagnostic("MBR006", where=where, found=f"{kind} {name!r}", required=f"a declared {kind}")
