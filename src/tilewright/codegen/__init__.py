@@ -1,0 +1,1 @@
+"""Transport IR to CUDA C++, PTX and machine code. Obeys the IR; decides nothing."""

@@ -1,0 +1,93 @@
+"""Integer expressions as C."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.base.expr import (
+    All,
+    Any_,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Interval,
+    Max,
+    Min,
+    Mod,
+    Not,
+    Product,
+    Sum,
+    Sym,
+    Xor,
+    interval,
+)
+
+
+def identifier(symbol: str) -> str:
+    """The C name of a symbol: ``x.stride0`` is ``x_stride0``."""
+    return symbol.replace(".", "_")
+
+
+def c_expr(node: Expr, bounds: Mapping[str, Interval]) -> str:
+    """``node`` as a C expression of int type; floor semantics are kept where a numerator may be negative.
+
+    Division and modulus by powers of two become shifts and masks, which round to minus infinity for either sign; other
+    divisors use C's operators where the numerator is known not to be negative, helpers of the prelude elsewhere.
+    """
+
+    def emit(e: Expr) -> str:
+        match e:
+            case Const(value):
+                return str(int(value)) if value >= 0 else f"({int(value)})"
+            case Sym(name):
+                return identifier(name)
+            case Sum(offset, terms):
+                parts: list[str] = []
+                for term, c in sorted(terms, key=lambda t: t[1] < 0):
+                    body = emit(term) if abs(c) == 1 else f"{emit(term)}*{abs(c)}"
+                    parts.append((" - " if c < 0 else " + ") + body)
+                if offset:
+                    parts.append(f" + {offset}" if offset > 0 else f" - {-offset}")
+                text = "".join(parts)
+                return f"({text[3:] if text.startswith(' + ') else '-' + text[3:]})"
+            case Product(factors):
+                return "*".join(map(emit, factors))
+            case FloorDiv(a, b) | Mod(a, b):
+                return _division(e, a, b)
+            case Min(args):
+                return _nest("min", list(map(emit, args)))
+            case Max(args):
+                return _nest("max", list(map(emit, args)))
+            case Xor(args):
+                return f"({' ^ '.join(map(emit, args))})"
+            case Compare(op, a, b):
+                return f"({emit(a)} {op} {emit(b)})"
+            case All(args):
+                return f"({' && '.join(map(emit, args))})"
+            case Any_(args):
+                return f"({' || '.join(map(emit, args))})"
+            case Not(a):
+                return f"!{emit(a)}"
+            case _:
+                raise TypeError(f"not an expression node: {type(e).__name__}")
+
+    def _division(e: Expr, a: Expr, b: Expr) -> str:
+        n = b.constant
+        whole = isinstance(e, FloorDiv)
+        if n is not None and n > 0 and n & (n - 1) == 0:
+            return f"({emit(a)} >> {n.bit_length() - 1})" if whole else f"({emit(a)} & {n - 1})"
+        low, _ = interval(a, bounds)
+        low_b, _ = interval(b, bounds)
+        if low is not None and low >= 0 and low_b is not None and low_b > 0:
+            return f"({emit(a)} {'/' if whole else '%'} {emit(b)})"
+        return f"{'floor_div' if whole else 'floor_mod'}({emit(a)}, {emit(b)})"
+
+    return emit(node)
+
+
+def _nest(name: str, args: list[str]) -> str:
+    text = args[-1]
+    for arg in reversed(args[:-1]):
+        text = f"{name}({arg}, {text})"
+    return text

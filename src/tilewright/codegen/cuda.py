@@ -1,0 +1,472 @@
+"""Transport IR as one readable CUDA C++ file without includes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, expr, interval, simplify
+from tilewright.codegen.c_expr import c_expr, identifier
+from tilewright.codegen.prelude import prelude
+from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
+from tilewright.codegen.storage import Storage
+from tilewright.tile.dialect import TensorType, TileType
+from tilewright.transport import dialect as t
+
+_INDENT = "  "
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One kernel parameter in order: a tensor's address, an integer symbol, or a float scalar."""
+
+    kind: str  # "tensor" | "integer" | "float"
+    symbol: str
+    bits: int
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """CUDA source of one kernel with its parameter list. ``index_bits`` is the width of strides and offsets."""
+
+    source: str
+    entry: str
+    parameters: tuple[Parameter, ...]
+    shared_bytes: int
+
+
+def emit_kernel(kernel: t.Kernel) -> Emitted:
+    """CUDA C++ of ``kernel``: comments name the tile op and the user's line each block came from."""
+    return _Emitter(kernel).run()
+
+
+class _Emitter:
+    """Walks one kernel and writes lines; holds the names of buffers and the bounds of symbols."""
+
+    def __init__(self, kernel: t.Kernel):
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self.depth = 1
+        self.bounds: dict[str, Interval] = {t.THREAD: (0, kernel.threads.data - 1)}
+        self.constants: dict[str, Expr] = {}
+        self.storages: dict[SSAValue, Storage] = {}
+        self.names: dict[SSAValue, str] = {}
+        self.taken: set[str] = {"v", "r", "e", "u", "q", "at", "tid", "program"}
+        self.symbols: dict[SSAValue, str] = dict(
+            zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True)
+        )
+        self.used: dict[str, None] = {}  # integer parameters in order of first use
+        self.bound: set[str] = {t.THREAD, t.REGISTER}
+        self.shared_bytes = 0
+        for assumption in kernel.assumptions:
+            self._assume(assumption.expr)
+
+    def _assume(self, fact: Expr) -> None:
+        """A symbol that the specialisation class fixes is printed as its value."""
+        if isinstance(fact, Compare) and fact.op == "==":
+            for side, other in ((fact.lhs, fact.rhs), (fact.rhs, fact.lhs)):
+                if isinstance(side, Sym) and other.constant is not None:
+                    self.constants[side.name] = other
+
+    # -- text -----------------------------------------------------------------------------------------------------
+    def line(self, text: str) -> None:
+        self.lines.append(_INDENT * self.depth + text if text else "")
+
+    @contextmanager
+    def braces(self, head: str) -> Generator[None]:
+        self.line(f"{head} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}")
+
+    def name(self, value: SSAValue, hint: str) -> str:
+        base = identifier(hint) or "v"
+        name, n = base, 1
+        while name in self.taken:
+            name, n = f"{base}_{n}", n + 1
+        self.taken.add(name)
+        self.names[value] = name
+        return name
+
+    def c(self, node: Expr) -> str:
+        node = simplify(node.substitute(self.constants), self.bounds)
+        for symbol in sorted(node.symbols - self.bound):
+            self.used.setdefault(symbol)
+        return c_expr(node, self.bounds)
+
+    def holds(self, guard: Expr) -> bool:
+        return simplify(guard.substitute(self.constants), self.bounds) == TRUE
+
+    # -- kernel ---------------------------------------------------------------------------------------------------
+    def run(self) -> Emitted:
+        body = self.kernel.body.block
+        names = [n.data for n in self.kernel.arg_names]
+        for arg, name in zip(body.args, names, strict=True):
+            self.taken.add(identifier(name))
+            self.names[arg] = identifier(name)
+            if isinstance(arg.type, TensorType):
+                for dim in arg.type.dims:
+                    for symbol in dim.expr.symbols:
+                        self.bounds[symbol] = (0, None)
+        self.block(body)
+        parameters = self._parameters(body, names)
+        entry = self.kernel.sym_name.data
+        threads, ctas = self.kernel.threads.data, self.kernel.min_ctas.data
+        text = "\n".join(self.lines)
+        source = (
+            f"// {entry}: {threads} threads a CTA. Emitted by Tilewright from transport IR.\n\n"
+            + (prelude(text) + "\n\n" if prelude(text) else "")
+            + f'extern "C" __global__ void __launch_bounds__({threads}, {ctas}) {entry}(\n'
+            + ",\n".join(f"    {self._declare(p)}" for p in parameters)
+            + ") {\n"
+            + "  const int tid = threadIdx.x;\n"
+            + text
+            + "\n}\n"
+        )
+        return Emitted(source, entry, parameters, self.shared_bytes)
+
+    def _parameters(self, body: Block, names: Sequence[str]) -> tuple[Parameter, ...]:
+        parameters: list[Parameter] = []
+        scalars: set[str] = set()
+        for arg, name in zip(body.args, names, strict=True):
+            if isinstance(arg.type, TensorType):
+                parameters.append(Parameter("tensor", name, 64))
+                continue
+            assert isinstance(arg.type, TileType)
+            dtype = arg.type.dtype.dtype
+            scalars.add(name)
+            kind = "float" if dtype.is_float else "integer"
+            parameters.append(Parameter(kind, name, dtype.bits))
+        for symbol in self.used:
+            if symbol not in scalars:
+                wide = self.kernel.index_bits.data == 64 and ".stride" in symbol
+                parameters.append(Parameter("integer", symbol, 64 if wide else 32))
+        return tuple(parameters)
+
+    def _declare(self, parameter: Parameter) -> str:
+        name = identifier(parameter.symbol)
+        if parameter.kind == "tensor":
+            arg = self.kernel.body.block.args[[n.data for n in self.kernel.arg_names].index(parameter.symbol)]
+            assert isinstance(arg.type, TensorType)
+            written = any(isinstance(use.operation, t.Store | t.ReduceAdd) for use in arg.uses)
+            read = any(isinstance(use.operation, t.Load) for use in arg.uses)
+            element = Storage(arg.type.dtype.dtype, 1).memory
+            return f"{'' if written else 'const '}{element}* {'' if written and read else '__restrict__ '}{name}"
+        if parameter.kind == "float":
+            return f"const float {name}"
+        return f"const {'long long' if parameter.bits == 64 else 'int'} {name}"
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            self.op(op)
+
+    def comment(self, op: Operation) -> None:
+        if isinstance(op, t.TransportOp) and (op.note or op.loc):
+            words = [a.data for a in (op.note, op.loc) if a is not None]
+            self.line(f"// {'  '.join(words)}")
+
+    def op(self, op: Operation) -> None:
+        match op:
+            case t.Programs():
+                self.programs(op)
+            case t.Let():
+                self.let(op.symbol.data, op.value.expr)
+            case t.For():
+                self.loop(op)
+            case t.If():
+                self.branch(op)
+            case t.Registers():
+                storage = Storage(op.buffer.type.dtype.dtype, op.buffer.type.count.data)
+                self.storages[op.buffer] = storage
+                self.line(storage.declare(self.name(op.buffer, op.hint.data)))
+            case t.Shared():
+                self.shared(op)
+            case t.Load() | t.Store() | t.ReduceAdd():
+                self.comment(op)
+                self.global_access(op)
+            case t.Map():
+                self.comment(op)
+                self.map(op)
+            case t.Fold():
+                self.comment(op)
+                self.fold(op)
+            case t.Shuffle():
+                self.shuffle(op)
+            case t.SharedWrite() | t.SharedRead():
+                self.shared_access(op)
+            case t.Barrier():
+                self.line("__syncthreads();")
+            case t.Print():
+                self.print(op)
+            case _:
+                raise TypeError(f"no code for {op.name}")
+
+    # -- control --------------------------------------------------------------------------------------------------
+    @contextmanager
+    def binding(self, symbols: Mapping[str, Interval]) -> Generator[None]:
+        saved = dict(self.bounds), set(self.bound)
+        self.bounds |= symbols
+        self.bound |= symbols.keys()
+        yield
+        self.bounds, self.bound = saved
+
+    def let(self, symbol: str, value: Expr) -> None:
+        self.line(f"const int {identifier(symbol)} = {self.c(value)};")
+        self.bounds[symbol] = interval(simplify(value, self.bounds), self.bounds)
+        self.bound.add(symbol)
+
+    def programs(self, op: t.Programs) -> None:
+        names, extents = [n.data for n in op.names], [e.expr for e in op.extents]
+        total = expr(1)
+        for extent in extents:
+            total = total * extent
+        if not names:
+            self.block(op.body.block)
+            return
+        if op.persistent.data:
+            head = f"for (int program = blockIdx.x; program < {self.c(total)}; program += gridDim.x)"
+        else:
+            self.line("const int program = blockIdx.x;")
+            head = ""
+        with self.braces(head), self.binding({n: _below(e) for n, e in zip(names, extents, strict=True)}):
+            rest = "program"
+            for i in reversed(range(len(names))):
+                extent = self.c(extents[i])
+                if i == 0:
+                    self.line(f"const int {identifier(names[i])} = {rest};")
+                    break
+                self.line(f"const int {identifier(names[i])} = {rest} % {extent};")
+                rest = f"({rest} / {extent})"
+            self.block(op.body.block)
+
+    def loop(self, op: t.For) -> None:
+        counter = op.counter.data
+        begin, end, step = (self.c(a.expr) for a in (op.begin, op.end, op.step))
+        name = identifier(counter)
+        self.comment(op)
+        self.line("#pragma unroll 1")
+        low = op.begin.expr.constant
+        bounds = {counter: (low, None if op.end.expr.constant is None else op.end.expr.constant - 1)}
+        advance = f"++{name}" if step == "1" else f"{name} += {step}"
+        with self.braces(f"for (int {name} = {begin}; {name} < {end}; {advance})"), self.binding(bounds):
+            self.block(op.body.block)
+
+    def branch(self, op: t.If) -> None:
+        self.comment(op)
+        with self.braces(f"if ({self.c(op.condition.expr)})"), self.binding({}):
+            self.block(op.then.block)
+        if op.otherwise.block.ops:
+            with self.braces("else"), self.binding({}):
+                self.block(op.otherwise.block)
+
+    @contextmanager
+    def registers(self, count: int, step: int = 1) -> Generator[None]:
+        """A fully unrolled loop over ``r``; one register needs no loop."""
+        head = f"for (int r = 0; r < {count}; " + ("++r)" if step == 1 else f"r += {step})")
+        if count > step:
+            self.line("#pragma unroll")
+            with self.braces(head), self.binding({t.REGISTER: (0, count - 1)}):
+                yield
+        else:
+            with self.braces(""), self.binding({t.REGISTER: (0, count - 1)}):
+                self.line("constexpr int r = 0;")
+                yield
+
+    @contextmanager
+    def vectors(self, count: int, width: int) -> Generator[Expr]:
+        """A fully unrolled loop over vectors of ``width`` registers; yields the first register of vector ``v``."""
+        if width == 1:
+            with self.registers(count):
+                yield Sym(t.REGISTER)
+            return
+        self.line("#pragma unroll")
+        bounds: dict[str, Interval] = {"v": (0, count // width - 1), t.REGISTER: (0, count - 1)}
+        with self.braces(f"for (int v = 0; v < {count // width}; ++v)"), self.binding(bounds):
+            self.line(f"const int r = v * {width};")
+            yield Sym("v") * width
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+    def shared(self, op: t.Shared) -> None:
+        dtype, count = op.buffer.type.dtype.dtype, op.buffer.type.count.data
+        self.shared_bytes += -(-dtype.bytes * count // 16) * 16
+        storage = Storage(dtype, 1)
+        self.line(f"__shared__ __align__(16) {storage.memory} {self.name(op.buffer, op.hint.data)}[{count}];")
+
+    def address(self, tensor: SSAValue, coords: Sequence[Expr], symbol: str) -> str:
+        terms: list[str] = []
+        for i, coord in enumerate(coords):
+            stride = self.constants.get(f"{symbol}.stride{i}", Sym(f"{symbol}.stride{i}"))
+            if stride == Const(0) or coord == Const(0):
+                continue
+            if stride == Const(1):
+                terms.append(self.c(coord))
+            else:
+                terms.append(f"{self.c(coord)}*{self.c(stride)}")
+        offset = " + ".join(terms) or "0"
+        return f"{self.names[tensor]} + ({offset})"
+
+    def global_access(self, op: t.Load | t.Store | t.ReduceAdd) -> None:
+        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
+        symbol = self.symbols[op.tensor]
+        width = op.vector.data
+        with self.vectors(storage.count, width) as register:
+            coords = [c.expr.substitute({t.REGISTER: register}) for c in op.coords]
+            const = "const " if isinstance(op, t.Load) else ""
+            self.line(f"{const}{storage.memory}* at = {self.address(op.tensor, coords, symbol)};")
+            guard = op.guard.expr.substitute({t.REGISTER: register})
+            if width == 1:
+                self._guarded_element(op, storage, buffer, guard)
+                return
+            move = self._mover(op, storage, buffer)
+            ends = all_of([guard, op.guard.expr.substitute({t.REGISTER: register + (width - 1)})])
+            if self.holds(ends):
+                move()
+                return
+            with self.braces(f"if ({self.c(ends)})"):
+                move()
+            with self.braces("else"):
+                self._elements(op, storage, buffer, register)
+
+    def _elements(self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str, register: Expr) -> None:
+        """A vector at the edge of the domain, element by element."""
+        width = op.vector.data
+        if isinstance(op, t.Load):
+            self.line(storage.clear(buffer, "r", width))
+        name = f"{self.symbols[op.tensor]}.stride{op.axis.data}"
+        stride = self.constants.get(name, Sym(name))
+        self.line("#pragma unroll")
+        with self.braces(f"for (int e = 0; e < {width}; ++e)"), self.binding({"e": (0, width - 1)}):
+            guard = op.guard.expr.substitute({t.REGISTER: register + Sym("e")})
+            with self.braces(f"if ({self.c(guard)})"):
+                self._element(op, storage, buffer, "(r + e)", f"at[{self.c(Sym('e') * stride)}]")
+
+    def _mover(self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str) -> Callable[[], None]:
+        width = op.vector.data
+
+        def move() -> None:
+            if isinstance(op, t.ReduceAdd):
+                for e in range(width):
+                    self._element(op, storage, buffer, f"(r + {e})", f"at[{e}]")
+            elif isinstance(op, t.Load):
+                for line in storage.vector_load(buffer, "r", width, "at"):
+                    self.line(line)
+            else:
+                for line in storage.vector_store(buffer, "r", width, "at"):
+                    self.line(line)
+
+        return move
+
+    def _guarded_element(self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str, guard: Expr) -> None:
+        if self.holds(guard):
+            self._element(op, storage, buffer, "r", "at[0]")
+        elif isinstance(op, t.Load):
+            self.line(storage.put_bits(buffer, "r", f"{self.c(guard)} ? at[0] : {storage.memory}(0)"))
+        else:
+            with self.braces(f"if ({self.c(guard)})"):
+                self._element(op, storage, buffer, "r", "at[0]")
+
+    def _element(
+        self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str, index: str, place: str
+    ) -> None:
+        match op:
+            case t.Load():
+                self.line(storage.put_bits(buffer, index, place))
+            case t.Store():
+                self.line(f"{place} = {storage.bits(buffer, index)};")
+            case t.ReduceAdd():
+                self.line(f"{storage.atomic_add(f'&{place}', buffer, index)};")
+
+    def shared_access(self, op: t.SharedWrite | t.SharedRead) -> None:
+        storage, buffer, shared = self.storages[op.buffer], self.names[op.buffer], self.names[op.shared]
+        width = op.vector.data
+        with self.vectors(storage.count, width) as register:
+            guard = op.guard.expr.substitute({t.REGISTER: register})
+            offset = self.c(op.offset.expr.substitute({t.REGISTER: register}))
+            with self.braces("" if self.holds(guard) else f"if ({self.c(guard)})"):
+                self.line(f"{storage.memory}* at = {shared} + {offset};")
+                if width > 1:
+                    move = storage.vector_load if isinstance(op, t.SharedRead) else storage.vector_store
+                    for line in move(buffer, "r", width, "at"):
+                        self.line(line)
+                elif isinstance(op, t.SharedRead):
+                    self.line(storage.put_bits(buffer, "r", "at[0]"))
+                else:
+                    self.line(f"at[0] = {storage.bits(buffer, 'r')};")
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+    def map(self, op: t.Map) -> None:
+        outputs = [(self.storages[o], self.names[o]) for o in op.outputs]
+        count = op.count.data
+        pack = max((s.per_word for s, _ in outputs if s.packs_pairs), default=1)
+        pack = pack if count % pack == 0 else 1
+        with self.registers(count, pack):
+            if pack == 1:
+                results = self._body(op, t.REGISTER)
+                for (storage, buffer), value in zip(outputs, results, strict=True):
+                    self.line(storage.put(buffer, "r", value.raw))
+                return
+            for (storage, _), j in zip(outputs, range(len(outputs)), strict=True):
+                self.line(f"{storage.compute} out{j}[{pack}];")
+            self.line("#pragma unroll")
+            with self.braces(f"for (int u = 0; u < {pack}; ++u)"), self.binding({"q": (0, count - 1)}):
+                self.line("const int q = r + u;")
+                results = self._body(op, "q")
+                for j, value in enumerate(results):
+                    self.line(f"out{j}[u] = {value.raw};")
+            for j, (storage, buffer) in enumerate(outputs):
+                for line in storage.put_packed(buffer, "r", f"out{j}", pack):
+                    self.line(line)
+
+    def _body(self, op: t.Map, register: str) -> list[Scalar]:
+        inputs: dict[SSAValue, tuple[Storage, str, str]] = {}
+        for arg, buffer, read in zip(op.body.block.args, op.inputs, op.reads, strict=True):
+            index = self.c(read.expr.substitute({t.REGISTER: Sym(register)}))
+            inputs[arg] = (self.storages[buffer], self.names[buffer], index)
+        scalars: dict[SSAValue, str] = {v: self.names[v] for v in self.symbols if not isinstance(v.type, TensorType)}
+
+        def integer(node: Expr) -> str:
+            return self.c(node.substitute({t.REGISTER: Sym(register)}))
+
+        fast = self.kernel.numerics.data == "fast"
+        return emit_scalar_body(op.body.block, inputs, scalars, integer, self.line, fast=fast)
+
+    def fold(self, op: t.Fold) -> None:
+        sources = [(self.storages[s], self.names[s]) for s in op.sources]
+        targets = [(self.storages[s], self.names[s]) for s in op.targets]
+        with self.registers(sources[0][0].count):
+            into = self.c(op.into.expr)
+            for line in fold_step(op.fn.data, sources, targets, into):
+                self.line(line)
+
+    def shuffle(self, op: t.Shuffle) -> None:
+        buffers = [(self.storages[b], self.names[b]) for b in op.buffers]
+        with self.registers(buffers[0][0].count):
+            for distance in op.distances:
+                for line in shuffle_step(op.fn.data, buffers, distance.data):
+                    self.line(line)
+
+    def print(self, op: t.Print) -> None:
+        values = [self.storages[b] for b in op.buffers]
+        with self.registers(op.count.data), self.braces(f"if ({self.c(op.guard.expr)})"):
+            args = [
+                self.storages[b].printable(self.storages[b].get(self.names[b], self.c(i.expr)))
+                for b, i in zip(op.buffers, op.indices, strict=True)
+            ]
+            formats = iter([s.print_format for s in values])
+            text = op.format.data.replace("%", "%%")
+            while "{}" in text:
+                text = text.replace("{}", next(formats), 1)
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            self.line(f'printf("{escaped}\\n"{"".join(", " + a for a in args)});')
+
+
+def _below(extent: Expr) -> Interval:
+    value = extent.constant
+    return 0, None if value is None else value - 1
+
+
+__all__ = ["Emitted", "Parameter", "emit_kernel"]

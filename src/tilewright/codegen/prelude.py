@@ -1,0 +1,106 @@
+"""The device functions that emitted code may call; only those used are printed, so that the file stays readable."""
+
+from __future__ import annotations
+
+import re
+
+_FUNCTIONS: dict[str, str] = {
+    "floor_div": """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
+  T q = a / b;
+  return q - (T)((a % b != 0) && ((a < 0) != (b < 0)));
+}""",
+    "floor_mod": """template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
+  T m = a % b;
+  return m + ((m != 0 && ((m < 0) != (b < 0))) ? b : (T)0);
+}""",
+    "floor_mod_f32": """__device__ __forceinline__ float floor_mod_f32(float a, float b) {
+  float m = fmodf(a, b);
+  return (m != 0.f && ((m < 0.f) != (b < 0.f))) ? m + b : m;
+}""",
+    "bf16_get": """__device__ __forceinline__ float bf16_get(unsigned word, int half) {
+  return __uint_as_float(half ? (word & 0xffff0000u) : (word << 16));
+}""",
+    "bf16_pack": """__device__ __forceinline__ unsigned bf16_pack(float low, float high) {
+  unsigned word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}""",
+    "bf16_bits": """__device__ __forceinline__ unsigned short bf16_bits(float x) {
+  unsigned short bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}""",
+    "bf16_round": """__device__ __forceinline__ float bf16_round(float x) {
+  return __uint_as_float((unsigned)bf16_bits(x) << 16);
+}""",
+    "f16_get": """__device__ __forceinline__ float f16_get(unsigned word, int half) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)(half ? word >> 16 : word & 0xffffu)));
+  return x;
+}""",
+    "f16_pack": """__device__ __forceinline__ unsigned f16_pack(float low, float high) {
+  return (unsigned)f16_bits(low) | ((unsigned)f16_bits(high) << 16);
+}""",
+    "f16_bits": """__device__ __forceinline__ unsigned short f16_bits(float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}""",
+    "f16_round": """__device__ __forceinline__ float f16_round(float x) {
+  return f16_get(f16_bits(x), 0);
+}""",
+    "put16": """__device__ __forceinline__ void put16(unsigned& word, int half, unsigned short bits) {
+  word = half ? ((word & 0xffffu) | ((unsigned)bits << 16)) : ((word & 0xffff0000u) | bits);
+}""",
+    "put8": """__device__ __forceinline__ void put8(unsigned& word, int part, unsigned char bits) {
+  word = (word & ~(0xffu << (8 * part))) | ((unsigned)bits << (8 * part));
+}""",
+    "max_nan": """__device__ __forceinline__ float max_nan(float a, float b) {
+  float x;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+}""",
+    "min_nan": """__device__ __forceinline__ float min_nan(float a, float b) {
+  float x;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+}""",
+    "sigmoid": """__device__ __forceinline__ float sigmoid(float x) {
+  return 1.f / (1.f + expf(-x));
+}""",
+    "sigmoid_fast": """__device__ __forceinline__ float sigmoid_fast(float x) {
+  return __fdividef(1.f, 1.f + __expf(-x));
+}""",
+    "argmax_take": """template <class V> __device__ __forceinline__ bool argmax_take(V a, int i, V b, int j) {
+  // does (b, j) replace (a, i)? NaN counts as greatest; of equals the lower index stays
+  bool na = a != a, nb = b != b;
+  return nb ? (!na || j < i) : (!na && (b > a || (b == a && j < i)));
+}""",
+}
+
+_ORDER = list(_FUNCTIONS)
+
+
+def prelude(body: str) -> str:
+    """Definitions of every prelude function that ``body`` (or another used one) calls, dependencies first."""
+    used: set[str] = set()
+    pending = [body]
+    while pending:
+        text = pending.pop()
+        for name in set(re.findall(r"\b[a-z_0-9]+(?=\()", text)) & _FUNCTIONS.keys() - used:
+            used.add(name)
+            pending.append(_FUNCTIONS[name])
+    ordered: list[str] = []
+
+    def place(name: str) -> None:
+        if name in ordered:
+            return
+        for other in _ORDER:
+            if other != name and other in used and re.search(rf"\b{other}\(", _FUNCTIONS[name]):
+                place(other)
+        ordered.append(name)
+
+    for name in _ORDER:
+        if name in used:
+            place(name)
+    return "\n\n".join(_FUNCTIONS[name] for name in ordered)

@@ -1,0 +1,224 @@
+"""Scalar arithmetic of map bodies, folds and shuffles as C.
+
+16-bit floats are computed in f32 and rounded to their dtype after each operation, as NumPy and PyTorch do; a value that
+goes straight into a buffer of its own dtype is rounded by the packing conversion instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Block, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr
+from tilewright.codegen.storage import Storage
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A C expression for a value: ``raw`` before rounding to the dtype, ``value`` after."""
+
+    raw: str
+    value: str
+
+
+_UNARY_FLOAT = {
+    "neg": "-{0}",
+    "abs": "fabsf({0})",
+    "exp": "expf({0})",
+    "exp2": "exp2f({0})",
+    "log": "logf({0})",
+    "log2": "log2f({0})",
+    "sqrt": "sqrtf({0})",
+    "rsqrt": "rsqrtf({0})",
+    "tanh": "tanhf({0})",
+    "sigmoid": "sigmoid({0})",
+    "erf": "erff({0})",
+}
+_FAST_FLOAT = {
+    "exp": "__expf({0})",
+    "log": "__logf({0})",
+    "log2": "__log2f({0})",
+    "sigmoid": "sigmoid_fast({0})",
+}
+_BINARY_FLOAT = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "floordiv": "floorf({0} / {1})",
+    "mod": "floor_mod_f32({0}, {1})",
+    "min": "min_nan({0}, {1})",
+    "max": "max_nan({0}, {1})",
+}
+_UNARY_INT = {"neg": "-{0}", "abs": "({0} < 0 ? -{0} : {0})", "not": "~{0}"}
+_BINARY_INT = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "floordiv": "floor_div({0}, {1})",
+    "mod": "floor_mod({0}, {1})",
+    "min": "({0} < {1} ? {0} : {1})",
+    "max": "({0} > {1} ? {0} : {1})",
+    "and": "{0} & {1}",
+    "or": "{0} | {1}",
+    "xor": "{0} ^ {1}",
+    "shl": "{0} << {1}",
+    "shr": "{0} >> {1}",
+}
+_BINARY_BOOL = {
+    "add": "{0} || {1}",
+    "mul": "{0} && {1}",
+    "min": "{0} && {1}",
+    "max": "{0} || {1}",
+    "and": "{0} && {1}",
+    "or": "{0} || {1}",
+    "xor": "{0} != {1}",
+}
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def literal(value: float | int, dtype: DType) -> str:
+    """A C literal of ``value``; hexadecimal for floats, so that no digit is lost."""
+    if dtype.is_bool:
+        return "true" if value else "false"
+    if dtype.is_int:
+        value = int(value)
+        if dtype.bits == 64:
+            return "(-9223372036854775807LL - 1)" if value == -(2**63) else f"{value}LL"
+        return "(-2147483647 - 1)" if value == -(2**31) else str(value)
+    value = float(value)
+    if math.isnan(value):
+        return "__int_as_float(0x7fffffff)"
+    if math.isinf(value):
+        return f"__int_as_float(0x{'ff' if value < 0 else '7f'}800000)"
+    return f"{float.hex(value)}f" if value != int(value) or abs(value) >= 1e6 else f"{int(value)}.f"
+
+
+def emit_scalar_body(
+    body: Block,
+    inputs: Mapping[SSAValue, tuple[Storage, str, str]],
+    scalars: Mapping[SSAValue, str],
+    integer: Callable[[Expr], str],
+    line: Callable[[str], None],
+    *,
+    fast: bool = False,
+) -> list[Scalar]:
+    """Writes the body's statements through ``line``; returns the yielded values.
+
+    ``inputs`` maps a block argument to (storage, buffer, index); ``scalars`` a kernel argument to its C name;
+    ``integer`` prints an integer expression.
+    """
+    values: dict[SSAValue, Scalar] = {}
+    for arg, (storage, buffer, index) in inputs.items():
+        name = f"x{len(values)}"
+        line(f"const {storage.compute} {name} = {storage.get(buffer, index)};")
+        values[arg] = Scalar(name, name)
+
+    def get(value: SSAValue) -> str:
+        return scalars[value] if value in scalars else values[value].value
+
+    for op in body.ops:
+        if isinstance(op, t.Yield):
+            return [values[v] if v in values else Scalar(scalars[v], scalars[v]) for v in op.values]
+        result = op.results[0]
+        assert isinstance(result.type, tile.TileType)
+        dtype = result.type.dtype.dtype
+        storage, name = Storage(dtype, 1), f"x{len(values)}"
+        text, exact = _operation(op, dtype, get, integer, fast)
+        line(f"const {storage.compute} {name} = {text};")
+        rounds = not exact and dtype.is_float and dtype.bits == 16
+        values[result] = Scalar(name, f"{dtype.name}_round({name})" if rounds else name)
+    raise AssertionError("a map's body ends with a yield")
+
+
+def _operation(
+    op: object, dtype: DType, get: Callable[[SSAValue], str], integer: Callable[[Expr], str], fast: bool
+) -> tuple[str, bool]:
+    """C text of one scalar op and whether its value is already representable in its dtype."""
+    match op:
+        case tile.Constant():
+            return literal(op.value.data, dtype), True
+        case tile.Scalar() | t.Predicate():
+            return integer(op.expr.expr), True
+        case tile.Unary():
+            fn, x = op.fn.data, get(op.operands[0])
+            if dtype.is_float:
+                table = _UNARY_FLOAT | _FAST_FLOAT if fast else _UNARY_FLOAT
+                return table[fn].format(x), fn in ("neg", "abs")
+            if dtype.is_bool:
+                return f"!{x}", True
+            return _UNARY_INT[fn].format(x), True
+        case tile.Binary():
+            fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
+            if dtype.is_float:
+                if fn == "div" and fast:
+                    return f"__fdividef({a}, {b})", False
+                return _BINARY_FLOAT[fn].format(a, b), fn in ("min", "max")
+            return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b), True
+        case tile.Compare():
+            return f"{get(op.operands[0])} {_COMPARE[op.fn.data]} {get(op.operands[1])}", True
+        case tile.Select():
+            c, a, b = (get(v) for v in op.operands)
+            return f"{c} ? {a} : {b}", True
+        case tile.Cast():
+            return _cast(op, dtype, get)
+        case _:
+            raise TypeError(f"no C for {op}")
+
+
+def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[str, bool]:
+    operand = op.operands[0]
+    assert isinstance(operand.type, tile.TileType)
+    source, x = operand.type.dtype.dtype, get(operand)
+    if dtype.is_bool:
+        return (x if source.is_bool else f"{x} != 0"), True
+    if dtype.is_float:
+        widened = source.is_float and source.digits <= dtype.digits and source.bits <= dtype.bits
+        return (x if source.is_float else f"(float){x}"), widened and (source == dtype or dtype.bits == 32)
+    return f"({Storage(dtype, 1).compute}){x}", True
+
+
+def _combine(fn: str, dtype: DType, a: str, b: str) -> str:
+    if fn == "sum":
+        fn = "add"
+    if dtype.is_float:
+        return _BINARY_FLOAT[fn].format(a, b)
+    return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b)
+
+
+Buffers = Sequence[tuple[Storage, str]]
+
+
+def fold_step(fn: str, sources: Buffers, targets: Buffers, into: str) -> list[str]:
+    """Statements that reduce register ``r`` of the sources into register ``into`` of the targets."""
+    (source, x), (target, y) = sources[0], targets[0]
+    if fn == "argmax":
+        (index_source, xi), (index_target, yi) = sources[1], targets[1]
+        value, at = source.get(x, "r"), index_source.get(xi, "r")
+        old, old_at = target.get(y, into), index_target.get(yi, into)
+        return [
+            f"if (argmax_take({old}, {old_at}, {value}, {at})) {{ {target.put(y, into, value)} "
+            f"{index_target.put(yi, into, at)} }}"
+        ]
+    return [target.put(y, into, _combine(fn, target.dtype, target.get(y, into), source.get(x, "r")))]
+
+
+def shuffle_step(fn: str, buffers: Buffers, distance: int) -> list[str]:
+    """Statements of one butterfly step on register ``r``; buffers hold 32- or 64-bit elements."""
+    storage, x = buffers[0]
+    place = storage.get(x, "r")
+    other = f"__shfl_xor_sync(0xffffffffu, {place}, {distance})"
+    if fn == "argmax":
+        index_storage, xi = buffers[1]
+        at = index_storage.get(xi, "r")
+        return [
+            f"{{ const {storage.compute} b = {other}; const int j = __shfl_xor_sync(0xffffffffu, {at}, {distance}); "
+            f"if (argmax_take({place}, {at}, b, j)) {{ {place} = b; {at} = j; }} }}"
+        ]
+    return [storage.put(x, "r", _combine(fn, storage.dtype, place, other))]

@@ -1,0 +1,119 @@
+"""Which axes of a kernel's values must be spread alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.schedule.tiles import extents
+from tilewright.tile import dialect as tile
+
+Position = tuple[SSAValue, int]
+
+
+@dataclass
+class Classes:
+    """Union-find over (value, axis) positions. Axes of one element have no class.
+
+    Two positions of one value never fall into one class (``x[m]`` against ``x[m]`` transposed would keep the diagonal
+    only); an operand edge that would force that is kept apart in ``converts`` and moved through shared memory.
+    """
+
+    parent: dict[Position, Position] = field(default_factory=dict)
+    members: dict[Position, dict[SSAValue, int]] = field(default_factory=dict)
+    size: dict[Position, int] = field(default_factory=dict)
+    converts: set[tuple[Operation, int]] = field(default_factory=set)
+
+    def add(self, value: SSAValue) -> None:
+        """Positions of a tile or fragment, each its own class at first."""
+        for axis, extent in enumerate(extents(value.type)):
+            position = (value, axis)
+            if extent is not None and position not in self.parent:
+                self.parent[position] = position
+                self.members[position] = {value: axis}
+                self.size[position] = extent
+
+    def find(self, position: Position) -> Position:
+        """Representative of a class."""
+        root = position
+        while self.parent[root] != root:
+            root = self.parent[root]
+        while self.parent[position] != root:
+            self.parent[position], position = root, self.parent[position]
+        return root
+
+    def can_join(self, a: Position, b: Position) -> bool:
+        """Whether one class may hold both: no value has two axes in it."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return True
+        small, large = sorted((self.members[a], self.members[b]), key=len)
+        return all(large.get(value, axis) == axis for value, axis in small.items())
+
+    def join(self, pairs: list[tuple[Position, Position]]) -> bool:
+        """Unites all pairs, or none if one of them can't be."""
+        pairs = [(a, b) for a, b in pairs if a in self.parent and b in self.parent]
+        if not all(self.can_join(a, b) for a, b in pairs):
+            return False
+        undo: list[tuple[Position, Position]] = []
+        for a, b in pairs:
+            if not self.can_join(a, b):  # an earlier pair of this very edge closed the way
+                self._split(undo)
+                return False
+            a, b = self.find(a), self.find(b)
+            if a != b:
+                undo.append((a, b))
+                self.parent[b] = a
+                self.members[a] = self.members[a] | self.members[b]
+        return True
+
+    def _split(self, undo: list[tuple[Position, Position]]) -> None:
+        for a, b in reversed(undo):
+            self.parent[b] = b
+            self.members[a] = {v: x for v, x in self.members[a].items() if v not in self.members[b]}
+
+    def of(self, value: SSAValue) -> tuple[Position | None, ...]:
+        """The class of each axis of a value; None for axes of one element."""
+        return tuple(
+            self.find((value, axis)) if extent is not None else None for axis, extent in enumerate(extents(value.type))
+        )
+
+
+def classify(kernel: tile.Kernel) -> Classes:
+    """Classes of all tiles and fragments of ``kernel``."""
+    classes = Classes()
+    for op in kernel.walk():
+        for result in op.results:
+            if isinstance(result.type, tile.TileType | tile.FragmentType):
+                classes.add(result)
+    for op in kernel.walk():
+        for index, pairs in _edges(op):
+            if not classes.join(pairs):
+                classes.converts.add((op, index))
+    return classes
+
+
+def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]]]:
+    """Per operand the positions that correspond: (operand index, pairs of operand and result positions)."""
+    match op:
+        case tile.Unary() | tile.Binary() | tile.Compare() | tile.Select() | tile.Cast() | tile.Broadcast():
+            result = op.results[0]
+            for i, operand in enumerate(op.operands):
+                yield i, [((operand, d), (result, d)) for d in range(len(extents(result.type)))]
+        case tile.Fragment() | tile.Read():
+            yield 0, [((op.operands[0], d), (op.results[0], d)) for d in range(len(extents(op.results[0].type)))]
+        case tile.Write():
+            yield 1, [((op.value, d), (op.frag, d)) for d in range(len(extents(op.value.type)))]
+        case tile.Expand():
+            kept = [d for d in range(len(extents(op.results[0].type))) if d not in {p.data for p in op.positions}]
+            yield 0, [((op.operands[0], i), (op.results[0], d)) for i, d in enumerate(kept)]
+        case tile.Transpose():
+            yield 0, [((op.operands[0], p), (op.results[0], d)) for d, p in enumerate([p.data for p in op.perm])]
+        case tile.Reduce():
+            rank = len(extents(op.operands[0].type))
+            kept = [d for d in range(rank) if d != op.axis.data]
+            yield 0, [((op.operands[0], d), (op.results[0], i)) for i, d in enumerate(kept)]
+        case _:
+            return

@@ -1,0 +1,512 @@
+"""Tile IR to transport IR under a plain schedule: every program is one CTA's work, synchronous copies, CTA barriers.
+
+Element-wise values are not computed where they are written but where they are needed (a reduction, a store, a write to a
+fragment), fused into one map over the buffers they come from; what has several such uses is kept in registers.
+
+The body is lowered twice: once for programs whose ranges lie wholly inside their domains, without guards, and once for
+those at an edge. Inside the first, a stream's last, partial step is split off the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, minimum, simplify
+from tilewright.lang.axes import Span
+from tilewright.schedule.distribute import Distribution
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
+from tilewright.schedule.plan import Placement
+from tilewright.schedule.reduce import Reduction
+from tilewright.schedule.tiles import Access, coords_of, element, place, spans_of
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+TID, R = Sym(t.THREAD), Sym(t.REGISTER)
+
+
+@dataclass
+class Scope:
+    """What is known at one point: ranges that lie inside their domain, values that live in registers."""
+
+    full: frozenset[Span]
+    buffers: dict[SSAValue, Buffered] = field(default_factory=dict)
+
+
+class Lowering:
+    """Lowers one tile kernel; ``run`` returns the transport kernel."""
+
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts):
+        self.kernel = kernel
+        self.placement = placement
+        self.facts = facts
+        self.axes_of = placement.axes_of
+        self.block = Block()
+        self.shared: list[Operation] = []
+        self.scope = Scope(frozenset())
+        self.loops = 0
+        self.order = {op: i for i, op in enumerate(kernel.walk())}
+        self.bounds = {t.THREAD: (0, placement.home.threads - 1)}
+
+    # -- emission -------------------------------------------------------------------------------------------------
+    def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
+        """Append an op that stems from tile op ``source``."""
+        if source is not None:
+            op.at(place(source), source.name)
+        self.block.add_op(op)
+        return op
+
+    @contextmanager
+    def into(self, block: Block) -> Generator[None]:
+        """Emit into another block; buffers that it computes are forgotten afterwards."""
+        saved, self.block = self.block, block
+        buffers = dict(self.scope.buffers)
+        yield
+        self.block, self.scope.buffers = saved, buffers
+
+    def registers(self, hint: str, dtype: DType, count: int) -> SSAValue:
+        """A new register buffer."""
+        op = t.Registers(hint, dtype, count)
+        self.emit(op)
+        return op.buffer
+
+    def shared_buffer(self, hint: str, dtype: DType, count: int) -> SSAValue:
+        """A new shared buffer, declared at the head of the kernel."""
+        op = t.Shared(hint, dtype, count)
+        self.shared.append(op)
+        return op.buffer
+
+    # -- kernel ---------------------------------------------------------------------------------------------------
+    def run(self) -> t.Kernel:
+        source, home = self.kernel, self.placement.home
+        names = [n.data for n in source.arg_names]
+        result = t.Kernel(
+            source.sym_name.data,
+            names,
+            [a.type for a in source.body.block.args],
+            threads=home.threads,
+            min_ctas=self.placement.min_ctas,
+            index_bits=self.facts.index_bits,
+            numerics=source.numerics.data.value,
+            assumptions=self.placement.assumptions,
+        )
+        self.arguments: dict[SSAValue, SSAValue] = dict(
+            zip(source.body.block.args, result.body.block.args, strict=True)
+        )
+        grid = [g.expr for g in source.grid]
+        body = Block()
+        with self.into(body):
+            self.bodies()
+        programs = t.Programs([f"p{i}" for i in range(len(grid))], grid, self.placement.persistent, Region(body))
+        result.body.block.add_ops([*self.shared, programs])
+        return result
+
+    def bodies(self) -> None:
+        """The interior body, and beside it the guarded one for programs at an edge."""
+        spans = [s for s in self.placement.program_spans if not self.inside(s)]
+        condition = all_of(s.origin + s.size <= s.stop for s in spans)
+        if condition == TRUE or not spans:
+            self.scope.full |= frozenset(spans)
+            self.body(self.kernel.body.block, split=True)
+            return
+        then, otherwise = Block(), Block()
+        outer = self.scope
+        self.scope = Scope(outer.full | frozenset(spans), dict(outer.buffers))
+        with self.into(then):
+            self.body(self.kernel.body.block, split=True)
+        self.scope = Scope(outer.full, dict(outer.buffers))
+        with self.into(otherwise):
+            self.body(self.kernel.body.block, split=False)
+        self.scope = outer
+        self.emit(t.If(condition, Region(then), Region(otherwise)))
+
+    def inside(self, span: Span) -> bool:
+        """The span never leaves its domain, whatever the arguments."""
+        return simplify(span.origin + span.size <= span.stop, self.placement.bounds) == TRUE
+
+    def body(self, block: Block, *, split: bool) -> None:
+        for op in block.ops:
+            self.op(op, split=split)
+
+    def op(self, op: Operation, *, split: bool) -> None:
+        match op:
+            case tile.Load():
+                self.load(op)
+            case tile.Store() | tile.ReduceAdd():
+                self.store(op)
+            case tile.Fragment():
+                self.fragment(op)
+            case tile.Read():
+                self.scope.buffers[op.results[0]] = self.scope.buffers[op.operands[0]]
+            case tile.Write():
+                self.write(op)
+            case tile.Reduce():
+                Reduction(self, op).lower()
+            case tile.Stream():
+                self.stream(op, split=split)
+            case tile.Print():
+                self.print(op)
+            case _:
+                pass  # element-wise: computed where it is needed
+
+    # -- element-wise values --------------------------------------------------------------------------------------
+    def mapping(self, axes: tuple[ClassId | None, ...], *needed: SSAValue) -> MapBuilder:
+        """A map whose results have ``axes`` in the home distribution.
+
+        Parts of ``needed`` with fewer classes are computed first, once instead of for every element.
+        """
+        wanted = {c for c in axes if c is not None}
+        pending = list(needed)
+        while pending:
+            value = pending.pop()
+            op = owner(value)
+            if op is None or value in self.scope.buffers or not is_elementwise(op):
+                continue
+            if {c for c in self.axes_of[value] if c is not None} < wanted and is_arithmetic(op):
+                self.materialise(value)
+            else:
+                pending += op.operands
+        return MapBuilder(self.placement.home, axes, self.scope.buffers, self.axes_of, self.arguments)
+
+    def finish(
+        self,
+        builder: MapBuilder,
+        results: Sequence[SSAValue],
+        outputs: Sequence[SSAValue],
+        source: Operation,
+        *,
+        constant: bool = True,
+    ) -> None:
+        """Emit a map for ``source``; costly values on its way that are needed again stay in registers.
+
+        ``constant``: the outputs are not changed later, so that such a value may share one of them.
+        """
+        results, outputs = list(results), list(outputs)
+        kept: dict[SSAValue, Buffered] = {}
+        for value in builder.computed:
+            if not is_costly(value.owner) or self.axes_of[value] != builder.axes or builder.count > KEPT_REGISTERS:
+                continue
+            if not self.needed_after(value, source):
+                continue
+            scalar = builder.scalar(value)
+            if constant and scalar in results:
+                buffer = outputs[results.index(scalar)]
+            else:
+                buffer = self.registers(hint(value), element(value), builder.count)
+                results.append(scalar)
+                outputs.append(buffer)
+            kept[value] = Buffered(buffer, builder.axes)
+        self.emit(builder.finish(results, outputs), source)
+        self.scope.buffers |= kept
+
+    def needed_after(self, value: SSAValue, source: Operation) -> bool:
+        """Some use of ``value``, direct or through element-wise ops, comes after ``source``."""
+        for use in value.uses:
+            user = use.operation
+            if is_elementwise(user):
+                if user.results[0] not in self.scope.buffers and self.needed_after(user.results[0], source):
+                    return True
+            elif self.order[user] > self.order[source]:
+                return True
+        return False
+
+    def materialise(self, value: SSAValue, source: Operation | None = None) -> Buffered:
+        """``value`` in registers; computed now unless it already is."""
+        if value in self.scope.buffers:
+            return self.scope.buffers[value]
+        axes = self.axes_of[value]
+        builder = self.mapping(axes, value)
+        result = builder.value(value)
+        buffer = self.registers(hint(value), element(value), builder.count)
+        self.finish(builder, [result], [buffer], source or value.owner)
+        self.scope.buffers[value] = Buffered(buffer, axes)
+        return self.scope.buffers[value]
+
+    # -- memory ---------------------------------------------------------------------------------------------------
+    def valid(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None], places: Sequence[Expr]) -> Expr:
+        """Predicate over tid and r: the element lies in the tile and in every axis' domain.
+
+        ``places`` are the coordinates inside the tile.
+        """
+        parts: list[Expr] = []
+        for axis, span, at in zip(axes, spans, places, strict=True):
+            if axis is None or span is None:
+                continue
+            digits = self.placement.digits(axis)
+            if digits.covered > span.size:
+                parts.append(at < span.size)
+            if span not in self.scope.full and not self.inside(span):
+                parts.append(span.origin + at < span.stop)
+        return all_of(parts)
+
+    def access(self, op: Access, value: SSAValue, distribution: Distribution) -> tuple[list[Expr], Expr, int, int]:
+        """Coordinates, guard, vector width and its axis for an access of ``value`` under ``distribution``."""
+        axes = self.axes_of[value]
+        layout = distribution.layout(axes)
+        places = layout.coordinates(TID, R)
+        spans = [c for c in coords_of(op) if isinstance(c, Span)]
+        kept = iter(zip(spans, places, strict=True))
+        coords: list[Expr] = []
+        for coord in coords_of(op):
+            if isinstance(coord, Span):
+                span, place = next(kept)
+                coords.append(span.origin + place)
+            else:
+                coords.append(coord)
+        guard = self.valid(axes, spans, places)
+        tensor = tile.tensor_type(op.tensor)
+        facts = self.facts.of(tensor.tensor_name.data)
+        width, axis = 1, facts.unit_axis or 0
+        unit = facts.unit_axis
+        if unit is not None and isinstance(coords_of(op)[unit], Span):
+            dim = sum(isinstance(c, Span) for c in coords_of(op)[:unit])
+            if axes[dim] is not None:
+                span = spans[dim]
+                width = min(facts.vector(tensor.element), layout.contiguous_registers(dim))
+                while width > 1 and self.placement.divisor(span.origin) % width:
+                    width //= 2
+        return coords, guard, width, axis
+
+    def load(self, op: tile.Load) -> None:
+        value = op.results[0]
+        distribution = self.placement.distribution_of(op)
+        coords, guard, width, axis = self.access(op, value, distribution)
+        axes = self.axes_of[value]
+        buffer = self.registers(hint(value), element(value), distribution.registers(axes))
+        self.emit(t.Load(self.arguments[op.tensor], buffer, coords, guard, vector=width, axis=axis), op)
+        buffered = Buffered(buffer, axes)
+        if distribution != self.placement.home:
+            buffered = self.convert(buffered, distribution, self.placement.home, value, op)
+        self.scope.buffers[value] = buffered
+
+    def store(self, op: tile.Store | tile.ReduceAdd) -> None:
+        value = op.value
+        distribution = self.placement.distribution_of(op)
+        axes = self.axes_of[value]
+        source = self.materialise(value, op)
+        if distribution != self.placement.home:
+            source = self.convert(source, self.placement.home, distribution, value, op)
+        coords, guard, width, axis = self.access(op, value, distribution)
+        guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])
+        kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
+        self.emit(kind(self.arguments[op.tensor], source.buffer, coords, guard, vector=width, axis=axis), op)
+
+    def convert(
+        self, source: Buffered, old: Distribution, new: Distribution, value: SSAValue, op: Operation
+    ) -> Buffered:
+        """The same elements in another distribution, through shared memory."""
+        axes = source.axes
+        dtype = t.registers_of(source.buffer).dtype.dtype
+        before, after = old.layout(axes), new.layout(axes)
+        extents = [max(a, b) for a, b in zip(before.shape, after.shape, strict=True)]
+        # rows are padded by one access so that columns fall into different banks
+        pitch = extents[-1] + max(1, 4 // dtype.bytes)
+        pitches = [1] * len(extents)
+        for d in reversed(range(len(extents) - 1)):
+            pitches[d] = pitch if d == len(extents) - 2 else pitches[d + 1] * extents[d + 1]
+        shared = self.shared_buffer(f"{hint(value)}_tile", dtype, pitches[0] * extents[0] if extents else 1)
+
+        def offset(places: Sequence[Expr]) -> Expr:
+            total: Expr = Const(0)
+            for at, step in zip(places, pitches, strict=True):
+                total = total + at * step
+            return total
+
+        if self.loops or self.placement.persistent:
+            self.emit(t.Barrier())
+        owner = before.owner_predicate(TID)
+        self.emit(t.SharedWrite(shared, source.buffer, offset(before.coordinates(TID, R)), owner), op)
+        self.emit(t.Barrier())
+        target = self.registers(hint(value), dtype, after.registers)
+        inside = all_of(
+            p < e for p, e, c in zip(after.coordinates(TID, R), before.shape, after.shape, strict=True) if c > e
+        )
+        self.emit(t.SharedRead(shared, target, offset(after.coordinates(TID, R)), inside), op)
+        return Buffered(target, axes)
+
+    # -- fragments and streams ------------------------------------------------------------------------------------
+    def fragment(self, op: tile.Fragment) -> None:
+        result = op.results[0]
+        axes = self.axes_of[result]
+        builder = self.mapping(axes, op.init)
+        value = builder.value(op.init)
+        buffer = self.registers(hint(result), element(result), builder.count)
+        self.finish(builder, [value], [buffer], op, constant=False)
+        self.scope.buffers[result] = Buffered(buffer, axes)
+
+    def write(self, op: tile.Write) -> None:
+        fragment, value = op.frag, op.value
+        target = self.scope.buffers[fragment]
+        self.snapshot({fragment}, op)
+        builder = self.mapping(target.axes, value)
+        result = builder.value(value)
+        in_place = all(
+            read == R for source, read in zip(builder.inputs, builder.reads, strict=True) if source == target.buffer
+        )
+        if in_place:
+            self.finish(builder, [result], [target.buffer], op, constant=False)
+            return
+        fresh = self.registers(hint(fragment), element(fragment), builder.count)
+        self.finish(builder, [result], [fresh], op)
+        copy = self.mapping(target.axes)
+        self.emit(copy.finish([copy.read(Buffered(fresh, target.axes), element(fragment))], [target.buffer]), op)
+
+    def snapshot(self, fragments: set[SSAValue], op: Operation) -> None:
+        """Before ``op`` changes ``fragments``: values read from them that are used later get their own registers."""
+        inner = set(op.walk()) - {op}
+        for fragment in fragments:
+            buffer = self.scope.buffers[fragment]
+            for use in list(fragment.uses):
+                read = use.operation
+                if not isinstance(read, tile.Read) or read in inner or self.order[read] > self.order[op]:
+                    continue
+                if self.scope.buffers.get(read.results[0]) != buffer:
+                    continue
+                for value in self.pending(read.results[0], op):
+                    self.materialise(value, op)
+                if self.used_directly_after(read.results[0], op):
+                    copy = self.mapping(buffer.axes)
+                    fresh = self.registers(hint(fragment), element(fragment), copy.count)
+                    value = copy.read(buffer, element(fragment))
+                    self.emit(copy.finish([value], [fresh]), op)
+                    self.scope.buffers[read.results[0]] = Buffered(fresh, buffer.axes)
+
+    def pending(self, value: SSAValue, op: Operation) -> list[SSAValue]:
+        """Element-wise results computed from ``value`` before ``op``, not yet in registers and needed after it."""
+        found: list[SSAValue] = []
+        for use in value.uses:
+            user = use.operation
+            if not is_elementwise(user) or self.order[user] > self.order[op] or user.parent_block() is None:
+                continue
+            result = user.results[0]
+            if result in self.scope.buffers:
+                continue
+            if self.used_directly_after(result, op):
+                found.append(result)
+            else:
+                found += self.pending(result, op)
+        return found
+
+    def used_directly_after(self, value: SSAValue, op: Operation) -> bool:
+        """A use of ``value`` comes after ``op`` or inside it."""
+        return any(self.order[u.operation] > self.order[op] for u in value.uses)
+
+    def stream(self, op: tile.Stream, *, split: bool) -> None:
+        written = {w.frag for w in op.walk() if isinstance(w, tile.Write)}
+        written &= self.scope.buffers.keys()
+        self.snapshot(written, op)
+        self.hoist(op)
+        span = op.axis.data
+        trip = op.trip.expr
+        counter = op.counter.data
+        if not split or self.inside(span):
+            self.loop(op, Const(0), trip, split=split)
+            return
+        # the last step may be partial: full steps first, then the rest under guards
+        begin = span.origin.substitute({counter: 0})
+        whole = minimum(trip, (span.stop - begin) // span.size)
+        if simplify(whole - trip, self.placement.bounds) == Const(0):
+            self.scope.full |= {span}
+            self.loop(op, Const(0), trip, split=split)
+            return
+        self.emit(t.Let(f"{counter}_full", whole))
+        full = self.scope.full
+        self.scope.full = full | {span}
+        self.loop(op, Const(0), Sym(f"{counter}_full"), split=split)
+        self.scope.full = full
+        self.loop(op, Sym(f"{counter}_full"), trip, split=False)
+
+    def loop(self, op: tile.Stream, begin: Expr, end: Expr, *, split: bool) -> None:
+        block = Block()
+        self.loops += 1
+        with self.into(block):
+            self.body(op.body.block, split=split)
+        self.loops -= 1
+        self.emit(t.For(op.counter.data, begin, end, expr(1), Region(block)), op)
+
+    def hoist(self, op: tile.Stream) -> None:
+        """Values from outside that the loop uses are computed before it, unless they are constants or indices."""
+        for inner in op.walk():
+            if inner is op:
+                continue
+            for operand in inner.operands:
+                source = operand.owner
+                if not isinstance(source, Operation) or op.is_ancestor(source) or not is_elementwise(source):
+                    continue
+                if not self.trivial(operand) and operand not in self.scope.buffers:
+                    self.materialise(operand)
+
+    def trivial(self, value: SSAValue) -> bool:
+        """Costs nothing to compute again: constants, indices, scalars and their shapes."""
+        op = value.owner
+        if not isinstance(op, Operation):
+            return True
+        if isinstance(op, tile.Constant | tile.Scalar | tile.Index):
+            return True
+        return isinstance(op, tile.Expand | tile.Broadcast | tile.Transpose) and self.trivial(op.operands[0])
+
+    def print(self, op: tile.Print) -> None:
+        values = [self.materialise(v, op) for v in op.operands]
+        shapes = [self.axes_of[v] for v in op.operands]
+        axes = max(shapes, key=len, default=())
+        home = self.placement.home
+        spans = spans_of(op.operands[shapes.index(axes)]) if shapes else ()
+        layout = home.layout(axes)
+        guard = all_of([layout.owner_predicate(TID), self.valid(axes, spans, layout.coordinates(TID, R))])
+        indices = [home.register_of(v.axes, axes, R) for v in values]
+        self.emit(t.Print(op.format.data, [v.buffer for v in values], indices, guard, home.registers(axes)), op)
+
+
+KEPT_REGISTERS = 32
+"""Values of up to so many elements per thread are kept for their next use; larger ones are computed again, so that a long
+row stays in registers as it was loaded."""
+
+_COSTLY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "div", "floordiv", "mod"})
+
+
+def is_costly(op: object) -> bool:
+    """More than a few instructions for each element."""
+    return isinstance(op, tile.Unary | tile.Binary) and op.fn.data.value in _COSTLY
+
+
+def is_arithmetic(op: Operation) -> bool:
+    """Costs instructions, unlike constants, indices and shapes."""
+    return isinstance(op, tile.Unary | tile.Binary | tile.Compare | tile.Select | tile.Cast)
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Computed where it is needed."""
+    return isinstance(
+        op,
+        tile.Unary
+        | tile.Binary
+        | tile.Compare
+        | tile.Select
+        | tile.Cast
+        | tile.Expand
+        | tile.Broadcast
+        | tile.Transpose
+        | tile.Index
+        | tile.Scalar
+        | tile.Constant,
+    )
+
+
+def owner(value: SSAValue) -> Operation | None:
+    """The op that defines a value."""
+    return value.owner if isinstance(value.owner, Operation) else None
+
+
+def hint(value: SSAValue) -> str:
+    """A name for the buffer of a value."""
+    if value.name_hint:
+        return value.name_hint
+    op = owner(value)
+    if isinstance(op, tile.Load):
+        return tile.tensor_type(op.tensor).tensor_name.data
+    return op.name.removeprefix("tile.") if op is not None else "v"

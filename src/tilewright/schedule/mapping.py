@@ -1,0 +1,142 @@
+"""Builds element-wise ``transport.map`` ops: a value's expression over buffers, evaluated register by register."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.dtypes import DType, i32
+from tilewright.base.expr import Const, Expr, Sym
+from tilewright.schedule.distribute import Distribution
+from tilewright.schedule.tiles import element
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+ClassId = int
+
+
+@dataclass(frozen=True)
+class Buffered:
+    """A value that lives in registers: its buffer, and the class of each of its axes (None: one element)."""
+
+    buffer: SSAValue
+    axes: tuple[ClassId | None, ...]
+
+
+class MapBuilder:
+    """Collects the body of one map whose results have ``axes`` under ``distribution``.
+
+    ``buffers`` holds what already lives in registers; everything else is computed in place from its operands.
+    """
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        axes: tuple[ClassId | None, ...],
+        buffers: Mapping[SSAValue, Buffered],
+        axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+        arguments: Mapping[SSAValue, SSAValue],
+    ):
+        self.distribution = distribution
+        self.axes = axes
+        self.buffers = buffers
+        self.axes_of = axes_of
+        self.arguments = arguments
+        self.count = distribution.registers(axes)
+        self.coordinates = dict(
+            zip(axes, distribution.layout(axes).coordinates(Sym(t.THREAD), Sym(t.REGISTER)), strict=True)
+        )
+        self.block = Block()
+        self.inputs: list[SSAValue] = []
+        self.reads: list[Expr] = []
+        self.computed: set[SSAValue] = set()
+        self._values: dict[SSAValue, SSAValue] = {}
+        self._arguments: dict[tuple[SSAValue, Expr], SSAValue] = {}
+
+    def coordinate(self, axis: ClassId | None) -> Expr:
+        """Position along a class inside the tile, as an expression of tid and r."""
+        return self.coordinates[axis] if axis is not None else Const(0)
+
+    def read(self, source: Buffered, dtype: DType) -> SSAValue:
+        """The element of a buffer that belongs to register r of the result."""
+        index = self.distribution.register_of(source.axes, self.axes, Sym(t.REGISTER))
+        key = (source.buffer, index)
+        if key not in self._arguments:
+            self._arguments[key] = self.block.insert_arg(scalar_type(dtype), len(self.inputs))
+            self.inputs.append(source.buffer)
+            self.reads.append(index)
+        return self._arguments[key]
+
+    def value(self, source: SSAValue) -> SSAValue:
+        """The scalar of tile value ``source`` at this register."""
+        if source in self._values:
+            return self._values[source]
+        if source in self.buffers:
+            result = self.read(self.buffers[source], element(source))
+        elif not isinstance(source.owner, Operation):
+            result = self.arguments[source]  # a runtime scalar of the kernel
+        else:
+            result = self._compute(source.owner, source)
+            self.computed.add(source)
+        self._values[source] = result
+        return result
+
+    def scalar(self, source: SSAValue) -> SSAValue:
+        """The scalar already computed for ``source``."""
+        return self._values[source]
+
+    def _compute(self, op: Operation, source: SSAValue) -> SSAValue:
+        match op:
+            case tile.Expand() | tile.Broadcast() | tile.Transpose():
+                return self.value(op.operands[0])
+            case tile.Index():
+                (axis,) = self.axes_of[source]
+                span = op.axis.data
+                return self.integer(span.origin + (self.coordinates[axis] if axis is not None else 0), i32)
+            case _:
+                return self.emit(op, [self.value(v) for v in op.operands], element(source))
+
+    def emit(self, op: Operation, operands: Sequence[SSAValue], dtype: DType) -> SSAValue:
+        """A rank-0 copy of an element-wise op on other operands."""
+        clone = type(op).create(
+            operands=list(operands),
+            result_types=[scalar_type(dtype)],
+            attributes=dict(op.attributes),
+            properties=dict(op.properties),
+        )
+        self.block.add_op(clone)
+        return clone.results[0]
+
+    def integer(self, value: Expr, dtype: DType) -> SSAValue:
+        """An integer expression of tid and r as a value."""
+        return self._append(tile.Scalar(value, dtype))
+
+    def constant(self, value: float | int | bool, dtype: DType) -> SSAValue:
+        """A constant."""
+        return self._append(tile.Constant(value, dtype))
+
+    def select(self, predicate: Expr, then: SSAValue, otherwise: SSAValue) -> SSAValue:
+        """``then`` where the predicate holds."""
+        return self._append(tile.Select(self._append(t.Predicate(predicate)), then, otherwise))
+
+    def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
+        """``value`` as another dtype."""
+        if element(value) == dtype:
+            return value
+        return self._append(tile.Cast(value, dtype))
+
+    def _append(self, op: Operation) -> SSAValue:
+        self.block.add_op(op)
+        return op.results[0]
+
+    def finish(self, results: Sequence[SSAValue], outputs: Sequence[SSAValue]) -> t.Map:
+        """The map that writes ``results`` to ``outputs``."""
+        self.block.add_op(t.Yield(results))
+        return t.Map(self.inputs, self.reads, outputs, self.count, Region(self.block))
+
+
+def scalar_type(dtype: DType) -> tile.TileType:
+    """Type of a scalar in a map body."""
+    return tile.TileType.of(dtype, [])

@@ -1,0 +1,191 @@
+"""Placement of one kernel: threads, the distribution of every access, and the words that say why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import Expr, Interval, divisor
+from tilewright.lang.axes import Span
+from tilewright.schedule.classes import Position, classify
+from tilewright.schedule.distribute import Digits, Distribution, spread
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.tiles import Access, coords_of, extents, is_tile, moved, spans_of, tensor_name
+from tilewright.tile import dialect as tile
+
+_LOOP_WEIGHT = 8  # an access in a stream counts as this many outside one
+_HEAVY = 4  # accesses of at least 1/4 of the heaviest one's bytes decide vector widths
+_TRANSPOSE_ELEMENTS = 1024  # below that, uncoalesced access is cheaper than a trip through shared memory
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How one kernel is spread over its CTA. ``bounds`` are known intervals of symbols, ``assumptions`` the facts."""
+
+    home: Distribution
+    foreign: Mapping[Operation, Distribution]
+    axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]
+    program_spans: tuple[Span, ...]
+    bounds: Mapping[str, Interval]
+    assumptions: tuple[Expr, ...]
+    min_ctas: int = 1
+    persistent: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    def digits(self, axis: ClassId) -> Digits:
+        """Digits of a class at home."""
+        return self.home.by_class[axis]
+
+    def distribution_of(self, op: Operation) -> Distribution:
+        """The distribution of a load or store: home, or its own where its contiguous axis is another one."""
+        return self.foreign.get(op, self.home)
+
+    def divisor(self, value: Expr) -> int:
+        """A known divisor of an expression; 0 if it is always zero."""
+        return divisor(value, {})
+
+
+@dataclass(frozen=True)
+class _Weighed:
+    """One access: the class along which memory is contiguous, its vector width there, its bytes per program."""
+
+    op: Access
+    unit: ClassId | None
+    vector: int
+    weight: int
+    elements: int
+
+
+def place(kernel: tile.Kernel, facts: Facts, threads: int | None, assumptions: tuple[Expr, ...]) -> Placement:
+    """Chooses threads (unless pinned) and distributions for ``kernel``."""
+    classes = classify(kernel)
+    ids: dict[Position, ClassId] = {}
+    axes_of: dict[SSAValue, tuple[ClassId | None, ...]] = {}
+    sizes: dict[ClassId, int] = {}
+    for value in _tiles(kernel):
+        axes: list[ClassId | None] = []
+        for root, extent in zip(classes.of(value), extents(value.type), strict=True):
+            if root is None:
+                axes.append(None)
+                continue
+            cls = ids.setdefault(root, len(ids))
+            sizes[cls] = max(sizes.get(cls, 0), extent or 1)
+            axes.append(cls)
+        axes_of[value] = tuple(axes)
+    accesses = [
+        _weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, tile.Load | tile.Store | tile.ReduceAdd)
+    ]
+    together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
+    order = _order(accesses, sizes)
+    vectors = _vectors(accesses, sizes)
+    largest = max((prod(sizes[c] for c in s) for s in together), default=1)
+    count = threads or default_threads(largest)
+    home = spread(sizes, vectors, together, order, count)
+    foreign: dict[Operation, Distribution] = {}
+    notes = [f"{count} threads a CTA; {_describe(home)}"]
+    for access in accesses:
+        first = next((c for c in order if c in axes_of[moved(access.op)]), None)
+        if access.unit is None or access.unit == first or access.elements < _TRANSPOSE_ELEMENTS:
+            continue
+        own = [access.unit, *(c for c in order if c != access.unit)]
+        widths = {access.unit: min(access.vector, _floor_power(sizes[access.unit]))}
+        foreign[access.op] = spread(sizes, widths, together, own, count)
+        notes.append(f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared")
+    return Placement(
+        home=home,
+        foreign=foreign,
+        axes_of=axes_of,
+        program_spans=_program_spans(kernel),
+        bounds={"tid": (0, count - 1)} | dict.fromkeys(_symbols(kernel), (0, None)),
+        assumptions=assumptions,
+        notes=tuple(notes),
+    )
+
+
+def default_threads(elements: int) -> int:
+    """Threads for a tile of so many elements: 64 to 128 bytes in flight per thread, 128 to 256 threads where possible.
+
+    Measured on H200 (benchmarks/results): fewer, fatter threads lose to these; 1024 threads expose the barrier.
+    """
+    for threads, most in ((32, 512), (64, 1024), (128, 4096), (256, 16384), (512, 65536)):
+        if elements <= most:
+            return threads
+    return 1024
+
+
+def _tiles(kernel: tile.Kernel) -> list[SSAValue]:
+    return [r for op in kernel.walk() for r in op.results if is_tile(r)]
+
+
+def _weigh(op: Access, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], facts: Facts) -> _Weighed:
+    value, tensor = moved(op), tile.tensor_type(op.tensor)
+    own = facts.of(tensor.tensor_name.data)
+    coords = coords_of(op)
+    elements = prod(c.size for c in coords if isinstance(c, Span))
+    depth, parent = 0, op.parent_op()
+    while parent is not None:
+        depth += isinstance(parent, tile.Stream)
+        parent = parent.parent_op()
+    unit: ClassId | None = None
+    if own.unit_axis is not None and isinstance(coords[own.unit_axis], Span):
+        unit = axes_of[value][sum(isinstance(c, Span) for c in coords[: own.unit_axis])]
+    weight = elements * tensor.element.bytes * _LOOP_WEIGHT**depth
+    return _Weighed(op, unit, own.vector(tensor.element), weight, elements)
+
+
+def _order(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> list[ClassId]:
+    """Classes, the one with most contiguous traffic first."""
+    traffic = {c: sum(a.weight for a in accesses if a.unit == c) for c in sizes}
+    return sorted(sizes, key=lambda c: (-traffic[c], -sizes[c], c))
+
+
+def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict[ClassId, int]:
+    """Consecutive elements per thread along each class: the narrowest of the heavy accesses.
+
+    A wide vector under a narrow access would put its lanes 16 bytes apart, which costs 3x (measured on H200).
+    """
+    vectors: dict[ClassId, int] = {}
+    for c, size in sizes.items():
+        own = [a for a in accesses if a.unit == c]
+        heaviest = max((a.weight for a in own), default=0)
+        widths = [a.vector for a in own if a.weight * _HEAVY >= heaviest]
+        vectors[c] = min([_floor_power(size), *widths]) if widths else 1
+    return vectors
+
+
+def _floor_power(n: int) -> int:
+    return 1 << (n.bit_length() - 1)
+
+
+def _program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
+    """Spans that don't move with a stream, in order of appearance."""
+    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
+    found: dict[Span, None] = {}
+    for value in _tiles(kernel):
+        for span in spans_of(value):
+            if span is not None and not (span.origin.symbols | span.stop.symbols) & counters:
+                found[span] = None
+    return tuple(found)
+
+
+def _symbols(kernel: tile.Kernel) -> set[str]:
+    """Dimensions, program ids and counters: never negative."""
+    names = {f"p{i}" for i in range(len(kernel.grid))}
+    names |= {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
+    for arg in kernel.body.block.args:
+        if isinstance(arg.type, tile.TensorType):
+            for dim in arg.type.dims:
+                names |= dim.expr.symbols
+    return names
+
+
+def _describe(home: Distribution) -> str:
+    parts = [
+        f"axis {c}: {d.size} = {d.vector} a vector x {1 << len(d.thread_bits)} threads x {d.repeats}"
+        for c, d in home.digits
+    ]
+    return "; ".join(parts) or "one element"

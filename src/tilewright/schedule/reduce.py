@@ -1,0 +1,179 @@
+"""Reductions along one axis: registers, then lanes, then warps through shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.dtypes import DType, f32, i32
+from tilewright.base.expr import Const, Expr, Sym, all_of
+from tilewright.layout.register import LANES
+from tilewright.schedule.mapping import Buffered
+from tilewright.schedule.tiles import element, spans_of
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+if TYPE_CHECKING:
+    from tilewright.schedule.lower import Lowering
+
+TID, R = Sym(t.THREAD), Sym(t.REGISTER)
+_LANE_BITS = LANES.bit_length() - 1
+
+
+def identity(fn: str, dtype: DType) -> float | int | bool:
+    """The value that changes nothing under ``fn``."""
+    if fn == "sum":
+        return 0.0 if dtype.is_float else 0
+    low = fn in ("max", "argmax")
+    if dtype.is_float:
+        return -math.inf if low else math.inf
+    if dtype.is_bool:
+        return not low
+    return -(2 ** (dtype.bits - 1)) if low else 2 ** (dtype.bits - 1) - 1
+
+
+def accumulator(dtype: DType) -> DType:
+    """Type in which a reduction of ``dtype`` is carried: narrow floats in f32, narrow integers in i32."""
+    if dtype.is_float:
+        return f32
+    return dtype if dtype.bits >= 32 else i32
+
+
+class Reduction:
+    """Lowers one ``tile.reduce``. The result is replicated over the thread bits of the reduced class."""
+
+    def __init__(self, lowering: Lowering, op: tile.Reduce):
+        self.lowering = lowering
+        self.op = op
+        self.fn = op.fn.data.value
+        self.source = op.operands[0]
+        self.axis = op.axis.data
+        self.home = lowering.placement.home
+        self.outer = lowering.axes_of[self.source]
+        self.inner = lowering.axes_of[op.results[0]]
+        self.dtype = accumulator(element(self.source))
+        self.kinds = (self.dtype, i32) if self.fn == "argmax" else (self.dtype,)
+        self.identities: tuple[float | int | bool, ...] = (identity(self.fn, self.dtype), 2**31 - 1)
+
+    @property
+    def folds(self) -> bool:
+        """A thread holds several elements of each row; otherwise its one element is reduced in place."""
+        cls = self.outer[self.axis]
+        return cls is not None and self.lowering.placement.digits(cls).registers > 1
+
+    def lower(self) -> None:
+        lowering, op = self.lowering, self.op
+        buffers = self.operands()
+        cls = self.outer[self.axis]
+        if cls is not None:
+            if self.folds:
+                buffers = self.fold(buffers, self.home.register_of(self.inner, self.outer, R))
+            bits = lowering.placement.digits(cls).thread_bits
+            lanes = [1 << b for b in bits if b < _LANE_BITS]
+            if lanes:
+                lowering.emit(t.Shuffle(self.fn, buffers, lanes), op)
+            warps = [b for b in bits if b >= _LANE_BITS]
+            if warps:
+                buffers = self.across_warps(buffers, warps)
+        self.publish(buffers[-1])
+
+    def operands(self) -> list[SSAValue]:
+        """The reduced value in the accumulator's dtype, the identity where it has none; indices for argmax."""
+        lowering = self.lowering
+        builder = lowering.mapping(self.outer, self.source)
+        value = builder.cast(builder.value(self.source), self.dtype)
+        span = spans_of(self.source)[self.axis]
+        place = builder.coordinate(self.outer[self.axis])
+        valid = lowering.valid([self.outer[self.axis]], [span], [place])
+        if valid != all_of(()):
+            value = builder.select(valid, value, builder.constant(self.identities[0], self.dtype))
+        results = [value]
+        if self.fn == "argmax":
+            index = builder.integer(place, i32)
+            if valid != all_of(()):
+                index = builder.select(valid, index, builder.constant(self.identities[1], i32))
+            results.append(index)
+        buffers = [lowering.registers(self.fn, d, builder.count) for d in self.kinds]
+        lowering.finish(builder, results, buffers, self.op, constant=self.folds)
+        return buffers
+
+    def fold(self, sources: Sequence[SSAValue], into: Expr) -> list[SSAValue]:
+        """Reduces each thread's registers into as many as the result has."""
+        lowering = self.lowering
+        builder = lowering.mapping(self.inner)
+        starts = [builder.constant(v, d) for v, d in zip(self.identities, self.kinds, strict=False)]
+        targets = [lowering.registers(self.fn, d, builder.count) for d in self.kinds]
+        lowering.emit(builder.finish(starts, targets))
+        lowering.emit(t.Fold(self.fn, list(sources), targets, into), self.op)
+        return targets
+
+    def across_warps(self, buffers: list[SSAValue], warps: list[int]) -> list[SSAValue]:
+        """One lane a warp publishes; everybody reads all partial results back and reduces them."""
+        lowering, op = self.lowering, self.op
+        kept = [b for c in self.inner if c is not None for b in lowering.placement.digits(c).thread_bits]
+        count, parts, others = self.home.registers(self.inner), 1 << len(warps), 1 << len(kept)
+        row = R * others + bit_field(kept)
+        idle = [b for b in range(self.home.threads.bit_length() - 1) if b not in warps and b not in kept]
+        publisher = all_of(run.eq(0) for run in _fields(idle))
+        shared = [lowering.shared_buffer(f"{self.fn}_parts", d, count * others * parts) for d in self.kinds]
+        if lowering.loops or lowering.placement.persistent:
+            lowering.emit(t.Barrier())
+        for place, buffer in zip(shared, buffers, strict=True):
+            lowering.emit(t.SharedWrite(place, buffer, row * parts + bit_field(warps), publisher), op)
+        lowering.emit(t.Barrier())
+        if not any(b < _LANE_BITS for b in kept):
+            # each lane takes one part, a butterfly does the rest
+            results = [lowering.registers(self.fn, d, count) for d in self.kinds]
+            for place, result in zip(shared, results, strict=True):
+                lowering.emit(t.SharedRead(place, result, row * parts + TID % parts, all_of(())), op)
+            lowering.emit(t.Shuffle(self.fn, results, [1 << i for i in range(len(warps))]), op)
+            return results
+        read = [lowering.registers(self.fn, d, count * parts) for d in self.kinds]
+        offset = (R // parts * others + bit_field(kept)) * parts + R % parts
+        for place, buffer, dtype in zip(shared, read, self.kinds, strict=True):
+            width = min(parts, 16 // dtype.bytes)
+            lowering.emit(t.SharedRead(place, buffer, offset, all_of(()), vector=width), op)
+        return self.fold(read, R // parts)
+
+    def publish(self, buffer: SSAValue) -> None:
+        """Record the result, in its own dtype."""
+        lowering, result = self.lowering, self.op.results[0]
+        carried = t.registers_of(buffer).dtype.dtype
+        wanted = element(result)
+        if carried != wanted:
+            builder = lowering.mapping(self.inner)
+            value = builder.cast(builder.read(Buffered(buffer, self.inner), carried), wanted)
+            buffer = lowering.registers(self.fn, wanted, builder.count)
+            lowering.emit(builder.finish([value], [buffer]), self.op)
+        lowering.scope.buffers[result] = Buffered(buffer, self.inner)
+
+
+def _fields(bits: Sequence[int]) -> list[Expr]:
+    """The thread index's bits as one expression per run of neighbours, lowest run first."""
+    fields: list[Expr] = []
+    ordered = sorted(bits)
+    start = 0
+    while start < len(ordered):
+        stop = start + 1
+        while stop < len(ordered) and ordered[stop] == ordered[stop - 1] + 1:
+            stop += 1
+        fields.append(TID // (1 << ordered[start]) % (1 << (stop - start)))
+        start = stop
+    return fields
+
+
+def bit_field(bits: Sequence[int]) -> Expr:
+    """The number formed by some bits of the thread index, lowest first."""
+    result: Expr = Const(0)
+    scale, ordered, start = 1, sorted(bits), 0
+    while start < len(ordered):
+        stop = start + 1
+        while stop < len(ordered) and ordered[stop] == ordered[stop - 1] + 1:
+            stop += 1
+        result = result + TID // (1 << ordered[start]) % (1 << (stop - start)) * scale
+        scale <<= stop - start
+        start = stop
+    return result
