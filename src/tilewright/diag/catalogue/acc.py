@@ -1,0 +1,48 @@
+"""ACC: what the access proofs find: elements outside a tensor, written twice, or never."""
+
+from __future__ import annotations
+
+from tilewright.diag.catalogue.entry import Code
+
+CODES: tuple[Code, ...] = (
+    Code(
+        id="ACC001",
+        title="an access leaves its tensor",
+        why="Under its guard every coordinate must lie inside the tensor's extents, for all extents of the class.",
+        bad="load x[p*128 + tid] with guard `p*128 + tid <= M`",
+        good="load x[p*128 + tid] with guard `p*128 + tid < M`",
+        source="DESIGN section 4, Domains: elements outside the domain have no value",
+    ),
+    Code(
+        id="ACC002",
+        title="an element is written twice",
+        why="Two writes of one element are unordered between programs and threads; the later one wins by chance.",
+        bad="store y[p*128 + tid] by 256 threads",
+        good="store y[p*256 + tid] by 256 threads",
+        source="DESIGN section 4, Domains: a plain store's domain is written by exactly one program and thread",
+    ),
+    Code(
+        id="ACC003",
+        title="an element is never written",
+        why="The kernel promises its whole domain; what it leaves out keeps whatever was in memory.",
+        bad="N // 128 programs of 128 columns each",
+        good="ceildiv(N, 128) programs with guard `column < N`",
+        source="DESIGN section 4, Domains: a plain store's domain is written by exactly one program and thread",
+    ),
+    Code(
+        id="ACC004",
+        title="an element outside the store's domain is written",
+        why="Elements outside the domain have no value; writing them overwrites data the kernel does not own.",
+        bad="store y[c] for c < N where the tile program stores c < K",
+        good="store y[c] with guard `c < K`",
+        source="DESIGN section 4, Domains: stores write the domain only",
+    ),
+    Code(
+        id="ACC005",
+        title="the accesses could not be proved correct",
+        why="The proof needs maps that are affine in program, thread and register indices; without it nothing is emitted.",
+        bad="coordinates p*M + tid with symbolic M",
+        good="one coordinate per dimension: (p, tid)",
+        source="DESIGN section 7: no certificate, no code",
+    ),
+)

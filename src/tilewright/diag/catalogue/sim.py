@@ -1,0 +1,118 @@
+"""SIM: running a kernel on the CPU, and what the simulator finds wrong with it."""
+
+from __future__ import annotations
+
+from tilewright.diag.catalogue.entry import Code
+
+_ORACLE = "Transport IR semantics, checked by the simulator"
+_MEMORY = "CUDA C++ Programming Guide, memory consistency and __syncthreads"
+
+CODES: tuple[Code, ...] = (
+    Code(
+        id="SIM001",
+        title="too much work to simulate",
+        why="The simulator executes every thread of every program in NumPy, about a thousand times slower than a GPU; "
+        "a run of hours is never what was meant.",
+        bad="kernel(x, y) on two NumPy arrays of 16384 x 16384",
+        good="kernel(x[:64], y[:64]), or simulate.run(..., budget=4e9)",
+        source="Tilewright simulator",
+    ),
+    Code(
+        id="SIM002",
+        title="access outside a tensor",
+        why="Beyond its extents a tensor's memory belongs to somebody else: reads return garbage, writes destroy.",
+        bad="transport.load of x[r] with guard `r <= M`",
+        good="transport.load of x[r] with guard `r < M`",
+        source=_ORACLE,
+    ),
+    Code(
+        id="SIM003",
+        title="registers are read before they are written",
+        why="Registers start with whatever the previous kernel left; the result changes from launch to launch.",
+        bad="transport.fold into a buffer without start values",
+        good="a map that writes the fold's start values first",
+        source=_ORACLE,
+    ),
+    Code(
+        id="SIM004",
+        title="shared memory is read before it is written",
+        why="Shared memory starts undefined; the result changes from launch to launch.",
+        bad="shared_read of 32 partial sums where 8 warps wrote one each",
+        good="shared_read with guard `r < 8`",
+        source=_ORACLE,
+    ),
+    Code(
+        id="SIM005",
+        title="two threads race for an element of shared memory",
+        why="Without a barrier between them the order of two accesses is open, and one of them writes.",
+        bad="shared_write; shared_read",
+        good="shared_write; barrier; shared_read",
+        source=_MEMORY,
+    ),
+    Code(
+        id="SIM006",
+        title="a tensor does not fit the kernel",
+        why="The kernel was built for tensors of a dtype, a rank and named dimensions; two tensors that share a name share "
+        "its extent.",
+        bad="run(kernel, {'x': float32 of shape (4, 8), 'y': float32 of shape (4, 9)}) where both are [M, N]",
+        good="run(kernel, {'x': float32 of shape (4, 8), 'y': float32 of shape (4, 8)})",
+        source="Tilewright simulator",
+    ),
+    Code(
+        id="SIM007",
+        title="a runtime scalar is missing, unknown or of another kind",
+        why="Every scalar argument of the kernel needs one value of its dtype.",
+        bad="run(kernel, tensors, {'scale': 'half'})",
+        good="run(kernel, tensors, {'scale': 0.5})",
+        source="Tilewright simulator",
+    ),
+    Code(
+        id="SIM008",
+        title="the tensors are outside the class the kernel was built for",
+        why="The kernel was specialised under facts about extents and strides; addresses are wrong where they do not hold.",
+        bad="a kernel that assumes N % 8 == 0 on tensors with N = 1001",
+        good="the same kernel on tensors with N = 1008",
+        source="DESIGN section 4, Specialisation",
+    ),
+    Code(
+        id="SIM009",
+        title="a vector access is not contiguous and aligned",
+        why="One instruction moves consecutive elements from an address that is a multiple of its size; others fault or "
+        "read other elements.",
+        bad="4 x f32 at an address with remainder 8",
+        good="2 x f32 at that address, or a guard that keeps the vector from starting there",
+        source="PTX ISA, ld and st vector operands",
+    ),
+    Code(
+        id="SIM010",
+        title="two threads race for an element of a tensor",
+        why="A plain store's element is written by one program and thread; nobody else may read it during the launch.",
+        bad="two programs that store the same row",
+        good="programs with disjoint rows, or reduce_add",
+        source=_MEMORY,
+    ),
+    Code(
+        id="SIM011",
+        title="access outside a shared buffer",
+        why="Beyond its end lies another buffer of the same CTA, silently overwritten.",
+        bad="shared_write at offset tid*33 + 32 in a buffer of 32*32",
+        good="shared_write at offset tid*33 + 32 in a buffer of 32*33",
+        source=_ORACLE,
+    ),
+    Code(
+        id="SIM012",
+        title="register index outside a buffer",
+        why="Register buffers have a fixed number of elements; an index beyond it would spill into another buffer.",
+        bad="map over 8 registers that reads input register r + 1 of 8",
+        good="map over 8 registers that reads input register r",
+        source=_ORACLE,
+    ),
+    Code(
+        id="SIM013",
+        title="the module does not hold one kernel",
+        why="The simulator runs one kernel at a time and does not guess which.",
+        bad="run(module with two kernels, ...)",
+        good="run(one transport.kernel, ...)",
+        source="Tilewright simulator",
+    ),
+)
