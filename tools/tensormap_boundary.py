@@ -1,6 +1,7 @@
 """Write requests at the edge of every tensor-map rule: ``python tools/tensormap_boundary.py OUT.npz --rows 50000``.
 
-Label them with ``tools/tensormap_label.py`` on a machine with a driver, then score with ``tools/tensormap_agreement.py``.
+Label them with ``tools/tensormap_label.py`` on a machine with a driver, then score with
+``tools/tensormap_agreement.py``.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ CASES = [
     for dtype, major in [
         (bf16, Major.K), (f16, Major.K), (bf16, Major.MN), (tf32, Major.K), (e4m3, Major.K), (i8, Major.K),
     ]
-    for mn, k in [(64, 32 // dtype.bytes), (128, 128 // dtype.bytes), (192, 256 // dtype.bytes), (96, 64 // dtype.bytes)]
+    for mn, k in ((rows, width // dtype.bytes) for rows, width in [(64, 32), (128, 128), (192, 256), (96, 64)])
 ]  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_only_16_bit_floats_may_be_mn_major(dtype: DType) -> None:
         (WgmmaOperand(Role.A, bf16, LandingTile((64, 60), 64, 2, Swizzle.B128), Major.K, 64), {"WGM017"}),
         (WgmmaOperand(Role.A, bf16, LandingTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, "f16"), {"WGM006"}),
         (WgmmaOperand(Role.A, f32, LandingTile((32, 64), 32, 4, Swizzle.B128), Major.K, 64), {"WGM006"}),
-        (WgmmaOperand(Role.A, bf16, LandingTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, base_bytes=128), {"WGM012"}),
+        (WgmmaOperand(Role.A, bf16, LandingTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, "f32", 128), {"WGM012"}),
         (WgmmaOperand(Role.B, i8, LandingTile((128, 64), 128, 1, Swizzle.B128), Major.K, 40, "i32"), {"WGM005"}),
         (WgmmaOperand(Role.B, e4m3, LandingTile((128, 64), 128, 1, Swizzle.B128), Major.MN, 64), {"WGM007"}),
     ],

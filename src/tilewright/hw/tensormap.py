@@ -102,7 +102,7 @@ MAX_TX_BYTES = 2**20 - 1
 
 @dataclass(frozen=True)
 class SwizzlePattern:
-    """A shared-memory swizzle: for every pair, bit ``target`` of the byte address is exclusive-ored with bit ``source``.
+    """A shared-memory swizzle: bit ``target`` of a byte address is exclusive-ored with bit ``source``, pairwise.
 
     ``span_bytes`` is the row it permutes, ``repeat_bytes`` its period: a tile that starts at a multiple of it starts
     at the beginning of the pattern. ``atom_bytes`` stay contiguous.

@@ -101,7 +101,7 @@ class Agreement:
 def compare(
     columns: Mapping[str, Column], accepted: Flags, cc: int = 90, without: frozenset[str] = frozenset()
 ) -> Agreement:
-    """Judge every row by the rules the driver enforces, leaving out those in ``without``, and compare with its labels."""
+    """Judge every row by the rules the driver enforces, but those in ``without``; compare with its labels."""
     rules = [rule for rule in encode_rules(cc) if rule.id not in without]
     holds = truth(rules, fields_of(columns))
     legal = np.logical_and.reduce(list(holds.values()))

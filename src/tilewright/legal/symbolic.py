@@ -55,7 +55,8 @@ def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> tu
 def _derived(fields: Mapping[str, Expr]) -> dict[str, Expr]:
     """Fields that follow from the enumerators, which a plan knows as constants."""
     kind, swizzle = fields["tensor_data_type"].constant, fields["swizzle"].constant
-    assert kind is not None and swizzle is not None, "a plan fixes its data type and swizzle"
+    assert kind is not None, "a plan fixes its data type"
+    assert swizzle is not None, "a plan fixes its swizzle"
     return {
         "element_bits": Const(ELEMENT_BITS[kind]),
         "is_float": Const(IS_FLOAT[kind]),
