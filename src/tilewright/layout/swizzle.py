@@ -1,0 +1,214 @@
+"""Swizzles and composed layouts.
+
+``Swizzle<B,M,S>`` xors bits [M+S, M+S+B) of an offset onto bits [M, M+B) (S > 0; for S < 0 the other way), so it is its
+own inverse. A composed layout is ``c -> outer(offset + inner(c))``, what remains when a swizzle can't be pushed into
+strides. Definitions: CuTe swizzle.hpp, layout_composed.hpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilewright.base.expr import Expr, expr
+from tilewright.diag import fail
+from tilewright.layout.checks import integer
+from tilewright.layout.cute import CuteLayout, composition, right_inverse, symbolic
+from tilewright.layout.int_tuple import Coordinate, Leaf
+
+
+@dataclass(frozen=True)
+class Swizzle:
+    """``x ^ ((x >> S) & mask)`` with B mask bits above M (LAY011 unless B, M >= 0 and |S| >= B)."""
+
+    bits: int
+    base: int
+    shift: int
+
+    def __post_init__(self) -> None:
+        for name in ("bits", "base", "shift"):
+            integer(getattr(self, name), f"swizzle {name}")
+        if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
+            fail(
+                "LAY011",
+                found=str(self),
+                required="B >= 0, M >= 0 and |S| >= B",
+                help="exchange no more bits than lie between source and target",
+            )
+
+    @property
+    def source_mask(self) -> int:
+        """Bits that are read."""
+        return ((1 << self.bits) - 1) << (self.base + max(0, self.shift))
+
+    @property
+    def target_mask(self) -> int:
+        """Bits that are changed."""
+        return ((1 << self.bits) - 1) << (self.base - min(0, self.shift))
+
+    @property
+    def period(self) -> int:
+        """Offsets after which the pattern repeats: a tile of a multiple of it is permuted within itself."""
+        return 1 << (self.base + abs(self.shift) + self.bits) if self.bits else 1
+
+    def __call__(self, offset: int) -> int:
+        """The swizzled offset."""
+        moved = offset & self.source_mask
+        return offset ^ (moved >> self.shift if self.shift >= 0 else moved << -self.shift)
+
+    def apply(self, offset: Leaf) -> Leaf:
+        """The swizzled offset of a number or an expression."""
+        if isinstance(offset, int):
+            return self(offset)
+        low = self.base + max(0, self.shift)
+        field = (offset // (1 << low)) % (1 << self.bits) * (1 << (self.base - min(0, self.shift)))
+        return expr(offset) ^ field
+
+    def recast(self, old_bits: int, new_bits: int) -> Swizzle:
+        """The same exchange of bits counted in elements of another width (LAY016 when it moves parts of an element)."""
+        base = self.base
+        while old_bits > new_bits:
+            old_bits //= 2
+            base += 1
+        while old_bits < new_bits:
+            old_bits *= 2
+            base -= 1
+        if old_bits != new_bits or (base < 0 and self.bits):
+            fail(
+                "LAY016",
+                title="the swizzle cannot be recast to the element size",
+                found=f"{self} to {new_bits} bits",
+                required="element widths a power of two apart, no part of an element moved",
+                help="choose a swizzle with a larger base M",
+            )
+        return Swizzle(self.bits, max(base, 0), self.shift)
+
+    def __str__(self) -> str:
+        return f"Sw<{self.bits},{self.base},{self.shift}>"
+
+
+@dataclass(frozen=True)
+class ComposedLayout:
+    """``c -> outer(offset + inner(c))``. One of the two is usually a ``Swizzle``."""
+
+    outer: Swizzle | CuteLayout
+    offset: int
+    inner: CuteLayout | Swizzle
+
+    @property
+    def layout(self) -> CuteLayout:
+        """The inner layout, which has the shape (LAY010 when the inner part is a swizzle: its domain is unbounded)."""
+        if isinstance(self.inner, Swizzle):
+            fail(
+                "LAY010",
+                title="the layout's domain is not a shape",
+                found=str(self),
+                required="a layout as the inner part",
+                help="compose with a layout to give it a shape",
+            )
+        return self.inner
+
+    @property
+    def size(self) -> Leaf:
+        """Number of coordinates."""
+        return self.layout.size
+
+    def __call__(self, *coordinate: Coordinate) -> Leaf:
+        """The offset of a coordinate."""
+        if isinstance(self.inner, Swizzle):
+            index = coordinate[0]
+            assert isinstance(index, int | Expr), "a swizzle's coordinate is an offset"
+            middle = self.offset + self.inner.apply(index)
+        else:
+            middle = self.offset + self.inner(*coordinate)
+        return self.outer.apply(middle) if isinstance(self.outer, Swizzle) else self.outer(middle)
+
+    def offsets(self) -> list[int]:
+        """All offsets in index order (static layouts)."""
+        outer = self.outer
+        if isinstance(outer, Swizzle):
+            return [outer(self.offset + x) for x in self.layout.offsets()]
+        table = [outer(self.offset + x) for x in self.layout.offsets()]
+        return [x if isinstance(x, int) else symbolic("offsets", outer) for x in table]
+
+    @property
+    def cosize(self) -> int:
+        """One past the largest offset."""
+        return 1 + max(self.offsets())
+
+    @property
+    def is_injective(self) -> bool:
+        """No two coordinates share an offset: a swizzle is a bijection, so its inner layout decides."""
+        if isinstance(self.outer, Swizzle):
+            return self.layout.is_injective
+        table = self.offsets()
+        return len(set(table)) == len(table)
+
+    def __str__(self) -> str:
+        return f"{self.outer} o {self.offset} o {self.inner}"
+
+
+AnyLayout: TypeAlias = CuteLayout | ComposedLayout
+
+
+def swizzled(swizzle: Swizzle, layout: CuteLayout, *, size: int | None = None) -> ComposedLayout:
+    """``swizzle o layout`` over a tile of ``size`` offsets (the layout's cosize), which it must permute (LAY012)."""
+    cosize = layout.cosize if size is None else size
+    if not isinstance(cosize, int):
+        symbolic("swizzled", layout)
+    if cosize % swizzle.period:
+        fail(
+            "LAY012",
+            found=f"{swizzle} over {cosize} offsets",
+            required=f"a multiple of {swizzle.period}",
+            source="CuTe swizzle.hpp; PTX ISA, tensor swizzling modes",
+            help=f"extend the tile to {-(-cosize // swizzle.period) * swizzle.period} offsets, or exchange fewer bits",
+        )
+    return ComposedLayout(swizzle, 0, layout)
+
+
+def compose(
+    outer: Swizzle | AnyLayout, inner: AnyLayout | Swizzle, *, extrapolate: bool = False
+) -> CuteLayout | ComposedLayout | Swizzle:
+    """``outer o inner``, pushed into strides where they can hold it (LAY010 where two swizzles would be left).
+
+    A swizzle stays outermost; a composed outer layout composes its inner part; the rest is ``composition``.
+    """
+    match outer, inner:
+        case CuteLayout(), CuteLayout():
+            return composition(outer, inner, extrapolate=extrapolate)
+        case Swizzle(), CuteLayout() | Swizzle():
+            return ComposedLayout(outer, 0, inner)
+        case ComposedLayout(outer=first, offset=offset, inner=CuteLayout() as rest), CuteLayout():
+            return ComposedLayout(first, offset, composition(rest, inner, extrapolate=extrapolate))
+        case CuteLayout(), Swizzle():
+            return ComposedLayout(outer, 0, inner)
+        case Swizzle(), ComposedLayout(outer=Swizzle() as first, offset=0, inner=rest) if first == outer:
+            return rest
+        case _:
+            return fail(
+                "LAY010",
+                title="the composition leaves a swizzle between two layouts",
+                found=f"{outer} o ({inner})",
+                required="at most one swizzle, outermost or innermost",
+                help="convert both to F2 layouts and compose those",
+            )
+
+
+def right_inverse_of(layout: AnyLayout | Swizzle) -> CuteLayout | ComposedLayout | Swizzle:
+    """``r`` with ``layout(r(i)) == i``: a swizzle is its own, a swizzled layout's is its parts' in reverse."""
+    match layout:
+        case Swizzle():
+            return layout
+        case CuteLayout():
+            return right_inverse(layout)
+        case ComposedLayout(outer=Swizzle() as swizzle, offset=0, inner=CuteLayout() as inner):
+            return ComposedLayout(right_inverse(inner), 0, swizzle)
+        case _:
+            return fail(
+                "LAY008",
+                title="the composed layout is not inverted",
+                found=str(layout),
+                required="swizzle o 0 o layout",
+                help="invert its parts, or convert it to an F2 layout",
+            )
