@@ -1,0 +1,130 @@
+"""Binding NumPy arrays and scalars to a kernel's arguments: dtypes, ranks, extents, strides, assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import ExprError, Sym
+from tilewright.simulate.elementwise import cast
+from tilewright.simulate.report import refuse
+from tilewright.simulate.symbols import Array
+from tilewright.simulate.values import memory_dtype
+from tilewright.tile.attributes import TensorType, TileType
+from tilewright.transport.dialect import Kernel
+
+
+@dataclass(frozen=True)
+class BoundTensor:
+    """One tensor argument: its array, and its strides in elements."""
+
+    name: str
+    dtype: DType
+    array: Array
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """All arguments of a launch. ``symbols`` holds extents, strides and integer scalars by name."""
+
+    tensors: dict[SSAValue, BoundTensor]
+    scalars: dict[SSAValue, Any]
+    symbols: dict[str, int]
+
+
+def bind(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Arguments:
+    """Match values to the kernel's arguments by name; refuses what does not fit (SIM006, SIM007, SIM008)."""
+    bound: dict[SSAValue, BoundTensor] = {}
+    values: dict[SSAValue, Any] = {}
+    symbols: dict[str, int] = {}
+    names = [name.data for name in kernel.arg_names]
+    for name, argument in zip(names, kernel.body.block.args, strict=True):
+        if isinstance(argument.type, TensorType):
+            if name not in tensors:
+                refuse(kernel, "SIM006", found=f"no tensor {name!r}", required=f"tensors named {_tensors(kernel)}")
+            bound[argument] = _bind_tensor(kernel, name, argument.type, tensors[name], symbols)
+        else:
+            assert isinstance(argument.type, TileType)
+            values[argument] = _bind_scalar(kernel, name, argument.type.dtype.dtype, scalars, symbols)
+    for name in scalars:
+        if name not in names:
+            refuse(kernel, "SIM007", found=f"no argument {name!r}", required=f"arguments named {', '.join(names)}")
+    _check_dims(kernel, bound, symbols)
+    for assumption in kernel.assumptions:
+        try:
+            holds = assumption.expr.evaluate(symbols)
+        except ExprError:
+            continue  # facts about base addresses; vector accesses check the addresses themselves
+        if not holds:
+            where = ", ".join(f"{s} = {symbols[s]}" for s in sorted(assumption.expr.symbols))
+            refuse(kernel, "SIM008", found=where, required=f"{assumption.expr}")
+    return Arguments(bound, values, symbols)
+
+
+def _tensors(kernel: Kernel) -> str:
+    pairs = zip(kernel.arg_names, kernel.body.block.args, strict=True)
+    return ", ".join(n.data for n, a in pairs if isinstance(a.type, TensorType))
+
+
+def _bind_tensor(kernel: Kernel, name: str, kind: TensorType, array: Array, symbols: dict[str, int]) -> BoundTensor:
+    dtype, dims = kind.dtype.dtype, [d.expr for d in kind.dims]
+    wanted = memory_dtype(dtype)
+    if array.dtype != wanted:
+        refuse(kernel, "SIM006", found=f"{name} of dtype {array.dtype}", required=f"{dtype} (numpy {wanted})")
+    if array.ndim != len(dims):
+        shape = ", ".join(map(str, dims))
+        refuse(kernel, "SIM006", found=f"{name} of rank {array.ndim}", required=f"rank {len(dims)}: [{shape}]")
+    if any(s % array.itemsize for s in array.strides):
+        refuse(
+            kernel, "SIM006", found=f"{name} with byte strides {array.strides}", required="strides in whole elements"
+        )
+    for dim, extent in zip(dims, array.shape, strict=True):
+        if isinstance(dim, Sym) and symbols.setdefault(dim.name, extent) != extent:
+            refuse(
+                kernel,
+                "SIM006",
+                found=f"{dim} = {extent} in {name}",
+                required=f"{dim} = {symbols[dim.name]}, as in the tensors before it",
+            )
+    strides = tuple(s // array.itemsize for s in array.strides)
+    for i, stride in enumerate(strides):
+        symbols[f"{name}.stride{i}"] = stride
+    return BoundTensor(name, dtype, array, strides)
+
+
+def _check_dims(kernel: Kernel, bound: dict[SSAValue, BoundTensor], symbols: dict[str, int]) -> None:
+    """Extents that are numbers or expressions, once all names are known."""
+    for argument, tensor in bound.items():
+        assert isinstance(argument.type, TensorType)
+        for i, (dim, extent) in enumerate(zip(argument.type.dims, tensor.array.shape, strict=True)):
+            if dim.expr.evaluate(symbols) != extent:
+                refuse(
+                    kernel,
+                    "SIM006",
+                    found=f"extent {extent} in dimension {i} of {tensor.name}",
+                    required=f"{dim.expr} = {dim.expr.evaluate(symbols)}",
+                )
+
+
+def _bind_scalar(
+    kernel: Kernel, name: str, dtype: DType, scalars: Mapping[str, int | float], symbols: dict[str, int]
+) -> Any:
+    if name not in scalars:
+        refuse(kernel, "SIM007", found=f"no value for {name}", required=f"{name}: {dtype}")
+    value: Any = scalars[name]  # from untyped user code
+    number = None if isinstance(value, str) else float(value)
+    if number is None or not (dtype.is_float or number.is_integer()):
+        refuse(kernel, "SIM007", found=f"{name} = {value!r}", required=f"a value of dtype {dtype}")
+    if dtype.is_int:
+        limit = 1 << (dtype.bits - 1)
+        if not -limit <= int(value) < limit:
+            refuse(kernel, "SIM007", found=f"{name} = {value!r}", required=f"a value of dtype {dtype}")
+        symbols[name] = int(value)
+        return cast(np.int64(value), dtype, dtype)
+    return cast(np.float64(value), dtype, dtype)

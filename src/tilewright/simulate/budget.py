@@ -1,0 +1,75 @@
+"""How much work a launch is, before anything runs: thread-register operations, with loops at their longest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.ir import Block
+
+from tilewright.base.expr import Interval, ceildiv, interval
+from tilewright.simulate.report import refuse
+from tilewright.transport.dialect import (
+    Fold,
+    For,
+    If,
+    Kernel,
+    Let,
+    Map,
+    Print,
+    Programs,
+    Registers,
+    RegistersType,
+    Shuffle,
+    registers_of,
+)
+
+DEFAULT_BUDGET = 1_000_000_000
+"""About ten seconds on one core."""
+
+
+def check_budget(kernel: Kernel, symbols: Mapping[str, int], budget: int) -> None:
+    """Refuse a launch whose estimated work exceeds ``budget`` (SIM001)."""
+    bounds: dict[str, Interval] = {name: (value, value) for name, value in symbols.items()}
+    work = kernel.threads.data * _block(kernel.body.block, bounds)
+    if work > budget:
+        refuse(
+            kernel,
+            "SIM001",
+            found=f"about {work:.2g} thread-register operations",
+            required=f"at most {budget:.2g}",
+            help=f"simulate smaller tensors, launch on a GPU, or allow it with budget={10 ** len(str(work)):.0e}",
+        )
+
+
+def _block(block: Block, bounds: dict[str, Interval]) -> int:
+    total = 0
+    for op in block.ops:
+        match op:
+            case Programs():
+                inner, times = dict(bounds), 1
+                for name, extent in zip(op.names, op.extents, strict=True):
+                    high = interval(extent.expr, bounds)[1] or 0
+                    inner[name.data] = (0, max(high - 1, 0))
+                    times *= max(high, 0)
+                total += times * _block(op.body.block, inner)
+            case For():
+                begin, end = interval(op.begin.expr, bounds), interval(op.end.expr, bounds)
+                trips = interval(ceildiv(op.end.expr - op.begin.expr, op.step.expr), bounds)[1]
+                total += max(trips or 0, 0) * _block(op.body.block, {**bounds, op.counter.data: (begin[0], end[1])})
+            case If():
+                total += max(_block(op.then.block, dict(bounds)), _block(op.otherwise.block, dict(bounds)))
+            case Let():
+                bounds[op.symbol.data] = interval(op.value.expr, bounds)
+            case Map():
+                total += op.count.data * max(len(list(op.body.block.ops)) - 1, 1)
+            case Shuffle():
+                total += len(op.distances) * sum(registers_of(b).count.data for b in op.buffers)
+            case Fold():
+                total += sum(registers_of(s).count.data for s in op.sources)
+            case Print():
+                total += op.count.data
+            case Registers():
+                pass
+            case _:
+                total += sum(v.type.count.data for v in op.operands if isinstance(v.type, RegistersType))
+    return total

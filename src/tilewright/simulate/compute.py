@@ -1,0 +1,153 @@
+"""Ops on registers: maps, folds, shuffles, each for all threads at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.simulate import elementwise
+from tilewright.simulate.registers import Buffer
+from tilewright.simulate.report import refuse
+from tilewright.simulate.symbols import Array, Symbols
+from tilewright.simulate.values import rounded
+from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import TileType
+from tilewright.transport.dialect import Fold, Map, Predicate, Shuffle, TransportOp, Yield
+
+_LANES = 32
+_SEQUENTIAL = frozenset({"f16", "bf16"})  # each partial result is rounded, so the order is walked step by step
+
+
+def run_map(
+    op: Map, inputs: Sequence[Buffer], outputs: Sequence[Buffer], symbols: Symbols, scalars: Mapping[SSAValue, Any]
+) -> None:
+    """Evaluate the body for every register, all at once where no register reads what an earlier one wrote."""
+    count = op.count.data
+    reads = [_indices(op, symbols, read.expr, count, buffer) for read, buffer in zip(op.reads, inputs, strict=True)]
+    for output in outputs:
+        if output.count < count:
+            refuse(op, "SIM012", found=f"register {count - 1} of {output.hint!r}", required=f"below {output.count}")
+    written = {id(output) for output in outputs}
+    steps = np.arange(count)
+    in_order = any(id(b) in written and (read < steps).any() for b, read in zip(inputs, reads, strict=True))
+    pieces = [steps[i : i + 1] for i in range(count)] if in_order else [steps]
+    for piece in pieces:
+        values: dict[SSAValue, Any] = dict(scalars)
+        for argument, buffer, read in zip(op.body.block.args, inputs, reads, strict=True):
+            index = read[piece]
+            buffer.require(op, index=index)
+            whole = len(index) == buffer.count and bool((index == np.arange(buffer.count)).all())
+            values[argument] = buffer.data if whole else buffer.data[:, index]
+        results = _body(op, values, symbols, count, piece if in_order else None)
+        for output, result in zip(outputs, results, strict=True):
+            output.data[:, piece] = result
+    for output in outputs:
+        output.wrote(registers=count)
+
+
+def _body(op: Map, values: dict[SSAValue, Any], symbols: Symbols, count: int, piece: Array | None) -> list[Any]:
+    for inner in op.body.block.ops:
+        if isinstance(inner, Yield):
+            # copies: an output may be an input of this very map
+            return [np.array(values[v]) for v in inner.values]
+        result = inner.results[0]
+        assert isinstance(result.type, TileType)
+        values[result] = _scalar(inner, result.type.dtype.dtype, values, symbols, count, piece)
+    raise AssertionError("a map's body ends with a yield")
+
+
+def _scalar(
+    op: Any, dtype: DType, values: Mapping[SSAValue, Any], symbols: Symbols, count: int, piece: Array | None
+) -> Any:
+    operands: list[Any] = [values[v] for v in op.operands]
+    match op:
+        case tile.Constant():
+            return rounded(np.asarray(op.value.data), dtype)
+        case tile.Scalar() | Predicate():
+            value = np.asarray(symbols.of(op.expr.expr, count))
+            if piece is not None and value.ndim == 2 and value.shape[1] == count:
+                value = value[:, piece]
+            return rounded(value, dtype)
+        case tile.Unary():
+            return rounded(elementwise.UNARY[op.fn.data](operands[0]), dtype)
+        case tile.Binary():
+            return rounded(elementwise.binary(op.fn.data, dtype)(*operands), dtype)
+        case tile.Compare():
+            return elementwise.COMPARE[op.fn.data](*operands)
+        case tile.Select():
+            cond, a, b = map(np.asarray, operands)
+            return np.where(cond, a, b)
+        case tile.Cast():
+            source = op.operands[0].type
+            assert isinstance(source, TileType)
+            return elementwise.cast(operands[0], source.dtype.dtype, dtype)
+        case _:
+            raise AssertionError(f"{op.name} in a map's body")
+
+
+def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], symbols: Symbols) -> None:
+    """Fold registers into the targets in the order of their index."""
+    count = sources[0].count
+    into = _indices(op, symbols, op.into.expr, count, targets[0])
+    for source in sources:
+        source.require(op)
+    for target in targets:
+        target.require(op, index=np.unique(into))
+    order = np.argsort(into, kind="stable")
+    used, starts = np.unique(into[order], return_index=True)
+    lengths = np.diff([*starts, count])
+    even = bool((lengths == lengths[0]).all())
+    dtype = targets[0].dtype
+    if op.fn.data != "argmax" and even and dtype.name not in _SEQUENTIAL:
+        # reduction over the leading axis adds whole slabs one after the other, in order
+        data = sources[0].data[:, order].reshape(-1, len(used), lengths[0]).transpose(2, 0, 1)
+        fn = elementwise.binary(op.fn.data, dtype)
+        assert isinstance(fn, np.ufunc)
+        slabs = np.concatenate([targets[0].data[None][:, :, used], data])
+        targets[0].data[:, used] = rounded(fn.reduce(slabs, axis=0), dtype)
+        return
+    for step in range(int(lengths.max())):
+        live = lengths > step
+        registers, at = order[starts[live] + step], used[live]
+        mine, other = [t.data[:, at] for t in targets], [s.data[:, registers] for s in sources]
+        for target, value in zip(targets, _combine(op.fn.data, targets, mine, other), strict=True):
+            target.data[:, at] = value
+
+
+def run_shuffle(op: Shuffle, buffers: Sequence[Buffer]) -> None:
+    """Butterfly over lanes, for every register of the buffers."""
+    for buffer in buffers:
+        buffer.require(op)
+    lanes = np.arange(_LANES)
+    for distance in op.distances:
+        mine = [b.data for b in buffers]
+        other = [b.data.reshape(-1, _LANES, b.count)[:, lanes ^ distance.data].reshape(b.data.shape) for b in buffers]
+        for buffer, value in zip(buffers, _combine(op.fn.data, buffers, mine, other), strict=True):
+            buffer.data[...] = value
+
+
+def _combine(fn: str, buffers: Sequence[Buffer], mine: list[Array], other: list[Array]) -> list[Array]:
+    if fn == "argmax":
+        replaced = elementwise.argmax(mine[0], mine[1], other[0], other[1])
+        return [np.where(replaced, b, a) for a, b in zip(mine, other, strict=True)]
+    dtype = buffers[0].dtype
+    return [rounded(elementwise.binary(fn, dtype)(a, b), dtype) for a, b in zip(mine, other, strict=True)]
+
+
+def _indices(op: TransportOp, symbols: Symbols, node: Any, count: int, buffer: Buffer) -> Array:
+    value = np.ravel(np.asarray(symbols.of(node, count), np.int64))
+    index = np.broadcast_to(value, count)
+    outside = (index < 0) | (index >= buffer.count)
+    if outside.any():
+        register = int(outside.argmax())
+        refuse(
+            op,
+            "SIM012",
+            found=f"register {int(index[register])} of {buffer.hint!r}, at r = {register}",
+            required=f"0 <= register < {buffer.count}",
+        )
+    return index

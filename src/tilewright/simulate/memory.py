@@ -1,0 +1,246 @@
+"""Accesses to tensors and shared buffers, with every check the oracle makes: bounds, vectors, poison, races."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.simulate.arguments import BoundTensor
+from tilewright.simulate.registers import Buffer, masked
+from tilewright.simulate.report import refuse
+from tilewright.simulate.shadow import Clash, GlobalShadow, SharedShadow
+from tilewright.simulate.symbols import Array, Symbols
+from tilewright.simulate.values import memory_dtype, to_memory, to_registers
+from tilewright.transport.dialect import (
+    Load,
+    ReduceAdd,
+    SharedRead,
+    SharedType,
+    SharedWrite,
+    Store,
+    TransportOp,
+)
+
+
+@dataclass
+class Moment:
+    """When and by whom an access happens: the program's number, the epoch, the thread ids."""
+
+    instance: int
+    epoch: int
+    threads: Array
+
+
+@dataclass
+class Traffic:
+    """Elements moved so far."""
+
+    loaded: int = 0
+    stored: int = 0
+
+
+@dataclass
+class GlobalMemory:
+    """The tensors of a launch. Only tensors that the kernel writes are watched for races."""
+
+    watched: dict[str, GlobalShadow]
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def access(
+        self, op: Load | Store | ReduceAdd, tensor: BoundTensor, buffer: Buffer, symbols: Symbols, at: Moment
+    ) -> None:
+        """Run one global access for all threads and registers."""
+        shape = buffer.data.shape
+        coords = [np.broadcast_to(symbols.of(c.expr, buffer.count), shape) for c in op.coords]
+        mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
+        _check_inside(op, tensor, coords, mask, at)
+        if op.vector.data > 1:
+            _check_vectors(op, tensor, coords, mask, at)
+        if mask is None:
+            where = tuple(np.ravel(c) for c in coords)
+            who = np.repeat(at.threads, shape[1])
+        else:
+            where = tuple(c[mask] for c in coords)
+            who = np.broadcast_to(at.threads[:, None], shape)[mask]
+        if not isinstance(op, Load):
+            buffer.require(op, mask)
+        self._watch(op, tensor, where, who, at)
+        match op:
+            case Load():
+                self.traffic.loaded += len(who)
+                loaded = to_registers(tensor.array[where], tensor.dtype)
+                if mask is None:
+                    buffer.data[...] = loaded.reshape(shape)
+                else:
+                    buffer.data[...] = 0
+                    buffer.data[mask] = loaded
+                buffer.wrote()
+            case Store():
+                self.traffic.stored += len(who)
+                values = buffer.data.ravel() if mask is None else buffer.data[mask]
+                tensor.array[where] = to_memory(values, tensor.dtype)
+            case ReduceAdd():
+                self.traffic.stored += len(who)
+                values = buffer.data.ravel() if mask is None else buffer.data[mask]
+                np.add.at(tensor.array, where, to_memory(values, tensor.dtype))
+
+    def _watch(
+        self,
+        op: Load | Store | ReduceAdd,
+        tensor: BoundTensor,
+        where: tuple[Array, ...],
+        who: Array,
+        at: Moment,
+    ) -> None:
+        shadow = self.watched.get(tensor.name)
+        if shadow is None:
+            return
+        match op:
+            case Load():
+                clash = shadow.read(where, who, at.epoch, at.instance)
+            case Store():
+                clash = shadow.write(where, who, at.epoch, at.instance)
+            case ReduceAdd():
+                clash = shadow.add(where, who)
+        if clash is not None:
+            coordinate = tuple(int(w[clash.index]) for w in where)
+            refuse(
+                op,
+                "SIM010",
+                found=f"{tensor.name}{list(coordinate)} touched by thread {int(who[clash.index])} and {_other(clash)}",
+                required="one program and thread for every element that is written",
+            )
+
+
+class SharedBuffer:
+    """One shared buffer of a CTA."""
+
+    def __init__(self, hint: str, kind: SharedType):
+        self.hint, self.dtype = hint, kind.dtype.dtype
+        self.data = np.zeros(kind.count.data, memory_dtype(self.dtype))
+        self.shadow = SharedShadow(kind.count.data)
+
+    def access(self, op: SharedRead | SharedWrite, buffer: Buffer, symbols: Symbols, at: Moment) -> None:
+        """Run one shared access for all threads and registers."""
+        shape = buffer.data.shape
+        offset = np.broadcast_to(symbols.of(op.offset.expr, buffer.count), shape)
+        mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
+        self._check(op, offset, mask, at)
+        where = offset.ravel() if mask is None else offset[mask]
+        who = np.repeat(at.threads, shape[1]) if mask is None else np.broadcast_to(at.threads[:, None], shape)[mask]
+        if isinstance(op, SharedWrite):
+            buffer.require(op, mask)
+            clash = self.shadow.write(where, who, at.epoch)
+            values = buffer.data.ravel() if mask is None else buffer.data[mask]
+            self.data[where] = to_memory(values, self.dtype)
+        else:
+            missing = ~self.shadow.written[where]
+            if missing.any():
+                index = int(missing.argmax())
+                refuse(
+                    op,
+                    "SIM004",
+                    found=f"element {int(where[index])} of {self.hint!r} read by thread {int(who[index])}",
+                    required="a shared_write before the first read",
+                )
+            clash = self.shadow.read(where, who, at.epoch)
+            values = to_registers(self.data[where], self.dtype)
+            if mask is None:
+                buffer.data[...] = values.reshape(shape)
+            else:
+                buffer.data[mask] = values
+            buffer.wrote(mask)
+        if clash is not None:
+            refuse(
+                op,
+                "SIM005",
+                found=f"element {int(where[clash.index])} of {self.hint!r} touched by thread {int(who[clash.index])} "
+                f"and {_other(clash)}",
+                required="a barrier between the two accesses",
+            )
+
+    def _check(self, op: SharedRead | SharedWrite, offset: Array, mask: Array | None, at: Moment) -> None:
+        outside = (offset < 0) | (offset >= len(self.data))
+        if mask is not None:
+            outside = outside & mask
+        if outside.any():
+            thread, register = (int(x) for x in np.argwhere(outside)[0])
+            refuse(
+                op,
+                "SIM011",
+                found=f"element {int(offset[thread, register])} of {self.hint!r} "
+                f"by thread {int(at.threads[thread])}, register {register}",
+                required=f"0 <= offset < {len(self.data)}",
+            )
+        vector = op.vector.data
+        if vector > 1:
+            step = _vectors(offset, vector)
+            wrong = ((np.diff(step, axis=2) != 1).any(axis=2)) | (step[:, :, 0] % vector != 0)
+
+            def found(thread: int, index: int) -> str:
+                return f"offsets {[int(x) for x in step[thread, index]]} of {self.hint!r}"
+
+            _refuse_vectors(op, wrong, mask, vector, at, found)
+
+
+def _check_inside(op: TransportOp, tensor: BoundTensor, coords: list[Array], mask: Array | None, at: Moment) -> None:
+    for axis, (coord, extent) in enumerate(zip(coords, tensor.array.shape, strict=True)):
+        outside = (coord < 0) | (coord >= extent)
+        if mask is not None:
+            outside = outside & mask
+        if outside.any():
+            thread, register = (int(x) for x in np.argwhere(outside)[0])
+            coordinate = [int(c[thread, register]) for c in coords]
+            refuse(
+                op,
+                "SIM002",
+                found=f"{tensor.name}{coordinate} by thread {int(at.threads[thread])}, register {register}",
+                required=f"0 <= coordinate < {extent} in dimension {axis} (extents {list(tensor.array.shape)})",
+            )
+
+
+def _check_vectors(
+    op: Load | Store | ReduceAdd, tensor: BoundTensor, coords: list[Array], mask: Array | None, at: Moment
+) -> None:
+    vector, axis = op.vector.data, op.axis.data
+    steps = [_vectors(c, vector) for c in coords]
+    wrong = np.zeros(steps[0].shape[:2], np.bool_)
+    address = np.zeros(steps[0].shape[:2], np.int64) + tensor.array.__array_interface__["data"][0]
+    for dim, (step, stride) in enumerate(zip(steps, tensor.array.strides, strict=True)):
+        wrong |= (np.diff(step, axis=2) != int(dim == axis)).any(axis=2)
+        address += step[:, :, 0] * stride
+    wrong |= address % (vector * tensor.array.itemsize) != 0
+    if tensor.strides[axis] != 1:
+        wrong[...] = True
+
+    def found(thread: int, index: int) -> str:
+        first = [int(s[thread, index, 0]) for s in steps]
+        return f"{tensor.name}{first} at address {int(address[thread, index]):#x}, strides {list(tensor.strides)}"
+
+    _refuse_vectors(op, wrong, mask, vector, at, found)
+
+
+def _vectors(values: Array, vector: int) -> Array:
+    return values.reshape(values.shape[0], -1, vector)
+
+
+def _refuse_vectors(
+    op: TransportOp, wrong: Array, mask: Array | None, vector: int, at: Moment, found: Callable[[int, int], str]
+) -> None:
+    if mask is not None:
+        wrong = wrong & _vectors(mask, vector).all(axis=2)  # others move element by element
+    if wrong.any():
+        thread, index = (int(x) for x in np.argwhere(wrong)[0])
+        refuse(
+            op,
+            "SIM009",
+            found=f"{found(thread, index)} by thread {int(at.threads[thread])}, registers from {index * vector}",
+            required=f"{vector} consecutive elements from an address that is a multiple of their size",
+        )
+
+
+def _other(clash: Clash) -> str:
+    who = "several threads" if clash.other < 0 else f"thread {clash.other}"
+    return f"{who}, which {'wrote' if clash.wrote else 'read'} it"

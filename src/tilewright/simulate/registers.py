@@ -1,0 +1,74 @@
+"""A group of threads' register buffers, with poison: what has not been written may not be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.simulate.report import refuse
+from tilewright.simulate.symbols import Array, Value
+from tilewright.simulate.values import register_dtype
+from tilewright.transport.dialect import Registers, TransportOp
+
+
+@dataclass(eq=False)
+class Buffer:
+    """``data[thread, register]``; ``written`` says which elements have a value, None when all have."""
+
+    hint: str
+    dtype: DType
+    data: Array
+    written: Array | None
+    first_thread: int
+
+    @staticmethod
+    def declare(op: Registers, first_thread: int, threads: int) -> Buffer:
+        """An undefined buffer."""
+        kind = op.buffer.type
+        shape = (threads, kind.count.data)
+        dtype = kind.dtype.dtype
+        return Buffer(
+            op.hint.data, dtype, np.zeros(shape, register_dtype(dtype)), np.zeros(shape, np.bool_), first_thread
+        )
+
+    @property
+    def count(self) -> int:
+        return self.data.shape[1]
+
+    def require(self, op: TransportOp, mask: Array | None = None, index: Array | None = None) -> None:
+        """Refuse reading elements that were never written; ``mask`` limits the threads and registers asked for."""
+        if self.written is None:
+            return
+        written = self.written if index is None else self.written[:, index]
+        missing = ~written if mask is None else mask & ~written
+        if missing.any():
+            thread, register = (int(x) for x in np.argwhere(missing)[0])
+            register = register if index is None else int(index[register])
+            refuse(
+                op,
+                "SIM003",
+                found=f"register {register} of buffer {self.hint!r} in thread {self.first_thread + thread}",
+                required="a write before the first read",
+                help="write a start value, or guard the read by the condition of the write",
+            )
+
+    def wrote(self, mask: Array | None = None, registers: int | None = None) -> None:
+        """Note what now has a value: the elements of ``mask``, or the first ``registers`` of every thread."""
+        if self.written is None:
+            return
+        if mask is not None:
+            self.written |= mask
+        else:
+            self.written[:, :registers] = True
+        if self.written.all():
+            self.written = None
+
+
+def masked(guard: Value, shape: tuple[int, int]) -> Array | None:
+    """A guard as a mask over threads and registers; None when it holds everywhere."""
+    if isinstance(guard, np.ndarray):
+        full = np.broadcast_to(guard, shape).astype(np.bool_)
+        return None if full.all() else full
+    return None if guard else np.zeros(shape, np.bool_)

@@ -1,0 +1,170 @@
+"""Values of integer expressions for all threads and registers of an op at once.
+
+A value that is the same for every thread is a Python int (or bool); others are arrays that broadcast to
+``[threads, count]``: ``tid`` is a column, ``r`` a row. Every sub-expression is remembered until a symbol it depends on
+is bound anew, so that a loop recomputes only what its counter changes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.base.expr import (
+    All,
+    Any_,
+    Compare,
+    Const,
+    Expr,
+    ExprError,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Not,
+    Product,
+    Sum,
+    Sym,
+    Xor,
+)
+from tilewright.transport.dialect import REGISTER, THREAD
+
+Array: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = int | bool | Array
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+class Symbols:
+    """The bindings of one group of threads, and what has been computed from them."""
+
+    def __init__(self, threads: Array):
+        self._values: dict[str, Value] = {THREAD: threads.astype(np.int64)[:, None]}
+        self._memo: dict[tuple[Expr, int], Value] = {}
+        self._users: dict[str, set[tuple[Expr, int]]] = {}
+
+    def bind(self, name: str, value: int) -> None:
+        """Give ``name`` a value and forget what was computed from its old one."""
+        if self._values.get(name) == value:
+            return
+        self._values[name] = value
+        for key in self._users.pop(name, ()):
+            self._memo.pop(key, None)
+
+    def bind_all(self, items: Iterable[tuple[str, int]]) -> None:
+        """``bind`` for each pair."""
+        for name, value in items:
+            self.bind(name, value)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The symbols that have a value."""
+        return frozenset(self._values)
+
+    def uniform(self, node: Expr) -> int:
+        """The value of an expression that is the same for all threads."""
+        value = self.of(node, 0)
+        if isinstance(value, np.ndarray):
+            raise ExprError(f"{node} must be the same for all threads")
+        return int(value)
+
+    def of(self, node: Expr, count: int) -> Value:
+        """The value of ``node`` for an op over ``count`` registers."""
+        if isinstance(node, Const):
+            return node.value
+        if isinstance(node, Sym) and node.name != REGISTER:
+            try:
+                return self._values[node.name]
+            except KeyError:
+                known = ", ".join(sorted(self._values))
+                raise ExprError(f"symbol {node.name!r} has no value; known: {known}") from None
+        symbols = node.symbols
+        key = (node, count if REGISTER in symbols else 0)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._compute(node, count)
+            self._memo[key] = found
+            for name in symbols:
+                self._users.setdefault(name, set()).add(key)
+        return found
+
+    def _any(self, node: Expr, count: int) -> Any:
+        return self.of(node, count)
+
+    def _truth(self, node: Expr, count: int) -> Any:
+        value = self._any(node, count)
+        return bool(value) if isinstance(value, int) else value.astype(np.bool_)
+
+    def _compute(self, node: Expr, count: int) -> Value:
+        match node:
+            case Sym(_):
+                return np.arange(count, dtype=np.int64)[None, :]
+            case Sum(offset, terms):
+                total: Any = offset
+                for term, factor in terms:
+                    value: Any = self.of(term, count)
+                    total = total + (value if factor == 1 else value * factor)
+                return total
+            case Product(factors):
+                return reduce(_multiply, (self._any(f, count) for f in factors))
+            case FloorDiv(a, b):
+                return self._any(a, count) // self._divisor(node, b, count)
+            case Mod(a, b):
+                return self._any(a, count) % self._divisor(node, b, count)
+            case Min(args):
+                return reduce(_least, (self._any(a, count) for a in args))
+            case Max(args):
+                return reduce(_greatest, (self._any(a, count) for a in args))
+            case Xor(args):
+                return reduce(_xor, (self._any(a, count) for a in args))
+            case Compare(op, a, b):
+                return _COMPARE[op](self.of(a, count), self.of(b, count))
+            case All(args):
+                return reduce(_and, (self._truth(a, count) for a in args))
+            case Any_(args):
+                return reduce(_or, (self._truth(a, count) for a in args))
+            case Not(a):
+                value = self._truth(a, count)
+                return not value if isinstance(value, bool) else np.logical_not(value)
+            case _:
+                raise TypeError(f"not an expression node: {type(node).__name__}")
+
+    def _divisor(self, node: Expr, denominator: Expr, count: int) -> Any:
+        value = self.of(denominator, count)
+        if np.any(np.equal(value, 0)):
+            raise ExprError(f"{node} divides by zero")
+        return value
+
+
+def _multiply(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _xor(a: Any, b: Any) -> Any:
+    return a ^ b
+
+
+def _and(a: Any, b: Any) -> Any:
+    return a & b
+
+
+def _or(a: Any, b: Any) -> Any:
+    return a | b
+
+
+def _least(a: Any, b: Any) -> Any:
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
