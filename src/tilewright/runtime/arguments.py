@@ -1,0 +1,186 @@
+"""Tensor arguments as plain numbers, whatever library they come from.
+
+Three protocols are read, in this order: PyTorch's methods (``data_ptr``, ``stride``, ``shape``, ``dtype``), the CUDA
+Array Interface (version 3), and DLPack (the unversioned capsule, as every producer gives it on request).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+from tilewright.base.dtypes import DTYPES, DType, bf16, bool_, dtype_named, e4m3, e5m2, f16, f32, i8, i32, i64
+from tilewright.diag import fail
+
+
+@dataclass(frozen=True)
+class Described:
+    """One tensor argument. ``strides`` count elements; ``device`` is the CUDA ordinal, None when not known yet.
+
+    ``on_cpu`` says that the owner places it elsewhere; ``producer`` is a stream whose work must come first;
+    ``owner`` keeps the memory alive until the launch is queued.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    device: int | None
+    on_cpu: bool = False
+    read_only: bool = False
+    producer: int | None = None
+    owner: object = None
+
+
+def describe(name: str, value: object, stream: int) -> Described:
+    """Read ``value``, the argument of parameter ``name``; RUN001 if it speaks none of the three protocols."""
+    if hasattr(value, "data_ptr") and hasattr(value, "stride"):
+        return _from_torch(name, value)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if isinstance(interface, dict):
+        return _from_array_interface(name, cast("dict[str, Any]", interface), value)
+    if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
+        _refuse(name, f"a {type(value).__module__}.{type(value).__qualname__}")
+    return _from_dlpack(name, value, stream)
+
+
+# -- PyTorch's methods ----------------------------------------------------------------------------------------------
+
+
+def _from_torch(name: str, tensor: Any) -> Described:
+    dtype = dtype_named(str(tensor.dtype))
+    if dtype is None:
+        _unsupported(name, str(tensor.dtype))
+    device = getattr(tensor, "device", None)
+    kind = getattr(device, "type", None)
+    index = getattr(device, "index", None)
+    return Described(
+        int(tensor.data_ptr()),
+        tuple(int(n) for n in tensor.shape),
+        tuple(int(s) for s in tensor.stride()),
+        dtype,
+        index if isinstance(index, int) else None,
+        on_cpu=kind is not None and kind != "cuda",
+        owner=tensor,
+    )
+
+
+# -- CUDA Array Interface -------------------------------------------------------------------------------------------
+
+_TYPESTR = {"f4": f32, "f2": f16, "i1": i8, "i4": i32, "i8": i64, "b1": bool_}
+
+
+def _from_array_interface(name: str, interface: dict[str, Any], owner: object) -> Described:
+    try:
+        shape = tuple(int(n) for n in interface["shape"])
+        typestr = str(interface["typestr"])
+        address, read_only = interface["data"]
+        stride_bytes = interface.get("strides")
+    except (KeyError, TypeError, ValueError) as error:
+        _refuse(name, f"a __cuda_array_interface__ without a proper {error}")
+    dtype = _TYPESTR.get(typestr[1:]) if typestr[:1] in "<|" else None
+    if dtype is None:
+        _unsupported(name, typestr)
+    if interface.get("mask") is not None:
+        _refuse(name, "a masked array")
+    strides = compact(shape)
+    if stride_bytes is not None:
+        if any(s % dtype.bytes for s in stride_bytes):
+            _refuse(name, f"strides of {tuple(stride_bytes)} bytes, not whole elements of {dtype}")
+        strides = tuple(int(s) // dtype.bytes for s in stride_bytes)
+    producer = interface.get("stream")
+    return Described(
+        int(address or 0),
+        shape,
+        strides,
+        dtype,
+        None,
+        read_only=bool(read_only),
+        producer=int(producer) if producer is not None else None,
+        owner=owner,
+    )
+
+
+# -- DLPack ---------------------------------------------------------------------------------------------------------
+
+
+class _DLTensor(ctypes.Structure):
+    """``DLTensor`` of dlpack.h with its device and dtype spelled out."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13  # DLDeviceType
+_DLPACK_DTYPES = {
+    (0, 8): i8,
+    (0, 32): i32,
+    (0, 64): i64,
+    (2, 16): f16,
+    (2, 32): f32,
+    (4, 16): bf16,
+    (6, 8): bool_,
+    (10, 8): e4m3,
+    (12, 8): e5m2,
+}
+
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype = ctypes.c_void_p
+_get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _from_dlpack(name: str, value: Any, stream: int) -> Described:
+    kind, _ = value.__dlpack_device__()
+    if int(kind) not in (_CUDA, _CUDA_MANAGED):
+        where = "page-locked host memory" if int(kind) == _CUDA_HOST else f"DLPack device type {int(kind)}"
+        fail("RUN011", title=f"{name} is not on a GPU", found=f"{name} is in {where}", required="CUDA device memory")
+    capsule = value.__dlpack__(stream=stream)
+    try:
+        # ManagedTensor begins with the DLTensor; the capsule keeps it alive and frees it, since it is never renamed
+        tensor = _DLTensor.from_address(_get_pointer(capsule, b"dltensor"))
+    except ValueError:
+        _refuse(name, "a DLPack capsule of another version than was asked for")
+    dtype = _DLPACK_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        _unsupported(name, f"DLPack code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes")
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else compact(shape)
+    address = (tensor.data or 0) + tensor.byte_offset
+    return Described(address, shape, strides, dtype, int(tensor.device_id), owner=(value, capsule))
+
+
+# -- shared ---------------------------------------------------------------------------------------------------------
+
+
+def compact(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def _unsupported(name: str, dtype: str) -> NoReturn:
+    fail("RUN004", found=f"{name} has dtype {dtype}", required=f"one of {', '.join(DTYPES)}")
+
+
+def _refuse(name: str, found: str) -> NoReturn:
+    fail(
+        "RUN001",
+        found=f"{name} is {found}",
+        required="data_ptr/stride/shape/dtype, __cuda_array_interface__ or __dlpack__ on a CUDA device",
+    )

@@ -1,0 +1,161 @@
+"""Arguments against parameters: ranks, dtypes, agreeing dimensions, bounds, facts, aliasing. The slow path of a launch.
+
+What it establishes depends only on shapes, strides, dtypes, devices, integer scalars and addresses modulo what the
+facts look at, so a program runs it once for each such combination. Only the overlap of whole arguments depends on
+addresses beyond that; ``Aliasing`` is its remainder for every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from tilewright.artifact.schema import Artifact, ScalarParam, TensorParam
+from tilewright.base.expr import Const, Expr, Sym
+from tilewright.diag import fail
+from tilewright.runtime.arguments import Described
+from tilewright.runtime.overlap import Footprint, footprint, overlap, overlaps_itself
+
+
+@dataclass(frozen=True)
+class Aliasing:
+    """Pairs of tensors (positions among the tensor parameters) that must not share a byte."""
+
+    names: tuple[str, ...]
+    footprints: tuple[Footprint, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+    def check(self, addresses: tuple[int, ...]) -> None:
+        """RUN010 if two arguments share bytes and one of them is written."""
+        for i, j in self.pairs:
+            a, b = self.footprints[i], self.footprints[j]
+            p, q = addresses[i], addresses[j]
+            if p + a.low < q + b.high and q + b.low < p + a.high and overlap(a, p, b, q):
+                fail(
+                    "RUN010",
+                    found=f"{self.names[i]} at {_span(a, p)} and {self.names[j]} at {_span(b, q)}",
+                    required=f"{self.names[i]} is written: no byte in common",
+                    help="give the kernel a copy, or an output of its own",
+                )
+
+
+def _span(f: Footprint, address: int) -> str:
+    return f"0x{address + f.low:x}..0x{address + f.high:x}"
+
+
+def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[str, int]) -> dict[str, int]:
+    """Values of all symbols; refuses arguments the program does not serve (RUN003 to RUN009, RUN019)."""
+    env: dict[str, int] = dict(scalars)
+    owners: dict[str, str] = {}
+    for parameter in artifact.parameters:
+        if isinstance(parameter, TensorParam):
+            _bind_tensor(parameter, tensors[parameter.name], env, owners)
+    for bound in artifact.bounds:
+        if env[bound.symbol] > bound.limit:
+            fail(
+                "RUN007",
+                found=f"{bound.symbol} = {env[bound.symbol]} ({owners[bound.symbol]})",
+                required=f"{bound.symbol} <= {bound.limit}",
+                help="raise upto= in the kernel and compile it again",
+            )
+    for fact in artifact.facts:
+        if not fact.evaluate(env):
+            fail("RUN008", found=_values(fact, env), required=str(fact))
+    for parameter in artifact.tensors:
+        if parameter.access.writes:
+            _check_output(parameter, tensors[parameter.name])
+    return env
+
+
+def aliasing(artifact: Artifact, tensors: Mapping[str, Described]) -> Aliasing:
+    """What must be checked whenever the addresses change."""
+    parameters = artifact.tensors
+    prints = tuple(_footprint(tensors[p.name]) for p in parameters)
+    pairs = tuple(
+        (i, j)
+        for i, a in enumerate(parameters)
+        for j, b in enumerate(parameters)
+        if i != j and a.access.writes and not (b.access.writes and j < i) and prints[i].high > prints[i].low
+    )
+    return Aliasing(tuple(p.name for p in parameters), prints, pairs)
+
+
+def _bind_tensor(parameter: TensorParam, tensor: Described, env: dict[str, int], owners: dict[str, str]) -> None:
+    name = parameter.name
+    declared = f"{name}: [{', '.join(map(str, parameter.dims))}]"
+    if len(tensor.shape) != parameter.rank:
+        fail("RUN003", found=f"{name} has shape {tensor.shape}", required=f"{parameter.rank} dimensions, {declared}")
+    if tensor.dtype.name != parameter.dtype:
+        fail("RUN004", found=f"{name} has dtype {tensor.dtype}", required=parameter.dtype)
+    for i, (dim, extent) in enumerate(zip(parameter.dims, tensor.shape, strict=True)):
+        place = f"dimension {i} of {name}"
+        match dim:
+            case Const(value):
+                if extent != value:
+                    fail("RUN006", found=f"{place} is {extent}", required=f"{value}, by {declared}")
+            case Sym(symbol):
+                if env.setdefault(symbol, extent) != extent:
+                    fail("RUN005", found=_disagreement(symbol, env, owners, place, extent), required=f"one {symbol}")
+                owners.setdefault(symbol, place)
+            case _:
+                raise AssertionError(f"validated artifact with the extent {dim}")
+    env[f"{name}.address"] = tensor.address
+    for i, stride in enumerate(tensor.strides):
+        env[f"{name}.stride{i}"] = stride
+
+
+def _disagreement(symbol: str, env: Mapping[str, int], owners: Mapping[str, str], place: str, extent: int) -> str:
+    return f"{symbol} = {env[symbol]} ({owners.get(symbol, 'a scalar')}) and {symbol} = {extent} ({place})"
+
+
+def _check_output(parameter: TensorParam, tensor: Described) -> None:
+    if tensor.read_only:
+        fail("RUN019", found=f"{parameter.name} is read-only", required="memory that may be written")
+    if overlaps_itself(_footprint(tensor)):
+        fail(
+            "RUN009",
+            found=f"{parameter.name} has shape {tensor.shape} with strides {tensor.strides}",
+            required="an address of its own for every element",
+        )
+
+
+def _footprint(tensor: Described) -> Footprint:
+    return footprint(tensor.shape, tensor.strides, tensor.dtype.bytes)
+
+
+def _values(e: Expr, env: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {env[name]}" for name in sorted(e.symbols))
+
+
+# -- scalars --------------------------------------------------------------------------------------------------------
+
+_INT_RANGE = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "bool": (0, 1)}
+
+
+def int_scalar(parameter: ScalarParam, value: object) -> int:
+    """The value of an integer parameter; RUN016 for another type or beyond its range."""
+    index = getattr(value, "__index__", None)
+    if index is None or hasattr(value, "data_ptr"):
+        _refuse_scalar(parameter, value, "an integer")
+    number = int(index())
+    low, high = _INT_RANGE[parameter.dtype]
+    if not low <= number <= high:
+        _refuse_scalar(parameter, value, f"{low} to {high}")
+    return number
+
+
+def float_scalar(parameter: ScalarParam, value: object) -> float:
+    """The value of a floating parameter; RUN016 for another type. A GPU tensor is refused: reading it would wait."""
+    convert = getattr(value, "__float__", None)
+    if convert is None or hasattr(value, "data_ptr") or isinstance(value, str):
+        _refuse_scalar(parameter, value, "a number")
+    return float(convert())
+
+
+def _refuse_scalar(parameter: ScalarParam, value: object, required: str) -> NoReturn:
+    fail(
+        "RUN016",
+        found=f"{parameter.name} = {value!r} of type {type(value).__name__}",
+        required=f"{required}, for {parameter.dtype}",
+    )

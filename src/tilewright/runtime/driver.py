@@ -1,0 +1,271 @@
+"""The CUDA driver behind one small class: the only file that calls it.
+
+Every call's status is checked; a failure is a coded diagnostic that names the call and the driver's own words.
+Handles are plain integers outside this file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol, cast
+
+from cuda.bindings import driver as _untyped_cuda  # pyright: ignore[reportMissingTypeStubs, reportAttributeAccessIssue, reportUnknownVariableType]
+
+from tilewright.artifact.descriptor import Interleave, L2Promotion, OobFill, Swizzle
+from tilewright.diag import fail
+
+cuda = cast("Any", _untyped_cuda)  # the binding ships no types; they end at this file's edge
+
+LEGACY_STREAM = 1
+"""CU_STREAM_LEGACY: the default stream that synchronises with others, whatever the process's default is."""
+
+_INVALID_CONTEXT = 201
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_TENSOR_MAP_BYTES = 128
+
+
+@dataclass(frozen=True)
+class TensorMapFields:
+    """The arguments of ``cuTensorMapEncodeTiled`` for one launch; innermost dimension first."""
+
+    element: int
+    address: int
+    dims: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    interleave: Interleave
+    swizzle: Swizzle
+    l2_promotion: L2Promotion
+    oob_fill: OobFill
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """How many threads a launch starts and what each CTA gets."""
+
+    grid: tuple[int, int, int]
+    threads: int
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+
+
+LaunchOn = Callable[[int], None]
+"""Launches a prepared kernel on a stream; reads the parameter buffer at that moment."""
+
+
+class DriverLike(Protocol):
+    """What a program needs of a driver; tests give a recording one."""
+
+    def device_count(self) -> int: ...
+    def capability(self, device: int) -> tuple[int, int]: ...
+    def device_of(self, address: int) -> int | None: ...
+    def context(self, device: int) -> int: ...
+    def current_context(self) -> int: ...
+    def push_context(self, context: int) -> None: ...
+    def pop_context(self) -> None: ...
+    def load_library(self, cubin: bytes) -> int: ...
+    def unload_library(self, library: int) -> None: ...
+    def kernel(self, library: int, symbol: str, device: int, shape: LaunchShape) -> int: ...
+    def prepare(self, kernel: int, shape: LaunchShape, parameters: int, context: int) -> LaunchOn: ...
+    def encode_tensor_map(self, fields: TensorMapFields) -> bytes: ...
+    def allocate(self, size_bytes: int, stream: int) -> int: ...
+    def free(self, address: int, stream: int) -> None: ...
+    def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None: ...
+    def fill(self, destination: int, pattern: int, width_bytes: int, count: int, stream: int) -> None: ...
+    def wait_for(self, producer: int, stream: int) -> None: ...
+
+
+class Driver:
+    """libcuda. Construction initialises it; RUN013 if there is none or it sees no device."""
+
+    def __init__(self) -> None:
+        try:
+            status = cuda.cuInit(0)[0]
+        except (RuntimeError, OSError, ImportError) as error:  # the binding's loader: libcuda was not found
+            _no_driver(str(error).splitlines()[0] if str(error) else type(error).__name__)
+        if status:
+            _no_driver(f"cuInit returned {_words(status)}")
+        self._count = int(_checked("cuDeviceGetCount", cuda.cuDeviceGetCount()))
+        if self._count == 0:
+            _no_driver("the driver sees no device")
+        self._contexts: dict[int, int] = {}
+
+    # -- devices and contexts ---------------------------------------------------------------------------------------
+
+    def device_count(self) -> int:
+        return self._count
+
+    def capability(self, device: int) -> tuple[int, int]:
+        """Compute capability (major, minor)."""
+        names = cuda.CUdevice_attribute
+        major, minor = (
+            int(_checked("cuDeviceGetAttribute", cuda.cuDeviceGetAttribute(attribute, device)))
+            for attribute in (
+                names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+        )
+        return major, minor
+
+    def device_of(self, address: int) -> int | None:
+        """The device that holds ``address``, or None for memory the driver does not know."""
+        status, ordinal = cuda.cuPointerGetAttribute(cuda.CUpointer_attribute(_DEVICE_ORDINAL), address)
+        return None if status else int(ordinal)
+
+    def context(self, device: int) -> int:
+        """The device's primary context, which PyTorch and the CUDA runtime use too; kept for the process."""
+        context = self._contexts.get(device)
+        if context is None:
+            context = int(_checked("cuDevicePrimaryCtxRetain", cuda.cuDevicePrimaryCtxRetain(device)))
+            self._contexts[device] = context
+        return context
+
+    def current_context(self) -> int:
+        return int(_checked("cuCtxGetCurrent", cuda.cuCtxGetCurrent()))
+
+    def push_context(self, context: int) -> None:
+        _checked("cuCtxPushCurrent", cuda.cuCtxPushCurrent(context))
+
+    def pop_context(self) -> None:
+        _checked("cuCtxPopCurrent", cuda.cuCtxPopCurrent())
+
+    # -- kernels ----------------------------------------------------------------------------------------------------
+
+    def load_library(self, cubin: bytes) -> int:
+        """Load a cubin for every context."""
+        return int(_checked("cuLibraryLoadData", cuda.cuLibraryLoadData(cubin, [], [], 0, [], [], 0)))
+
+    def unload_library(self, library: int) -> None:
+        _checked("cuLibraryUnload", cuda.cuLibraryUnload(cuda.CUlibrary(library)))
+
+    def kernel(self, library: int, symbol: str, device: int, shape: LaunchShape) -> int:
+        """The kernel, with leave for the shared memory and the cluster that its launches ask for."""
+        call = cuda.cuLibraryGetKernel(cuda.CUlibrary(library), symbol.encode())
+        kernel = _checked("cuLibraryGetKernel", call)
+        names = cuda.CUfunction_attribute
+        settings: list[tuple[Any, int]] = []
+        if shape.shared_bytes:
+            settings.append((names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shape.shared_bytes))
+        if shape.cluster[0] * shape.cluster[1] * shape.cluster[2] > 8:  # above the portable size
+            settings.append((names.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+        for attribute, value in settings:
+            _checked("cuKernelSetAttribute", cuda.cuKernelSetAttribute(attribute, value, kernel, cuda.CUdevice(device)))
+        return int(kernel)
+
+    def prepare(self, kernel: int, shape: LaunchShape, parameters: int, context: int) -> LaunchOn:
+        """A launch of ``kernel`` whose arguments are read, at each call, through the pointer array ``parameters``."""
+        config = cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = shape.threads, 1, 1
+        config.sharedMemBytes = shape.shared_bytes
+        if shape.cluster != (1, 1, 1):
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            size = attribute.value.clusterDim
+            size.x, size.y, size.z = shape.cluster
+            config.attrs, config.numAttrs = [attribute], 1
+        config.hStream = LEGACY_STREAM
+        return _Prepared(config, cuda.CUfunction(kernel), parameters, context).launch
+
+    def encode_tensor_map(self, fields: TensorMapFields) -> bytes:
+        """The descriptor's 128 bytes; RUN020 if the driver refuses its fields."""
+        rank = len(fields.dims)
+        status, encoded = cuda.cuTensorMapEncodeTiled(
+            cuda.CUtensorMapDataType(int(fields.element)),
+            rank,
+            fields.address,
+            [cuda.cuuint64_t(n) for n in fields.dims],
+            [cuda.cuuint64_t(n) for n in fields.strides_bytes],
+            [cuda.cuuint32_t(n) for n in fields.box],
+            [cuda.cuuint32_t(n) for n in fields.element_strides],
+            cuda.CUtensorMapInterleave(int(fields.interleave)),
+            cuda.CUtensorMapSwizzle(int(fields.swizzle)),
+            cuda.CUtensorMapL2promotion(int(fields.l2_promotion)),
+            cuda.CUtensorMapFloatOOBfill(int(fields.oob_fill)),
+        )
+        if status:
+            fail("RUN020", found=f"{_words(status)} for {fields}", required="fields the driver accepts")
+        return ctypes.string_at(int(encoded.getPtr()), _TENSOR_MAP_BYTES)
+
+    # -- memory -----------------------------------------------------------------------------------------------------
+
+    def allocate(self, size_bytes: int, stream: int) -> int:
+        """Scratch memory, valid in stream order until ``free``."""
+        return int(_checked("cuMemAllocAsync", cuda.cuMemAllocAsync(size_bytes, cuda.CUstream(stream))))
+
+    def free(self, address: int, stream: int) -> None:
+        _checked("cuMemFreeAsync", cuda.cuMemFreeAsync(address, cuda.CUstream(stream)))
+
+    def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
+        call = cuda.cuMemcpyDtoDAsync(destination, source, size_bytes, cuda.CUstream(stream))
+        _checked("cuMemcpyDtoDAsync", call)
+
+    def fill(self, destination: int, pattern: int, width_bytes: int, count: int, stream: int) -> None:
+        set_elements = {1: cuda.cuMemsetD8Async, 2: cuda.cuMemsetD16Async, 4: cuda.cuMemsetD32Async}[width_bytes]
+        _checked("cuMemsetAsync", set_elements(destination, pattern, count, cuda.CUstream(stream)))
+
+    def wait_for(self, producer: int, stream: int) -> None:
+        """Later work on ``stream`` starts after what is now on ``producer``."""
+        flags = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        event = _checked("cuEventCreate", cuda.cuEventCreate(flags))
+        _checked("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(producer)))
+        _checked("cuStreamWaitEvent", cuda.cuStreamWaitEvent(cuda.CUstream(stream), event, 0))
+        _checked("cuEventDestroy", cuda.cuEventDestroy(event))
+
+
+class _Prepared:
+    """One launch configuration, reused; only the stream changes between calls."""
+
+    __slots__ = ("_config", "_context", "_function", "_parameters", "_stream")
+
+    def __init__(self, config: Any, function: Any, parameters: int, context: int) -> None:
+        self._config = config
+        self._function = function
+        self._parameters = parameters
+        self._context = context
+        self._stream = LEGACY_STREAM
+
+    def launch(self, stream: int) -> None:
+        if stream != self._stream:
+            self._config.hStream = stream
+            self._stream = stream
+        status = cuda.cuLaunchKernelEx(self._config, self._function, self._parameters, 0)[0]
+        if status:
+            if int(status) == _INVALID_CONTEXT:  # a thread that has not used CUDA yet
+                _checked("cuCtxSetCurrent", cuda.cuCtxSetCurrent(self._context))
+                status = cuda.cuLaunchKernelEx(self._config, self._function, self._parameters, 0)[0]
+            if status:
+                _refused("cuLaunchKernelEx", status)
+
+
+def _checked(name: str, answer: tuple[Any, ...]) -> Any:
+    """The value beside a successful status (None if there is none)."""
+    if answer[0]:
+        _refused(name, answer[0])
+    return answer[1] if len(answer) > 1 else None
+
+
+def _refused(name: str, status: Any) -> NoReturn:
+    fail("RUN014", found=f"{name} returned {_words(status)}", required="CUDA_SUCCESS")
+
+
+def _words(status: Any) -> str:
+    """``CUDA_ERROR_X (its description)``."""
+    parts: list[str] = []
+    for ask in (cuda.cuGetErrorName, cuda.cuGetErrorString):
+        failed, text = ask(status)
+        if not failed and text:
+            parts.append(text.decode())
+    return f"{parts[0]} ({parts[1]})" if len(parts) == 2 else str(status)
+
+
+def _no_driver(found: str) -> NoReturn:
+    fail(
+        "RUN013",
+        found=found,
+        required="libcuda and an NVIDIA GPU",
+        help="call the kernel with NumPy arrays to run it in the simulator",
+    )

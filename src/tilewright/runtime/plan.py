@@ -1,0 +1,251 @@
+"""A plan: one variant's steps with everything evaluated that does not change from call to call.
+
+Built once for a combination of shapes, strides, alignments and integer scalars; after that a call compares addresses,
+rewrites what changed in the frame, and launches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from tilewright.artifact.descriptor import TensorMapRecipe
+from tilewright.artifact.schema import (
+    Artifact,
+    Copy,
+    EncodeTensorMap,
+    Fill,
+    FloatScalar,
+    IntScalar,
+    KernelArg,
+    KernelImage,
+    Launch,
+    Pointer,
+    TensorMapArg,
+    TensorPointer,
+    Variant,
+    WorkspacePointer,
+)
+from tilewright.base.expr import Expr, ExprError, Sym
+from tilewright.diag import fail
+from tilewright.runtime.binding import Aliasing
+from tilewright.runtime.driver import DriverLike, LaunchOn, LaunchShape, TensorMapFields
+from tilewright.runtime.frame import Frame
+
+_MAX_GRID = (2**31 - 1, 65535, 65535)
+_MAX_CACHED_MAPS = 256
+
+Kernels = Callable[[KernelImage, LaunchShape], int]
+"""Gives the driver's handle of a kernel."""
+
+
+@dataclass(frozen=True)
+class CallScalar:
+    """A scalar that changes from call to call without changing the plan. ``format`` packs it into 8 bytes."""
+
+    name: str
+    format: str
+
+
+class Plan:
+    """The steps of ``variant`` for arguments whose symbols have the values ``env``."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        variant: Variant,
+        env: Mapping[str, int],
+        aliasing: Aliasing,
+        scalars: tuple[CallScalar, ...],
+        driver: DriverLike,
+        kernels: Kernels,
+        context: int,
+    ) -> None:
+        self.variant = variant
+        self.context = context
+        self._driver = driver
+        self._env = dict(env)
+        self._aliasing = aliasing
+        self._tensors = tuple(p.name for p in artifact.tensors)
+        self._scalars = tuple(s.name for s in scalars)
+        self._lock = threading.Lock()  # one frame: a launch must read it before the next call rewrites it
+        self._addresses: tuple[int, ...] | None = None
+        self._maps: dict[tuple[int, ...], tuple[bytes, ...]] = {}
+        self._recipes = [(s.slot, s.recipe) for s in variant.steps if isinstance(s, EncodeTensorMap)]
+        self._workspace = tuple(self._value(size, "a workspace size", 0, 2**48) for size in variant.workspace)
+        values = sum(len(s.args) if isinstance(s, Launch) else 2 for s in variant.steps)
+        self._frame = Frame(
+            1 + max((slot for slot, _ in self._recipes), default=-1),
+            len(self._tensors),
+            "".join(s.format for s in scalars),
+            values,
+        )
+        self._moving: list[tuple[int, int, int]] = []  # (frame offset, tensor position, byte offset)
+        self._scratch: list[tuple[int, int, int]] = []  # (frame offset, workspace index, byte offset)
+        self._steps: list[LaunchOn] = []
+        for step in variant.steps:
+            self._prepare(artifact, step, kernels)
+        self.only_launches = not self._workspace and not any(isinstance(s, Copy | Fill) for s in variant.steps)
+        self._needs_scalars = bool(scalars)
+
+    # -- a call -------------------------------------------------------------------------------------------------------
+
+    def run(self, addresses: tuple[int, ...], scalars: tuple[int | float, ...], stream: int) -> None:
+        """Queue the steps on ``stream`` for tensors at ``addresses``."""
+        with self._lock:
+            if addresses != self._addresses:
+                self._rebind(addresses, scalars)
+            elif self._needs_scalars:
+                self._frame.write_call((*addresses, *scalars))
+            if self._workspace:
+                self._run_with_workspace(stream)
+            else:
+                for step in self._steps:
+                    step(stream)
+
+    def _rebind(self, addresses: tuple[int, ...], scalars: tuple[int | float, ...]) -> None:
+        self._aliasing.check(addresses)
+        self._addresses = None  # stays so if a descriptor is refused below
+        self._frame.write_call((*addresses, *scalars))
+        for offset, position, extra in self._moving:
+            self._frame.write(offset, addresses[position] + extra)
+        if self._recipes:
+            for (slot, _), encoded in zip(self._recipes, self._encode(addresses), strict=True):
+                self._frame.write_map(slot, encoded)
+        self._addresses = addresses
+
+    def _encode(self, addresses: tuple[int, ...]) -> tuple[bytes, ...]:
+        """The variant's descriptors for these addresses; kept, since callers alternate between few buffers."""
+        found = self._maps.get(addresses)
+        if found is None:
+            env = self._env | {f"{n}.address": a for n, a in zip(self._tensors, addresses, strict=True)}
+            found = tuple(self._driver.encode_tensor_map(_fields(recipe, env)) for _, recipe in self._recipes)
+            if len(self._maps) >= _MAX_CACHED_MAPS:
+                self._maps.clear()
+            self._maps[addresses] = found
+        return found
+
+    def _run_with_workspace(self, stream: int) -> None:
+        blocks: list[int] = []
+        try:
+            for size in self._workspace:
+                blocks.append(self._driver.allocate(size, stream) if size else 0)
+            for offset, index, extra in self._scratch:
+                self._frame.write(offset, blocks[index] + extra)
+            for step in self._steps:
+                step(stream)
+        finally:
+            for block in blocks:
+                if block:
+                    self._driver.free(block, stream)
+
+    # -- building -----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, artifact: Artifact, step: Launch | Copy | Fill | EncodeTensorMap, kernels: Kernels) -> None:
+        match step:
+            case Launch():
+                self._prepare_launch(artifact.kernel(step.kernel), step, kernels)
+            case Copy(source, destination, size_bytes):
+                size = self._value(size_bytes, "the size of a copy", 0, 2**48)
+                if size:
+                    self._steps.append(self._copy(self._pointer(source), self._pointer(destination), size))
+            case Fill(destination, pattern, width_bytes, count):
+                n = self._value(count, "the length of a fill", 0, 2**48)
+                if n:
+                    self._steps.append(self._fill(self._pointer(destination), pattern, width_bytes, n))
+            case EncodeTensorMap():
+                pass  # host work: done when addresses change
+
+    def _prepare_launch(self, image: KernelImage, step: Launch, kernels: Kernels) -> None:
+        names = "xyz"
+        x, y, z = (
+            self._value(extent, f"grid.{names[i]} of {image.symbol}", 0, _MAX_GRID[i])
+            for i, extent in enumerate(step.grid)
+        )
+        if 0 in (x, y, z):
+            return
+        grid = (x, y, z)
+        if any(n % c for n, c in zip(grid, image.cluster, strict=True)):
+            found = f"grid {grid} of {image.symbol}"
+            fail("RUN017", found=found, required=f"multiples of the cluster {image.cluster}")
+        shape = LaunchShape(grid, image.threads, image.cluster, image.shared_bytes)
+        parameters = self._frame.parameters([self._argument(arg) for arg in step.args])
+        self._steps.append(self._driver.prepare(kernels(image, shape), shape, parameters, self.context))
+
+    def _argument(self, arg: KernelArg) -> int:
+        """Frame offset of a kernel argument's value."""
+        match arg:
+            case TensorPointer() | WorkspacePointer():
+                return self._pointer(arg)
+            case IntScalar(value, bits):
+                if isinstance(value, Sym) and value.name in self._scalars:
+                    return self._frame.scalar(self._scalars.index(value.name))
+                half = 1 << (bits - 1)
+                return self._frame.reserve(self._value(value, "an integer argument", -half, half - 1))
+            case FloatScalar(name):
+                return self._frame.scalar(self._scalars.index(name))
+            case TensorMapArg(slot):
+                return self._frame.tensor_map(slot)
+
+    def _pointer(self, pointer: Pointer) -> int:
+        """Frame offset of an address."""
+        extra = self._value(pointer.offset, "a byte offset", -(2**62), 2**62)
+        match pointer:
+            case TensorPointer(name):
+                position = self._tensors.index(name)
+                if extra == 0:
+                    return self._frame.tensor(position)
+                offset = self._frame.reserve()
+                self._moving.append((offset, position, extra))
+            case WorkspacePointer(index):
+                offset = self._frame.reserve()
+                self._scratch.append((offset, index, extra))
+        return offset
+
+    def _copy(self, source: int, destination: int, size: int) -> LaunchOn:
+        def copy(stream: int) -> None:
+            self._driver.copy(self._read(destination), self._read(source), size, stream)
+
+        return copy
+
+    def _fill(self, destination: int, pattern: int, width_bytes: int, count: int) -> LaunchOn:
+        def fill(stream: int) -> None:
+            self._driver.fill(self._read(destination), pattern, width_bytes, count, stream)
+
+        return fill
+
+    def _read(self, offset: int) -> int:
+        return int.from_bytes(self._frame.read(offset, 8), "little")
+
+    def _value(self, e: Expr, what: str, low: int, high: int) -> int:
+        try:
+            value = int(e.evaluate(self._env))
+        except ExprError as error:
+            _out_of_range(f"{what}: {error}", f"{low} to {high}")
+        if not low <= value <= high:
+            _out_of_range(f"{what}: {e} = {value}", f"{low} to {high}")
+        return value
+
+
+def _fields(recipe: TensorMapRecipe, env: Mapping[str, int]) -> TensorMapFields:
+    try:
+        return TensorMapFields(
+            int(recipe.element),
+            recipe.address.evaluate(env),
+            tuple(d.evaluate(env) for d in recipe.dims),
+            tuple(s.evaluate(env) for s in recipe.strides_bytes),
+            recipe.box,
+            recipe.element_strides,
+            recipe.interleave,
+            recipe.swizzle,
+            recipe.l2_promotion,
+            recipe.oob_fill,
+        )
+    except ExprError as error:
+        _out_of_range(f"a descriptor field: {error}", "a value")
+
+
+def _out_of_range(found: str, required: str) -> NoReturn:
+    fail("RUN017", found=found, required=required)

@@ -1,0 +1,272 @@
+"""A loaded program: dispatch of a call to its plan.
+
+A repeated call does only this: read addresses, shapes and strides; look up the plan; rewrite what changed; launch.
+Everything else (checks, choice of the variant, sizes, descriptors' fields) happens once per combination of shapes,
+strides, dtypes, device, integer scalars and address alignment, as far as the artifact's expressions look at them.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, cast
+
+from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam
+from tilewright.artifact.validate import FLOAT_SCALARS, validate
+from tilewright.base.expr import Const, Expr, ExprError
+from tilewright.diag import fail
+from tilewright.hw.target import TARGETS
+from tilewright.runtime.arguments import Described, describe
+from tilewright.runtime.binding import aliasing, bind, float_scalar, int_scalar
+from tilewright.runtime.dependence import address_modulus, call_scalar
+from tilewright.runtime.driver import LEGACY_STREAM, Driver, DriverLike, LaunchShape
+from tilewright.runtime.plan import Plan
+
+_MAX_PLANS = 1024
+
+
+def load(artifact: Artifact, driver: DriverLike | None = None) -> Program:
+    """Make ``artifact`` ready to launch. RUN013 where there is no GPU."""
+    validate(artifact)
+    return Program(artifact, Driver() if driver is None else driver)
+
+
+class Program:
+    """An artifact bound to the driver. Safe to call from several threads."""
+
+    def __init__(self, artifact: Artifact, driver: DriverLike) -> None:
+        self.artifact = artifact
+        self._driver = driver
+        self._one_device = driver.device_count() == 1
+        self._libraries: dict[str, int] = {}
+        self._devices: set[int] = set()
+        self._plans: dict[tuple[object, ...], Plan] = {}
+
+        parameters = artifact.parameters
+        self._names = tuple(p.name for p in parameters)
+        self._tensors = [
+            (i, p.name, address_modulus(artifact, p.name))
+            for i, p in enumerate(parameters)
+            if isinstance(p, TensorParam)
+        ]
+        self._call_scalars = tuple(s for p in parameters if (s := call_scalar(artifact, p)) is not None)
+        changing = {s.name for s in self._call_scalars}
+        scalars = [(i, p) for i, p in enumerate(parameters) if isinstance(p, ScalarParam)]
+        self._key_scalars = [(i, p) for i, p in scalars if p.name not in changing]
+        self._changing = [(i, p) for i, p in scalars if p.name in changing]
+
+    def launch(self, args: Sequence[object] | Mapping[str, object], stream: object = None) -> None:
+        """Queue the program on ``stream``.
+
+        ``args`` are all parameters, in order or by name; a tensor is anything with ``data_ptr``/``stride``,
+        ``__cuda_array_interface__`` or ``__dlpack__``. ``stream`` is a handle, an object with ``__cuda_stream__``, or
+        None for the legacy default stream. Refuses with RUN001 to RUN020.
+        """
+        handle = LEGACY_STREAM if stream is None else stream_handle(stream)
+        values = self._ordered(args)
+        key: list[object] = []
+        addresses: list[int] = []
+        try:
+            for i, _, modulus in self._tensors:
+                tensor = cast("Any", values[i])
+                address = tensor.data_ptr()
+                addresses.append(address)
+                key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+                if modulus:
+                    key.append(address % modulus)
+            for i, parameter in self._key_scalars:
+                value = values[i]
+                key.append(value if type(value) is int else int_scalar(parameter, value))
+            plan = self._plans.get(tuple(key))
+        except (AttributeError, TypeError):  # not PyTorch's methods
+            self._launch_described(values, handle)
+            return
+        if plan is None:
+            plan = self._build(tuple(key), self._describe(values, handle), values)
+        self._run(plan, tuple(addresses), values, handle)
+
+    def close(self) -> None:
+        """Unload the kernels; the program can't be launched afterwards."""
+        self._plans.clear()
+        while self._libraries:
+            self._driver.unload_library(self._libraries.popitem()[1])
+
+    # -- a call -------------------------------------------------------------------------------------------------------
+
+    def _launch_described(self, values: Sequence[object], handle: int) -> None:
+        """The same for arguments of the other protocols, whose description costs more than the launch."""
+        described = self._describe(values, handle)
+        key: list[object] = []
+        for (_, name, modulus), tensor in zip(self._tensors, described.values(), strict=True):
+            key += (
+                tensor.shape,
+                tensor.strides,
+                tensor.dtype.name,
+                tensor.device,
+                tensor.on_cpu,
+                tensor.read_only,
+                name,
+            )
+            if modulus:
+                key.append(tensor.address % modulus)
+        key += (int_scalar(p, values[i]) for i, p in self._key_scalars)
+        plan = self._plans.get(tuple(key)) or self._build(tuple(key), described, values)
+        for producer in {t.producer for t in described.values()} - {None, handle}:
+            self._driver.wait_for(cast("int", producer), handle)
+        self._run(plan, tuple(t.address for t in described.values()), values, handle)
+
+    def _run(self, plan: Plan, addresses: tuple[int, ...], values: Sequence[object], handle: int) -> None:
+        changing = self._changing_values(values) if self._changing else ()
+        if self._one_device and plan.only_launches:
+            plan.run(addresses, changing, handle)
+            return
+        if self._driver.current_context() == plan.context:
+            plan.run(addresses, changing, handle)
+            return
+        self._driver.push_context(plan.context)
+        try:
+            plan.run(addresses, changing, handle)
+        finally:
+            self._driver.pop_context()
+
+    def _changing_values(self, values: Sequence[object]) -> tuple[int | float, ...]:
+        """Scalars that are only passed on, checked and in the form their slot packs."""
+        out: list[int | float] = []
+        for (i, parameter), scalar in zip(self._changing, self._call_scalars, strict=True):
+            value = values[i]
+            if parameter.dtype not in FLOAT_SCALARS:
+                out.append(int_scalar(parameter, value))
+                continue
+            number = value if type(value) is float else float_scalar(parameter, value)
+            out.append(_bf16_bits(number) if scalar.format[0] == "H" else _in_range(number, parameter.dtype))
+        return tuple(out)
+
+    def _ordered(self, args: Sequence[object] | Mapping[str, object]) -> Sequence[object]:
+        names = self._names
+        if not isinstance(args, tuple) and isinstance(args, Mapping):
+            missing, extra = [n for n in names if n not in args], [n for n in args if n not in names]
+            if missing or extra:
+                found = [f"no {n}" for n in missing] + [f"an unknown {n}" for n in extra]
+                fail("RUN002", found=", ".join(found), required=", ".join(names))
+            return tuple(args[n] for n in names)
+        if len(args) != len(names):
+            fail("RUN002", found=f"{len(args)} arguments", required=f"{len(names)}: {', '.join(names)}")
+        return args
+
+    # -- building a plan ----------------------------------------------------------------------------------------------
+
+    def _describe(self, values: Sequence[object], handle: int) -> dict[str, Described]:
+        return {name: describe(name, values[i], handle) for i, name, _ in self._tensors}
+
+    def _build(self, key: tuple[object, ...], described: dict[str, Described], values: Sequence[object]) -> Plan:
+        device = self._device(described)
+        scalars = {p.name: int_scalar(p, values[i]) for i, p in self._key_scalars}
+        env = bind(self.artifact, described, scalars)
+        context = self._driver.context(device)
+
+        def kernel(image: KernelImage, shape: LaunchShape) -> int:
+            if image.symbol not in self._libraries:
+                self._libraries[image.symbol] = self._driver.load_library(image.cubin)
+            return self._driver.kernel(self._libraries[image.symbol], image.symbol, device, shape)
+
+        self._driver.push_context(context)
+        try:
+            for variant in self.artifact.variants:
+                if _holds(variant.predicate, env):
+                    pairs = aliasing(self.artifact, described)
+                    plan = Plan(self.artifact, variant, env, pairs, self._call_scalars, self._driver, kernel, context)
+                    break
+            else:
+                tried = "; ".join(f"{v.name}: {v.predicate}" for v in self.artifact.variants)
+                fail("RUN015", found=_extents(env), required=f"one of {tried}")
+        finally:
+            self._driver.pop_context()
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.pop(next(iter(self._plans)), None)
+        self._plans[key] = plan
+        return plan
+
+    def _device(self, described: Mapping[str, Described]) -> int:
+        """The one device that holds the tensors, whose architecture must be the artifact's."""
+        places: dict[int, str] = {}
+        for name, tensor in described.items():
+            device = tensor.device
+            if tensor.on_cpu:
+                _misplaced(f"{name} is on the CPU")
+            if device is None and tensor.address:
+                device = self._driver.device_of(tensor.address)
+                if device is None:
+                    _misplaced(f"{name} is at 0x{tensor.address:x}, which no GPU holds")
+            if device is not None:
+                places.setdefault(device, name)
+        if len(places) > 1:
+            _misplaced(", ".join(f"{name} on device {device}" for device, name in places.items()))
+        device = next(iter(places), 0)
+        if device not in self._devices:
+            self._check_architecture(device)
+            self._devices.add(device)
+        return device
+
+    def _check_architecture(self, device: int) -> None:
+        major, minor = self._driver.capability(device)
+        target = TARGETS[self.artifact.target]
+        wanted = target.compute_capability
+        exact = target.name[-1].isalpha()
+        if (major, minor) != wanted and (exact or major != wanted[0] or minor < wanted[1]):
+            fail(
+                "RUN012",
+                found=f"device {device} has compute capability {major}.{minor}",
+                required=f"{wanted[0]}.{wanted[1]}{'' if exact else ' or a higher minor'}, for {target.name}",
+                help="compile with --target for this device",
+            )
+
+
+def stream_handle(stream: object) -> int:
+    """The handle of a stream argument; RUN018 for anything that is none."""
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream or LEGACY_STREAM
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if callable(protocol):
+        version_and_handle = cast("tuple[int, int]", protocol())
+        return int(version_and_handle[1]) or LEGACY_STREAM
+    handle = getattr(stream, "cuda_stream", None)  # PyTorch's, which has no __cuda_stream__ in older releases
+    if not isinstance(handle, int):
+        fail("RUN018", found=repr(stream), required="None, a handle, or an object with __cuda_stream__")
+    return handle or LEGACY_STREAM
+
+
+# -- small ----------------------------------------------------------------------------------------------------------
+
+
+def _holds(predicate: Expr, env: Mapping[str, int]) -> bool:
+    if isinstance(predicate, Const):
+        return bool(predicate.value)
+    try:
+        return bool(predicate.evaluate(env))
+    except ExprError as error:
+        fail("RUN017", found=f"a predicate: {error}", required="a value")
+
+
+def _extents(env: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in env.items() if "." not in name) or "no extents"
+
+
+_ROUNDS_TO_INFINITY = {"f32": 2.0**128 - 2.0**103, "f16": 65520.0}  # greatest value and half a unit in its last place
+
+
+def _in_range(number: float, dtype: str) -> float:
+    """``number``, with what rounds beyond the dtype's greatest value as infinity, as a cast would have it."""
+    return number if not abs(number) >= _ROUNDS_TO_INFINITY[dtype] else math.copysign(math.inf, number)
+
+
+def _bf16_bits(number: float) -> int:
+    """bf16 bits of ``number``, rounded to nearest even from f32."""
+    if math.isnan(number):
+        return 0x7FC0
+    bits = struct.unpack("<I", struct.pack("<f", _in_range(number, "f32")))[0]
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def _misplaced(found: str) -> NoReturn:
+    fail("RUN011", found=found, required="all tensors in the memory of one CUDA device")

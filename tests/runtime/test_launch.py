@@ -1,0 +1,474 @@
+"""Launching through a recording driver: what reaches the kernels, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.artifacts import M, scale, staged
+from support.fake_driver import Device, FakeDriver, FakeTensor
+from support.gpu import gpu_present
+from tilewright.artifact.descriptor import ElementType, L2Promotion, OobFill, Swizzle
+from tilewright.artifact.descriptor import Interleave as _Interleave
+from tilewright.artifact.schema import (
+    Access,
+    Artifact,
+    FloatScalar,
+    IntScalar,
+    KernelImage,
+    Launch,
+    ScalarParam,
+    TensorParam,
+    TensorPointer,
+    Variant,
+)
+from tilewright.base.expr import TRUE, Const, parse, sym
+from tilewright.diag import TilewrightError
+from tilewright.runtime import Program, load
+from tilewright.runtime.driver import TensorMapFields
+
+X, Y = 0x1000, 0x9000_0000
+
+
+def refused(code: str, *words: str) -> Any:
+    return pytest.raises(TilewrightError, match=rf"(?s)error\[{code}\].*" + ".*".join(words))
+
+
+def program(artifact: Artifact | None = None, **driver: Any) -> tuple[Program, FakeDriver]:
+    fake = FakeDriver(**driver)
+    return load(scale() if artifact is None else artifact, fake), fake
+
+
+def xy(rows: int = 8, cols: int = 64, **x: Any) -> tuple[FakeTensor, FakeTensor]:
+    return FakeTensor(X, (rows, cols), **x), FakeTensor(Y, (rows, cols))
+
+
+# -- what reaches the kernel ------------------------------------------------------------------------------------------
+
+
+def test_variant_grid_and_parameters() -> None:
+    p, fake = program()
+    x, y = xy(rows=9)
+    p.launch((x, y, 0.5, -7), stream=77)
+    (launched,) = fake.launches
+    assert (launched.symbol, launched.stream) == ("scale_narrow", 77)
+    assert launched.shape.grid == (3, 1, 1)
+    assert (launched.shape.threads, launched.shape.shared_bytes) == (128, 0)
+    assert launched.words(3) == [X, Y, 64]
+    assert [launched.i32(3), launched.i32(4)] == [9, 64]
+    assert launched.f32(5) == 0.5
+    assert launched.i32(6) == -7
+    p.launch((*xy(cols=129), 0.5, 1))
+    assert fake.launches[1].symbol == "scale_wide"
+    assert fake.launches[1].shape.shared_bytes == 65536
+    assert fake.launches[1].stream == 1
+
+
+def test_arguments_by_name_and_as_a_list() -> None:
+    p, fake = program()
+    x, y = xy()
+    p.launch({"n": 3, "alpha": 2, "y": y, "x": x})
+    p.launch([x, y, 2, 3])
+    assert [(launched.f32(5), launched.i32(6)) for launched in fake.launches] == [(2.0, 3), (2.0, 3)]
+
+
+def test_repeated_calls_bind_once_and_follow_what_changes() -> None:
+    p, fake = program()
+    for i in range(4):
+        x, y = FakeTensor(X + 16 * i, (8, 64)), FakeTensor(Y - 16 * i, (8, 64))
+        p.launch((x, y, float(i), i))
+        launched = fake.launches[-1]
+        assert launched.words(2) == [x.address, y.address]
+        assert (launched.f32(5), launched.i32(6)) == (float(i), i)
+    assert fake.kinds().count("kernel") == 1
+    p.launch((*xy(), -0.0, 0))
+    assert math.copysign(1, fake.launches[-1].f32(5)) == -1
+
+
+def test_one_program_serves_all_extents_and_loads_each_kernel_once() -> None:
+    p, fake = program()
+    for rows in range(1, 60):
+        p.launch((*xy(rows=rows, cols=100 + rows), 1.0, 1))
+    assert fake.kinds().count("load") == 2
+    assert [launched.shape.grid[0] for launched in fake.launches[:3]] == [1, 1, 1]
+
+
+def test_an_empty_grid_launches_nothing() -> None:
+    p, fake = program()
+    p.launch((*xy(rows=0), 1.0, 1))
+    assert fake.launches == []
+
+
+def test_scalars_that_decide_are_part_of_the_plan() -> None:
+    base = scale()
+    chooser = replace(base, variants=(replace(base.variants[0], predicate=sym("n") < 4), base.variants[1]))
+    p, fake = program(chooser)
+    for n in (3, 4, 3):
+        p.launch((*xy(), 1.0, n))
+    assert [launched.symbol for launched in fake.launches] == ["scale_narrow", "scale_wide", "scale_narrow"]
+
+
+def test_variants_may_ask_for_alignment() -> None:
+    base = replace(scale(), facts=())
+    aligned = replace(base.variants[0], predicate=parse("(x.address + x.stride0) % 16 == 0"))
+    p, fake = program(replace(base, variants=(aligned, base.variants[1])))
+    for address in (X, X + 2, X):
+        p.launch((FakeTensor(address, (8, 64)), xy()[1], 1.0, 1))
+    assert [launched.symbol for launched in fake.launches] == ["scale_narrow", "scale_wide", "scale_narrow"]
+
+
+def test_addresses_that_are_passed_as_numbers_are_followed() -> None:
+    step = Launch("k", (Const(1),) * 3, (IntScalar(sym("x.address") + 8, 64),))
+    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    for address in (X, X + 6):
+        p.launch((FakeTensor(address, (4,)),))
+        assert fake.launches[-1].words(1) == [address + 8]
+
+
+def test_pointer_offsets_follow_the_tensor() -> None:
+    step = Launch("k", (Const(1),) * 3, (TensorPointer("x", M * 2),))
+    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    for address in (X, Y, X):
+        p.launch((FakeTensor(address, (5,)),))
+        assert fake.launches[-1].words(1) == [address + 10]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "bits"),
+    [
+        ("f16", 1.5, 0x3E00),
+        ("f16", 1e9, 0x7C00),
+        ("bf16", 1.0, 0x3F80),
+        ("bf16", 1.00390625, 0x3F80),  # halfway, to even
+        ("bf16", 1.01171875, 0x3F82),  # halfway, to even
+        ("bf16", -math.inf, 0xFF80),
+        ("bf16", math.nan, 0x7FC0),
+        ("bf16", 1e300, 0x7F80),
+        ("f32", 1e300, 0x7F80_0000),
+        ("f32", 3.4028235e38, 0x7F7F_FFFF),
+    ],
+)
+def test_float_scalars(dtype: str, value: float, bits: int) -> None:
+    step = Launch("k", (Const(1),) * 3, (FloatScalar("s"),))
+    p, fake = program(one_kernel(step, (ScalarParam("s", dtype),)))
+    p.launch((value,))
+    size = 4 if dtype == "f32" else 2
+    assert int.from_bytes(fake.launches[0].raw(0, size), "little") == bits
+
+
+def test_every_step_in_order() -> None:
+    p, fake = program(staged())
+    p.launch((FakeTensor(X, (6, 64)), FakeTensor(Y, (6,), dtype="float32")), stream=9)
+    fields = TensorMapFields(
+        ElementType.BFLOAT16, X, (64, 6), (128,), (64, 128), (1, 1), _Interleave.NONE, Swizzle.B128,
+        L2Promotion.L2_256B, OobFill.ZERO,
+    )  # fmt: skip
+    steps = [event for event in fake.events if event[0] not in ("load", "kernel")]
+    assert steps == [
+        ("encode", fields),
+        ("allocate", 24, 9),
+        ("fill", 0xA000_0000, 0, 4, 6, 9),
+        ("launch", "staged", 9),
+        ("copy", Y, 0xA000_0000, 24, 9),
+        ("free", 0xA000_0000, 9),
+    ]
+    (launched,) = fake.launches
+    assert launched.aligned(0)
+    assert launched.raw(0, 128) == X.to_bytes(8, "little") + bytes(120)
+    assert launched.shape.cluster == (2, 1, 1)
+
+
+def test_descriptors_are_encoded_once_an_address() -> None:
+    p, fake = program(staged())
+    out = FakeTensor(Y, (6,), dtype="float32")
+    for address in (X, X, X + 128, X):
+        p.launch((FakeTensor(address, (6, 64)), out))
+        assert fake.launches[-1].raw(0, 8) == address.to_bytes(8, "little")
+    assert fake.kinds().count("encode") == 2
+
+
+def test_workspace_is_freed_when_a_step_fails() -> None:
+    p, fake = program(staged())
+
+    def broken(_: object) -> None:
+        raise RuntimeError("launch failed")
+
+    fake.on_launch = broken
+    with pytest.raises(RuntimeError, match="launch failed"):
+        p.launch((FakeTensor(X, (6, 64)), FakeTensor(Y, (6,), dtype="float32")))
+    assert fake.kinds()[-1] == "free"
+
+
+def test_threads_do_not_mix_their_parameters() -> None:
+    seen: list[tuple[int, ...]] = []
+    p, fake = program()
+    fake.on_launch = lambda launched: seen.append((*launched.words(2), launched.i32(6)))
+
+    def work(i: int) -> None:
+        for _ in range(200):
+            p.launch((FakeTensor(X + 0x1000 * i, (8, 64)), FakeTensor(Y + 0x1000 * i, (8, 64)), 1.0, i))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(seen) == 800
+    assert set(seen) == {(X + 0x1000 * i, Y + 0x1000 * i, i) for i in range(4)}
+
+
+# -- devices and streams ----------------------------------------------------------------------------------------------
+
+
+def test_another_device_is_made_current_for_the_launch() -> None:
+    p, fake = program(devices=2)
+    there = Device("cuda", 1)
+    p.launch((FakeTensor(X, (8, 64), device=there), FakeTensor(Y, (8, 64), device=there), 1.0, 1))
+    assert fake.launches[0].context == 1001
+    assert fake.contexts == [1000]
+    p.launch((*xy(), 1.0, 1))
+    assert fake.launches[1].context == 1000
+
+
+def test_two_devices() -> None:
+    p, _ = program(devices=2)
+    with refused("RUN011", "x on device 0", "y on device 1"):
+        p.launch((xy()[0], FakeTensor(Y, (8, 64), device=Device("cuda", 1)), 1.0, 1))
+
+
+def test_cpu_tensor() -> None:
+    p, _ = program()
+    with refused("RUN011", "x is on the CPU"):
+        p.launch((*xy(device=Device("cpu", None)), 1.0, 1))
+
+
+@pytest.mark.parametrize(
+    ("target", "arch", "runs"),
+    [
+        ("sm_90a", (9, 0), True),
+        ("sm_90a", (9, 1), False),
+        ("sm_90a", (10, 0), False),
+        ("sm_80", (8, 0), True),
+        ("sm_80", (8, 9), True),
+        ("sm_80", (9, 0), False),
+        ("sm_100a", (9, 0), False),
+    ],
+)
+def test_architecture(target: str, arch: tuple[int, int], runs: bool) -> None:
+    p, fake = program(replace(scale(), target=target), arch=arch)
+    if runs:
+        p.launch((*xy(), 1.0, 1))
+        assert len(fake.launches) == 1
+        return
+    with refused("RUN012", f"{arch[0]}.{arch[1]}", target):
+        p.launch((*xy(), 1.0, 1))
+
+
+class WithProtocol:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, 55)
+
+
+class LikeTorch:
+    cuda_stream = 56
+
+
+@pytest.mark.parametrize(("stream", "handle"), [(None, 1), (0, 1), (7, 7), (WithProtocol(), 55), (LikeTorch(), 56)])
+def test_streams(stream: object, handle: int) -> None:
+    p, fake = program()
+    p.launch((*xy(), 1.0, 1), stream=stream)
+    assert fake.launches[0].stream == handle
+
+
+@pytest.mark.parametrize("stream", ["main", True, 1.5])
+def test_not_a_stream(stream: object) -> None:
+    p, _ = program()
+    with refused("RUN018"):
+        p.launch((*xy(), 1.0, 1), stream=stream)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_counts_and_names() -> None:
+    p, _ = program()
+    x, y = xy()
+    with refused("RUN002", "3 arguments", "4: x, y, alpha, n"):
+        p.launch((x, y, 1.0))
+    with refused("RUN002", "no y", "an unknown z"):
+        p.launch({"x": x, "z": y, "alpha": 1.0, "n": 1})
+
+
+@pytest.mark.parametrize("value", [[1.0], None, 3, "x", object()])
+def test_what_is_no_tensor(value: object) -> None:
+    p, _ = program()
+    with refused("RUN001", "x is a"):
+        p.launch((value, xy()[1], 1.0, 1))
+
+
+def test_rank() -> None:
+    p, _ = program()
+    with refused("RUN003", r"\(8, 64, 1\)", "2 dimensions"):
+        p.launch((FakeTensor(X, (8, 64, 1)), xy()[1], 1.0, 1))
+
+
+@pytest.mark.parametrize("dtype", ["torch.float32", "torch.complex64"])
+def test_dtype(dtype: str) -> None:
+    p, _ = program()
+    with refused("RUN004", "x has dtype"):
+        p.launch((*xy(dtype=dtype), 1.0, 1))
+
+
+def test_dims_that_disagree() -> None:
+    p, _ = program()
+    with refused("RUN005", r"N = 64 \(dimension 1 of x\) and N = 65 \(dimension 1 of y\)"):
+        p.launch((FakeTensor(X, (8, 64)), FakeTensor(Y, (8, 65)), 1.0, 1))
+
+
+def test_fixed_dims() -> None:
+    base = scale()
+    fixed = replace(base.parameters[0], dims=(M, Const(64)))
+    p, fake = program(replace(base, parameters=(fixed, *base.parameters[1:])))
+    p.launch((*xy(), 1.0, 1))
+    assert len(fake.launches) == 1
+    with refused("RUN006", "dimension 1 of x is 65"):
+        p.launch((*xy(cols=65), 1.0, 1))
+
+
+def test_bound() -> None:
+    p, fake = program()
+    p.launch((*xy(cols=4096), 1.0, 1))
+    assert len(fake.launches) == 1
+    with refused("RUN007", "N = 4097", "N <= 4096"):
+        p.launch((*xy(cols=4097), 1.0, 1))
+
+
+def test_facts() -> None:
+    p, _ = program()
+    with refused("RUN008", "x.address = 4098", "x.address % 16 == 0"):
+        p.launch((FakeTensor(X + 2, (8, 64)), xy()[1], 1.0, 1))
+    with refused("RUN008", "x.stride1 = 8", "x.stride1 == 1"):
+        p.launch((FakeTensor(X, (8, 64), (1, 8)), xy()[1], 1.0, 1))
+
+
+@pytest.mark.parametrize(("strides", "legal"), [((0, 1), False), ((64, 1), True), ((63, 1), False), ((1, 8), True)])
+def test_output_that_overlaps_itself(strides: tuple[int, int], legal: bool) -> None:
+    p, fake = program()
+    args = (xy()[0], FakeTensor(Y, (8, 64), strides), 1.0, 1)
+    if legal:
+        p.launch(args)
+        assert len(fake.launches) == 1
+        return
+    with refused("RUN009", "y has shape"):
+        p.launch(args)
+
+
+def test_inputs_may_overlap_themselves() -> None:
+    p, fake = program()
+    p.launch((*xy(strides=(0, 1)), 1.0, 1))
+    assert len(fake.launches) == 1
+
+
+def test_arguments_that_share_bytes() -> None:
+    p, fake = program()
+    size = 8 * 64 * 2
+    x = FakeTensor(X, (8, 64))
+    p.launch((x, FakeTensor(X + size, (8, 64)), 1.0, 1))
+    assert len(fake.launches) == 1
+    for address in (X, X + size - 2, X - size + 2):
+        with refused("RUN010", "y at", "x at"):
+            p.launch((x, FakeTensor(address, (8, 64)), 1.0, 1))
+    assert len(fake.launches) == 1
+    p.launch((x, FakeTensor(X + size, (8, 64)), 1.0, 1))
+
+
+def test_slices_of_one_buffer_may_interleave() -> None:
+    p, fake = program()
+    p.launch((FakeTensor(X, (8, 64), (128, 1)), FakeTensor(X + 128, (8, 64), (128, 1)), 1.0, 1))
+    assert len(fake.launches) == 1
+
+
+@pytest.mark.parametrize(
+    ("alpha", "n"), [("1", 1), (None, 1), (FakeTensor(X, ()), 1), (1.0, 1.5), (1.0, 2**31), (1.0, FakeTensor(X, ()))]
+)
+def test_scalars(alpha: object, n: object) -> None:
+    p, _ = program()
+    with refused("RUN016"):
+        p.launch((*xy(), alpha, n))
+
+
+def test_scalars_at_the_edge() -> None:
+    p, fake = program()
+    for alpha, n in ((1, 2**31 - 1), (True, -(2**31))):
+        p.launch((*xy(), alpha, n))
+        assert (fake.launches[-1].f32(5), fake.launches[-1].i32(6)) == (1.0, n)
+
+
+@pytest.mark.parametrize(("rows", "legal"), [(65535, True), (65536, False)])
+def test_grid_limit(rows: int, legal: bool) -> None:
+    step = Launch("k", (Const(1), M, Const(1)), ())
+    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    if legal:
+        p.launch((FakeTensor(X, (rows,)),))
+        assert fake.launches[0].parameters == 0
+        return
+    with refused("RUN017", "grid.y", "65536"):
+        p.launch((FakeTensor(X, (rows,)),))
+
+
+@pytest.mark.parametrize("value", [M * 2**20, 7 // (M - 2048), M - M * 2**21])
+def test_integer_arguments_must_fit(value: Any) -> None:
+    step = Launch("k", (Const(1),) * 3, (IntScalar(value),))
+    p, _ = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    with refused("RUN017", "an integer argument"):
+        p.launch((FakeTensor(X, (2048,)),))
+
+
+def test_cluster_must_divide_the_grid() -> None:
+    p, _ = program(staged())
+    with refused("RUN017", r"cluster \(2, 1, 1\)"):
+        p.launch((FakeTensor(X, (5, 64)), FakeTensor(Y, (5,), dtype="float32")))
+
+
+def test_no_variant() -> None:
+    base = scale()
+    p, _ = program(replace(base, variants=base.variants[:1]))
+    with refused("RUN015", "N = 129", "narrow: N <= 128"):
+        p.launch((*xy(cols=129), 1.0, 1))
+
+
+def test_a_refused_call_leaves_the_program_usable() -> None:
+    p, fake = program()
+    for _ in range(2):
+        with refused("RUN005"):
+            p.launch((FakeTensor(X, (8, 64)), FakeTensor(Y, (9, 64)), 1.0, 1))
+    p.launch((*xy(), 1.0, 1))
+    assert len(fake.launches) == 1
+
+
+def test_close_unloads() -> None:
+    p, fake = program()
+    p.launch((*xy(), 1.0, 1))
+    p.close()
+    assert fake.kinds()[-1] == "unload"
+
+
+@pytest.mark.skipif(gpu_present(), reason="a GPU is present")
+def test_no_gpu_is_said_clearly() -> None:
+    with refused("RUN013", "simulator"):
+        load(scale())
+
+
+def one_kernel(step: Launch, parameters: tuple[Any, ...]) -> Artifact:
+    """The smallest program around one launch."""
+    return Artifact(
+        name="one",
+        target="sm_90a",
+        parameters=parameters,
+        variants=(Variant("only", TRUE, (step,)),),
+        kernels=(KernelImage("k", 32, b"\x7fELF"),),
+    )
