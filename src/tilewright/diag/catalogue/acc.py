@@ -40,7 +40,7 @@ CODES: tuple[Code, ...] = (
     Code(
         id="ACC005",
         title="the accesses could not be proved correct",
-        why="The proof needs maps that are affine in program, thread and register indices; without it nothing is emitted.",
+        why="The proof needs maps that are affine in program, thread and register indices; no proof, no code.",
         bad="coordinates p*M + tid with symbolic M",
         good="one coordinate per dimension: (p, tid)",
         source="DESIGN section 7: no certificate, no code",

@@ -52,8 +52,8 @@ CODES: tuple[Code, ...] = (
     Code(
         id="SIM006",
         title="a tensor does not fit the kernel",
-        why="The kernel was built for tensors of a dtype, a rank and named dimensions; two tensors that share a name share "
-        "its extent.",
+        why="The kernel was built for tensors of a dtype, a rank and named dimensions; a name shared by two tensors is "
+        "one extent.",
         bad="run(kernel, {'x': float32 of shape (4, 8), 'y': float32 of shape (4, 9)}) where both are [M, N]",
         good="run(kernel, {'x': float32 of shape (4, 8), 'y': float32 of shape (4, 8)})",
         source="Tilewright simulator",
@@ -69,7 +69,7 @@ CODES: tuple[Code, ...] = (
     Code(
         id="SIM008",
         title="the tensors are outside the class the kernel was built for",
-        why="The kernel was specialised under facts about extents and strides; addresses are wrong where they do not hold.",
+        why="The kernel was specialised under facts about extents and strides; where they fail, addresses are wrong.",
         bad="a kernel that assumes N % 8 == 0 on tensors with N = 1001",
         good="the same kernel on tensors with N = 1008",
         source="DESIGN section 4, Specialisation",
@@ -77,8 +77,8 @@ CODES: tuple[Code, ...] = (
     Code(
         id="SIM009",
         title="a vector access is not contiguous and aligned",
-        why="One instruction moves consecutive elements from an address that is a multiple of its size; others fault or "
-        "read other elements.",
+        why="One instruction moves consecutive elements from an address that is a multiple of its size; others fault "
+        "or read other elements.",
         bad="4 x f32 at an address with remainder 8",
         good="2 x f32 at that address, or a guard that keeps the vector from starting there",
         source="PTX ISA, ld and st vector operands",
