@@ -310,9 +310,10 @@ class _Composer:
 
 
 def complement(layout: CuteLayout, cosize: int = 1) -> CuteLayout:
-    """The offsets ``layout`` leaves out, ordered: the sums ``layout(j) + c(i)`` are all different and reach ``cosize``.
+    """The offsets ``layout`` leaves out, ordered: the sums ``layout(j) + c(i)`` are all different.
 
-    They leave no offset out where each stride is a multiple of what the smaller ones fill. LAY006 where modes overlap.
+    Where each stride is a multiple of what the smaller ones fill, the sums are [0, n) with n >= ``cosize``; elsewhere
+    a gap keeps what does not fit a whole copy. LAY006 where modes overlap.
     """
     modes = sorted((static_stride(d, "complement"), s) for s, d in static_modes(layout, "complement") if s > 1)
     result: list[tuple[Leaf, Leaf]] = []
