@@ -1,0 +1,139 @@
+"""Tilewright: a compiler, verifier and runtime for GPU tile kernels.
+
+``import tilewright as tw`` loads the language only; the compiler, the runtime and their dependencies load on first use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from math import inf, nan
+from typing import TYPE_CHECKING, Any, overload
+
+from tilewright.base.dtypes import bf16, e4m3, e5m2, f16, f32, i8, i32, i64, tf32
+from tilewright.base.dtypes import bool_ as bool
+from tilewright.diag import Diagnostic, TilewrightError
+from tilewright.lang.functions import abs_ as abs
+from tilewright.lang.functions import (
+    axis,
+    dot,
+    erf,
+    exp,
+    exp2,
+    full,
+    grid,
+    log,
+    log2,
+    maximum,
+    minimum,
+    reduce_add,
+    rsqrt,
+    sigmoid,
+    sqrt,
+    stream,
+    tanh,
+    where,
+    zeros,
+)
+from tilewright.lang.functions import print_ as print
+from tilewright.lang.params import KernelFunction, auto, read_kernel
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.tensors import Tensor
+from tilewright.lang.values import Fragment, Range, Scalar, Tile
+
+if TYPE_CHECKING:
+    from tilewright import jit
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Diagnostic",
+    "Fragment",
+    "Kernel",
+    "Range",
+    "Scalar",
+    "Schedule",
+    "Tensor",
+    "Tile",
+    "TilewrightError",
+    "abs",
+    "auto",
+    "axis",
+    "bf16",
+    "bool",
+    "dot",
+    "e4m3",
+    "e5m2",
+    "erf",
+    "exp",
+    "exp2",
+    "f16",
+    "f32",
+    "full",
+    "grid",
+    "i8",
+    "i32",
+    "i64",
+    "inf",
+    "kernel",
+    "log",
+    "log2",
+    "maximum",
+    "minimum",
+    "nan",
+    "print",
+    "reduce_add",
+    "rsqrt",
+    "sigmoid",
+    "sqrt",
+    "stream",
+    "tanh",
+    "tf32",
+    "where",
+    "zeros",
+]
+
+
+class Kernel(KernelFunction):
+    """A kernel that compiles on first use: ``kernel(x, y)``, ``kernel.compile(...)``, ``kernel.explain()``."""
+
+    @cached_property
+    def compiled(self) -> jit.Kernel:
+        """The object that compiles, stores, launches and explains; the compiler's rooms load with it."""
+        from tilewright import jit  # noqa: PLC0415 - the language must not load the compiler
+
+        return jit.Kernel(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Run on the arguments' device; NumPy arrays run in the simulator."""
+        self.compiled(*args, **kwargs)
+
+    def compile(self, **options: Any) -> Any:
+        """Compile without running; see ``tilewright.jit.Kernel.compile``."""
+        return self.compiled.compile(**options)
+
+    def explain(self, **options: Any) -> Any:
+        """The plan with its reasons; see ``tilewright.jit.Kernel.explain``."""
+        return self.compiled.explain(**options)
+
+
+@overload
+def kernel(fn: Callable[..., None]) -> Kernel: ...
+@overload
+def kernel(*, numerics: str = "precise") -> Callable[[Callable[..., None]], Kernel]: ...
+def kernel(
+    fn: Callable[..., None] | None = None, *, numerics: str = "precise"
+) -> Kernel | Callable[[Callable[..., None]], Kernel]:
+    """Decorate a function as a kernel. Its body is traced when it is first compiled, never called directly.
+
+    ``numerics`` is the policy for float arithmetic: ``precise`` keeps every rounding as written, ``fast`` allows
+    contraction and reciprocals.
+    """
+    scope = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - annotations may use the definer's names
+
+    def decorate(function: Callable[..., None]) -> Kernel:
+        read = read_kernel(function, numerics, scope)
+        return Kernel(read.fn, read.name, read.params, read.numerics, read.where)
+
+    return decorate if fn is None else decorate(fn)

@@ -12,8 +12,8 @@ from tilewright.base.expr import Const, Expr, minimum
 class Span:
     """Coordinates ``origin .. origin+size-1``; those at or beyond ``stop`` are outside the domain and have no value.
 
-    ``size`` is the tile's extent, known at compile time; ``origin`` and ``stop`` are expressions over dimensions, program
-    ids and stream counters.
+    ``size`` is the tile's extent, known at compile time; ``origin`` and ``stop`` are expressions over dimensions,
+    program ids and stream counters.
     """
 
     origin: Expr

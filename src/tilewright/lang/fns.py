@@ -52,8 +52,11 @@ class CompareFn(StrEnum):
 
 
 class ReduceFn(StrEnum):
-    """Reductions over the domain of an axis. ``max`` and ``min`` propagate NaN; ``argmax`` is relative to the axis' origin,
-    the lowest index of equals, the first NaN if there is one."""
+    """Reductions over the domain of an axis.
+
+    ``max`` and ``min`` propagate NaN; ``argmax`` is relative to the axis' origin: the lowest index of equals, the first
+    NaN if there is one.
+    """
 
     SUM = "sum"
     MAX = "max"
@@ -64,8 +67,8 @@ class ReduceFn(StrEnum):
 class Numerics(StrEnum):
     """What the compiler may do to float arithmetic.
 
-    ``precise``: each operation is rounded as written; only the order of sums is free. ``fast``: also contraction to fma,
-    reciprocal instead of division, ``exp`` through ``ex2`` with a folded factor.
+    ``precise``: each operation is rounded as written; only the order of sums is free. ``fast``: also contraction to
+    fma, reciprocal instead of division, ``exp`` through ``ex2`` with a folded factor.
     """
 
     PRECISE = "precise"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from enum import StrEnum
+from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.dialects.utils.enum_attribute import EnumAttribute
-from xdsl.ir import Data, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, TypeAttribute
+from xdsl.ir import Data, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -220,39 +220,63 @@ class BoundAttr(Data[tuple[Expr, int]]):
             printer.print_string(f", {self.data[1]}")
 
 
+E = TypeVar("E", bound=StrEnum)
+
+
+class _NameAttr(Data[E], Generic[E]):
+    """A member of an enum, printed by its value."""
+
+    members: ClassVar[type[StrEnum]]
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> E:
+        with parser.in_angle_brackets():
+            text = parser.parse_keyword_in([str(m) for m in cls.members])
+        return cast(E, cls.members(text))
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(str(self.data))
+
+
 @irdl_attr_definition
-class UnaryFnAttr(EnumAttribute[UnaryFn], SpacedOpaqueSyntaxAttribute):
+class UnaryFnAttr(_NameAttr[UnaryFn]):
     """A function of one element."""
 
     name = "tile.unary_fn"
+    members = UnaryFn
 
 
 @irdl_attr_definition
-class BinaryFnAttr(EnumAttribute[BinaryFn], SpacedOpaqueSyntaxAttribute):
+class BinaryFnAttr(_NameAttr[BinaryFn]):
     """A function of two elements."""
 
     name = "tile.binary_fn"
+    members = BinaryFn
 
 
 @irdl_attr_definition
-class CompareFnAttr(EnumAttribute[CompareFn], SpacedOpaqueSyntaxAttribute):
+class CompareFnAttr(_NameAttr[CompareFn]):
     """A comparison."""
 
     name = "tile.compare_fn"
+    members = CompareFn
 
 
 @irdl_attr_definition
-class ReduceFnAttr(EnumAttribute[ReduceFn], SpacedOpaqueSyntaxAttribute):
+class ReduceFnAttr(_NameAttr[ReduceFn]):
     """A reduction."""
 
     name = "tile.reduce_fn"
+    members = ReduceFn
 
 
 @irdl_attr_definition
-class NumericsAttr(EnumAttribute[Numerics], SpacedOpaqueSyntaxAttribute):
+class NumericsAttr(_NameAttr[Numerics]):
     """A numerics policy."""
 
     name = "tile.numerics"
+    members = Numerics
 
 
 @irdl_attr_definition

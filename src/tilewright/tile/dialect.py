@@ -16,12 +16,15 @@ Every op holds the user's ``file:line`` in its ``loc`` attribute.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Dialect, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
+    VarConstraint,
     attr_def,
+    base,
     irdl_op_definition,
     operand_def,
     opt_attr_def,
@@ -210,7 +213,7 @@ class Kernel(TileOp):
                 zip(self.arg_names, self.body.block.args, strict=True), lambda pair: _print_arg(printer, *pair)
             )
         rest = {k: v for k, v in self.attributes.items() if k not in ("sym_name", "arg_names")}
-        printer.print_string(" attributes")
+        printer.print_string(" attributes ")
         printer.print_attr_dict(rest)
         printer.print_string(" ")
         printer.print_region(self.body, print_entry_block_args=False)
@@ -292,7 +295,7 @@ class _Writing(_Access):
     assembly_format = "$value `,` $tensor $coords attr-dict `:` type($value) `,` type($tensor)"
 
     def __init__(self, value: SSAValue, tensor: SSAValue, coords: Sequence[Coord]):
-        super().__init__(operands=[tensor, value], attributes={"coords": ArrayAttr([coord_attr(c) for c in coords])})
+        super().__init__(operands=[value, tensor], attributes={"coords": ArrayAttr([coord_attr(c) for c in coords])})
 
     def verify_(self) -> None:
         self._verify_tile(tile_type(self.value))
@@ -378,7 +381,7 @@ class Expand(TileOp):
     x = operand_def(TileType)
     positions = attr_def(ArrayAttr[IntAttr])
     result = result_def(TileType)
-    assembly_format = "$x $positions attr-dict `:` type($x) `->` type($result)"
+    assembly_format = "$x `at` $positions attr-dict `:` type($x) `->` type($result)"
 
     def __init__(self, x: SSAValue, positions: Sequence[int]):
         source = tile_type(x)
@@ -428,7 +431,7 @@ class Transpose(TileOp):
     x = operand_def(TileType)
     perm = attr_def(ArrayAttr[IntAttr])
     result = result_def(TileType)
-    assembly_format = "$x $perm attr-dict `:` type($x) `->` type($result)"
+    assembly_format = "$x `by` $perm attr-dict `:` type($x) `->` type($result)"
 
     def __init__(self, x: SSAValue, perm: Sequence[int]):
         source = tile_type(x)
@@ -453,16 +456,14 @@ class Unary(TileOp):
     """``fn`` of each element; 16-bit floats are computed in f32 and rounded."""
 
     name = "tile.unary"
-    x = operand_def(TileType)
+    T: ClassVar = VarConstraint("T", base(TileType))
+    x = operand_def(T)
     fn = attr_def(UnaryFnAttr)
-    result = result_def(TileType)
-    assembly_format = "$fn $x attr-dict `:` type($x) `->` type($result)"
+    result = result_def(T)
+    assembly_format = "$fn $x attr-dict `:` type($result)"
 
     def __init__(self, fn: UnaryFn, x: SSAValue):
         super().__init__(operands=[x], attributes={"fn": UnaryFnAttr(fn)}, result_types=[x.type])
-
-    def verify_(self) -> None:
-        _require(self.x.type == self.result.type, "a unary function keeps the type")
 
 
 @irdl_op_definition
@@ -470,17 +471,15 @@ class Binary(TileOp):
     """``fn`` of the elements of two tiles of one type; 16-bit floats are computed in f32 and rounded."""
 
     name = "tile.binary"
-    a = operand_def(TileType)
-    b = operand_def(TileType)
+    T: ClassVar = VarConstraint("T", base(TileType))
+    a = operand_def(T)
+    b = operand_def(T)
     fn = attr_def(BinaryFnAttr)
-    result = result_def(TileType)
-    assembly_format = "$fn $a `,` $b attr-dict `:` type($a) `,` type($b) `->` type($result)"
+    result = result_def(T)
+    assembly_format = "$fn $a `,` $b attr-dict `:` type($result)"
 
     def __init__(self, fn: BinaryFn, a: SSAValue, b: SSAValue):
         super().__init__(operands=[a, b], attributes={"fn": BinaryFnAttr(fn)}, result_types=[a.type])
-
-    def verify_(self) -> None:
-        _require(self.a.type == self.b.type == self.result.type, "operands and result are of one type")
 
 
 @irdl_op_definition
@@ -488,11 +487,12 @@ class Compare(TileOp):
     """A bool for each pair of elements of two tiles of one type."""
 
     name = "tile.compare"
-    a = operand_def(TileType)
-    b = operand_def(TileType)
+    T: ClassVar = VarConstraint("T", base(TileType))
+    a = operand_def(T)
+    b = operand_def(T)
     fn = attr_def(CompareFnAttr)
     result = result_def(TileType)
-    assembly_format = "$fn $a `,` $b attr-dict `:` type($a) `,` type($b) `->` type($result)"
+    assembly_format = "$fn $a `,` $b attr-dict `:` type($a) `->` type($result)"
 
     def __init__(self, fn: CompareFn, a: SSAValue, b: SSAValue):
         super().__init__(
@@ -502,7 +502,6 @@ class Compare(TileOp):
         )
 
     def verify_(self) -> None:
-        _require(self.a.type == self.b.type, "operands are of one type")
         _require(tile_type(self.result) == TileType(DTypeAttr(bool_), tile_type(self.a).axes), "the result is bool")
 
 
@@ -512,16 +511,16 @@ class Select(TileOp):
 
     name = "tile.select"
     cond = operand_def(TileType)
-    a = operand_def(TileType)
-    b = operand_def(TileType)
-    result = result_def(TileType)
-    assembly_format = "$cond `,` $a `,` $b attr-dict `:` type($cond) `,` type($a) `,` type($b) `->` type($result)"
+    T: ClassVar = VarConstraint("T", base(TileType))
+    a = operand_def(T)
+    b = operand_def(T)
+    result = result_def(T)
+    assembly_format = "$cond `,` $a `,` $b attr-dict `:` type($cond) `,` type($result)"
 
     def __init__(self, cond: SSAValue, a: SSAValue, b: SSAValue):
         super().__init__(operands=[cond, a, b], result_types=[a.type])
 
     def verify_(self) -> None:
-        _require(self.a.type == self.b.type == self.result.type, "both choices and the result are of one type")
         _require(tile_type(self.cond) == TileType(DTypeAttr(bool_), tile_type(self.a).axes), "the condition is bool")
 
 
@@ -554,7 +553,7 @@ class Reduce(TileOp):
     fn = attr_def(ReduceFnAttr)
     axis = attr_def(IntAttr)
     result = result_def(TileType)
-    assembly_format = "$fn $x $axis attr-dict `:` type($x) `->` type($result)"
+    assembly_format = "$fn $x `along` $axis attr-dict `:` type($x) `->` type($result)"
 
     def __init__(self, fn: ReduceFn, x: SSAValue, axis: int):
         source = tile_type(x)

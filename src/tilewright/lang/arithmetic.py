@@ -1,0 +1,330 @@
+"""Dtypes and axes of operations: promotion, weak scalars, broadcasting, reductions and contractions.
+
+As in PyTorch: Python numbers and traced integers are weak (they take the tile's dtype, unless that would turn a float
+into an integer), 16-bit floats are computed in f32 and rounded after each operation, integers divide to f32.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from tilewright.base.dtypes import DType, bool_, f16, f32, i8, i32, i64, promote, tf32
+from tilewright.base.expr import Const, Expr
+from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes
+from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.places import refuse
+from tilewright.lang.recorder import Node, Recorder
+
+Number: TypeAlias = bool | int | float
+Operand: TypeAlias = Node | Number | Expr
+"""A recorded value, or a weak scalar: a Python number or an integer expression."""
+
+_LOGIC = frozenset((BinaryFn.AND, BinaryFn.OR, BinaryFn.XOR))
+_SHIFTS = frozenset((BinaryFn.SHL, BinaryFn.SHR))
+_INTEGER = frozenset((BinaryFn.FLOORDIV, BinaryFn.MOD)) | _SHIFTS
+_KEEPS_DTYPE = frozenset((UnaryFn.NEG, UnaryFn.ABS, UnaryFn.NOT))
+
+
+def binary(rec: Recorder, fn: BinaryFn, a: Operand, b: Operand) -> Node:
+    """``fn`` of two operands, promoted and broadcast."""
+    compute, result = _common(fn, a, b)
+    if fn in _INTEGER and not compute.is_int:
+        refuse(
+            "LNG023",
+            found=f"{fn} of {_show(a)} and {_show(b)}",
+            required="integers",
+            help="cast to tw.i32 first, or use / for the quotient of floats",
+        )
+    if fn in _LOGIC and compute.is_float:
+        refuse("LNG023", found=f"{fn} of {_show(a)} and {_show(b)}", required="bools or integers", help="compare first")
+    if compute.is_bool and fn not in _LOGIC and fn is not BinaryFn.DIV:
+        refuse(
+            "LNG023",
+            found=f"{fn} of two bools",
+            required="at least one number",
+            help="use & | ^ on bools, or .to(tw.i32)",
+        )
+    if fn is BinaryFn.DIV and not compute.is_float:
+        compute = result = f32
+    left, right = align(rec, [_as(rec, a, compute), _as(rec, b, compute)])
+    return cast(rec, rec.binary(fn, left, right), result)
+
+
+def compare(rec: Recorder, fn: CompareFn, a: Operand, b: Operand) -> Node:
+    """A bool per element."""
+    compute, _ = _common(fn, a, b)
+    left, right = align(rec, [_as(rec, a, compute), _as(rec, b, compute)])
+    return rec.compare(fn, left, right)
+
+
+def select(rec: Recorder, cond: Operand, a: Operand, b: Operand) -> Node:
+    """``a`` where ``cond`` else ``b``."""
+    if not (isinstance(cond, Node) and cond.dtype.is_bool):
+        refuse("LNG023", found=f"a condition that is {_show(cond)}", required="a bool tile", help="compare: x != 0")
+    compute, result = _common(None, a, b)
+    test, left, right = align(rec, [cond, _as(rec, a, compute), _as(rec, b, compute)])
+    return cast(rec, rec.select(test, left, right), result)
+
+
+def unary(rec: Recorder, fn: UnaryFn, x: Operand) -> Node:
+    """``fn`` of each element; integers become f32 for all but negation, absolute value and not."""
+    node = lift(rec, x)
+    if node.dtype.is_float if fn is UnaryFn.NOT else node.dtype.is_bool:
+        refuse(
+            "LNG023",
+            found=f"{fn} of {_show(x)}",
+            required="bool or integers" if fn is UnaryFn.NOT else "numbers",
+            help="compare first" if fn is UnaryFn.NOT else "cast with .to(tw.f32)",
+        )
+    _refuse_storage(fn, node.dtype)
+    if node.dtype.is_int and fn not in _KEEPS_DTYPE:
+        node = cast(rec, node, f32)
+    return rec.unary(fn, node)
+
+
+def cast(rec: Recorder, x: Node, dtype: DType) -> Node:
+    """``x`` in ``dtype``; nothing is recorded if it is so already."""
+    return x if x.dtype == dtype else rec.cast(x, dtype)
+
+
+def lift(rec: Recorder, x: Operand) -> Node:
+    """``x`` as a recorded value: floats f32, bools bool, ints i32 where they fit, expressions i64."""
+    if isinstance(x, Node):
+        return x
+    if isinstance(x, Expr):
+        return _as(rec, x, i64)
+    if isinstance(x, bool):
+        return rec.constant(x, bool_)
+    if isinstance(x, int):
+        return _as(rec, x, i32 if -(2**31) <= x < 2**31 else i64)
+    return rec.constant(x, f32)
+
+
+def convert(rec: Recorder, x: Operand, dtype: DType) -> Node:
+    """``x`` cast to ``dtype``, as a store or an explicit cast does."""
+    if isinstance(x, Node):
+        return cast(rec, x, dtype)
+    if isinstance(x, (bool, int, float)):
+        return _number(rec, x, dtype) if _fits(x, dtype) else rec.cast(lift(rec, x), dtype)
+    return _as(rec, x, dtype)
+
+
+def align(rec: Recorder, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes broadcast to common axes, by NumPy's rule; refuses axes of different ranges."""
+    axes = nodes[0].axes
+    for node in nodes[1:]:
+        if node.axes != axes:
+            axes = _common_axes(nodes)
+            return [broadcast(rec, n, axes) for n in nodes]
+    return list(nodes)
+
+
+def broadcast(rec: Recorder, x: Node, axes: tuple[Axis, ...]) -> Node:
+    """``x`` with these axes; refuses if it does not fit them."""
+    if x.axes == axes:
+        return x
+    missing = len(axes) - len(x.axes)
+    fits = missing >= 0 and all(a == b or a.size == 1 for a, b in zip(x.axes, axes[missing:], strict=False))
+    if not fits:
+        refuse(
+            "LNG017",
+            found=f"axes {show_axes(x.axes)}",
+            required=f"axes that broadcast to {show_axes(axes)}",
+            help=_HELP_RANGES,
+        )
+    # A span of size 1 has exactly one element in its domain: any reduction that returns its element drops it.
+    squeezed = [i for i, a in enumerate(x.axes) if isinstance(a, Span) and a.size == 1 and a != axes[missing + i]]
+    for position in reversed(squeezed):
+        x = drop_unit(rec, x, position)
+    inserted = [*range(missing), *(missing + i for i in squeezed)]
+    if inserted:
+        x = rec.expand(x, inserted)
+    return x if x.axes == axes else rec.broadcast(x, axes)
+
+
+_HELP_RANGES = (
+    "element-wise operations pair coordinates, so both operands need the same Range: load both with the same one, "
+    "or insert an axis with None"
+)
+
+
+def _common_axes(nodes: Sequence[Node]) -> tuple[Axis, ...]:
+    rank = max(len(n.axes) for n in nodes)
+    result = list[Axis]()
+    for position in range(rank):
+        here = [n.axes[position - rank + len(n.axes)] for n in nodes if position - rank + len(n.axes) >= 0]
+        wide = list(dict.fromkeys(a for a in here if a.size != 1))
+        if len(wide) > 1:
+            refuse(
+                "LNG017",
+                found=" and ".join(show_axes(n.axes) for n in nodes),
+                required=f"equal ranges along axis {position}",
+                help=_HELP_RANGES,
+            )
+        spans = list(dict.fromkeys(a for a in here if not isinstance(a, Unit)))
+        result.append(wide[0] if wide else spans[0] if len(spans) == 1 else UNIT)
+    return tuple(result)
+
+
+# -- dtypes -----------------------------------------------------------------------------------------------------------
+def _common(fn: BinaryFn | CompareFn | None, a: Operand, b: Operand) -> tuple[DType, DType]:
+    """The dtype to compute in and the dtype of the result."""
+    for x in (a, b):
+        if isinstance(x, Node) and fn is not None:
+            _refuse_storage(fn, x.dtype)
+    if isinstance(a, Node) and isinstance(b, Node):
+        dtype = promote(a.dtype, b.dtype)
+        return dtype, dtype
+    if isinstance(a, Node):
+        return _with_weak(a.dtype, b)
+    if isinstance(b, Node):
+        return _with_weak(b.dtype, a)
+    if isinstance(a, float) or isinstance(b, float):
+        return f32, f32
+    return i64, i64
+
+
+def _with_weak(dtype: DType, weak: Operand) -> tuple[DType, DType]:
+    if isinstance(weak, bool):
+        return dtype, dtype
+    if dtype.is_bool:
+        common = f32 if isinstance(weak, float) else i32
+        return common, common
+    if dtype.is_int:
+        return (f32, f32) if isinstance(weak, float) else (dtype, dtype)
+    # A 16-bit float meets a number that it can't represent: the number is not rounded, the result is.
+    exact = isinstance(weak, (int, float)) and _exact(float(weak), dtype)
+    return (dtype if exact else f32), dtype
+
+
+def _as(rec: Recorder, x: Operand, dtype: DType) -> Node:
+    """``x`` as a value of ``dtype``, weak scalars without a change of their value."""
+    if isinstance(x, Node):
+        return cast(rec, x, dtype)
+    if isinstance(x, Expr):
+        constant = x.constant
+        if constant is not None:
+            return _as(rec, constant, dtype)
+        return cast(rec, rec.scalar(x, i32 if dtype == i32 else i64), dtype)
+    if not _fits(x, dtype):
+        refuse(
+            "LNG023",
+            found=f"the number {x!r} with {dtype}",
+            required=f"a number that {dtype} can hold",
+            help="cast the tile to a wider dtype first",
+        )
+    return _number(rec, x, dtype)
+
+
+def _number(rec: Recorder, x: Number, dtype: DType) -> Node:
+    if dtype.is_bool:
+        return rec.constant(bool(x), dtype)
+    return rec.constant(int(x) if dtype.is_int else float(x), dtype)
+
+
+def _fits(x: Number, dtype: DType) -> bool:
+    if dtype.is_bool:
+        return isinstance(x, bool)
+    if dtype.is_int:
+        return isinstance(x, int) and -(1 << dtype.bits - 1) <= x < 1 << dtype.bits - 1
+    return dtype == f32 or _exact(float(x), dtype)
+
+
+def _exact(x: float, dtype: DType) -> bool:
+    """Whether a float dtype takes ``x`` for what it is; f32 takes every number, rounded."""
+    if dtype == f32 or math.isinf(x) or math.isnan(x):
+        return True
+    if dtype.bits == 8:
+        return x in (0.0, 0.5, 1.0, 2.0)
+    try:
+        if dtype == f16:
+            return struct.unpack("<e", struct.pack("<e", x))[0] == x
+        bits = struct.unpack("<I", struct.pack("<f", x))[0]
+        return struct.unpack("<f", struct.pack("<f", x))[0] == x and not bits & (0xFFFF if dtype.bits == 16 else 0x1FFF)
+    except OverflowError:
+        return False
+
+
+def _refuse_storage(fn: BinaryFn | CompareFn | UnaryFn, dtype: DType) -> None:
+    if dtype.is_float and (dtype.bits == 8 or dtype == tf32):
+        refuse(
+            "LNG023",
+            found=f"{fn} on {dtype}",
+            required="f32, f16, bf16, an integer dtype or bool",
+            help=f"{dtype} is a format of storage and of dot operands: compute with .to(tw.f32)",
+        )
+
+
+def _show(x: Operand) -> str:
+    match x:
+        case Node():
+            return f"{x.dtype} of axes {show_axes(x.axes)}"
+        case Expr():
+            return f"the integer {x}"
+        case _:
+            return repr(x)
+
+
+# -- reductions and contractions --------------------------------------------------------------------------------------
+def reduce(rec: Recorder, fn: ReduceFn, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
+    """Reduces the axes, highest first; sums of 16-bit floats are kept in f32, of integers in i64."""
+    dtype = x.dtype
+    if fn is ReduceFn.SUM:
+        x, dtype = _summable(rec, x)
+    elif dtype.is_bool:
+        x = rec.cast(x, i32)
+    for axis in sorted(axes, reverse=True):
+        x = rec.reduce(fn, x, axis)
+    if fn is not ReduceFn.ARGMAX:
+        x = cast(rec, x, dtype)
+    return rec.expand(x, sorted(axes)) if keepdims and axes else x
+
+
+def mean(rec: Recorder, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
+    """The sum over the count of coordinates in the domain, divided in f32."""
+    dtype = x.dtype if x.dtype.is_float else f32
+    total, _ = _summable(rec, x)
+    count: Expr = Const(1)
+    for axis in sorted(axes, reverse=True):
+        span = x.axes[axis]
+        count = count * (span.count if isinstance(span, Span) else 1)
+        total = rec.reduce(ReduceFn.SUM, total, axis)
+    result = cast(rec, binary(rec, BinaryFn.DIV, cast(rec, total, f32), count), dtype)
+    return rec.expand(result, sorted(axes)) if keepdims and axes else result
+
+
+def dot(rec: Recorder, a: Node, b: Node) -> Node:
+    """``a[m, k] @ b[k, n]`` over k's domain, in f32 (of i8 in i32)."""
+    where = f"{_show(a)} and {_show(b)}"
+    if len(a.axes) != 2 or len(b.axes) != 2:
+        refuse("LNG024", found=where, required="two matrices, (m, k) and (k, n)", help="index so that two axes remain")
+    if a.axes[1] != b.axes[0]:
+        refuse(
+            "LNG024",
+            found=f"contracted axes {a.axes[1]} and {b.axes[0]}",
+            required="the same Range on the left's last and the right's first axis",
+            help="load both with the same Range of k; use .T if an operand is stored the other way",
+        )
+    fp8 = a.dtype.is_float and b.dtype.is_float and a.dtype.bits == b.dtype.bits == 8
+    if not (a.dtype == b.dtype or fp8) or not (a.dtype.is_float or a.dtype == i8):
+        refuse(
+            "LNG024",
+            found=f"{a.dtype} and {b.dtype}",
+            required="operands of one float dtype, or i8",
+            help="cast an operand with .to(...)",
+        )
+    return rec.dot(a, b)
+
+
+def _summable(rec: Recorder, x: Node) -> tuple[Node, DType]:
+    if x.dtype.is_float:
+        return cast(rec, x, f32), x.dtype
+    return cast(rec, x, i64), i64
+
+
+def drop_unit(rec: Recorder, x: Node, axis: int) -> Node:
+    """``x`` without an axis that holds one element; a reduction that returns its element is the operation for it."""
+    return reduce(rec, ReduceFn.MAX, x, [axis], keepdims=False)

@@ -1,0 +1,318 @@
+"""The functions of the language: grids, streams and axes; fragments; element-wise functions; dot; stores."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any, NoReturn, TypeAlias, cast
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import minimum as least
+from tilewright.lang import arithmetic
+from tilewright.lang.arithmetic import Operand
+from tilewright.lang.axes import Axis, Coord, Span, whole
+from tilewright.lang.fns import BinaryFn, UnaryFn
+from tilewright.lang.places import refuse
+from tilewright.lang.recorder import OpenStream, Recorder
+from tilewright.lang.tensors import Tensor
+from tilewright.lang.values import (
+    Fragment,
+    Int,
+    Operators,
+    Range,
+    Scalar,
+    Tile,
+    check_dtype,
+    integer_of,
+    number_of,
+    operand_of,
+    scalar_of,
+)
+
+Extent: TypeAlias = Tensor | Int
+
+
+def run_body(
+    recorder: Recorder, fn: Callable[..., object], args: Sequence[object], kwargs: dict[str, object]
+) -> object:
+    """Call a kernel's function. Functions without a traced argument find the recorder in the frame of this call."""
+    return fn(*args, **kwargs)
+
+
+def _recorder_of(values: Iterable[object]) -> Recorder:
+    """The recorder of the first traced value, else that of the innermost trace on the stack."""
+    for value in values:
+        if isinstance(value, (Operators, Range, Tensor)):
+            return value._recorder  # pyright: ignore[reportPrivateUsage] - proxies are this room's
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if frame.f_code is run_body.__code__:
+            return cast(Recorder, frame.f_locals["recorder"])
+        frame = frame.f_back
+    refuse(
+        "LNG030",
+        found="a call outside of a kernel",
+        required="a function decorated with @tw.kernel, being traced",
+        help="call it in the body of a kernel, or in a function that a kernel calls",
+    )
+
+
+# -- places -----------------------------------------------------------------------------------------------------------
+def grid(over: Extent | tuple[Extent, ...], blocks: int | tuple[int | None, ...] | None) -> Any:
+    """One program per block of a tensor's shape, or of the given extents; once per kernel.
+
+    An int n gives a ``Range`` of n coordinates, None a scalar index. A tuple of blocks gives as many values; a single
+    block its one value.
+    """
+    rec = _recorder_of(over if isinstance(over, tuple) else (over,))
+    extents = _extents(over)
+    sizes = blocks if isinstance(blocks, tuple) else (blocks,)
+    if len(sizes) != len(extents) or not extents:
+        refuse(
+            "LNG021",
+            found=f"{len(sizes)} blocks for {len(extents)} extents",
+            required="one block per dimension",
+            help="a block is a tile extent, or None for a scalar index",
+        )
+    coords = rec.grid(extents, [None if b is None else _tile_extent(b, "a block") for b in sizes])
+    values = [_coordinate(rec, c) for c in coords]
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def axis(extent: Int, upto: int | None = None) -> Range:
+    """A whole axis in every program: a tile of ``upto`` coordinates; launches with a greater extent are refused."""
+    rec = _recorder_of((extent,))
+    stop = integer_of(extent, "the extent")
+    rec.use(stop)
+    known = stop.constant
+    if upto is None and known is None:
+        refuse(
+            "LNG021",
+            found=f"the symbolic extent {stop}",
+            required="upto=, the greatest extent that a tile has to hold",
+            help="tw.axis(x.shape[1], upto=4096); longer axes are walked with tw.stream",
+        )
+    limit = _tile_extent(upto, "upto") if upto is not None else known
+    assert limit is not None
+    if known is not None and not 1 <= known <= limit:
+        refuse("LNG018", found=f"an extent of {known}", required=f"1 to {limit}", help="raise upto=")
+    if known is None:
+        rec.bound(stop, limit)
+    return Range(rec, Span(Const(0), limit if known is None else known, stop))
+
+
+def stream(extent: Extent, step: int | None, start: Int = 0, until: Int | None = None) -> _Stream:
+    """A loop over an axis in tiles of ``step``, from ``start`` to the extent or ``until``, whichever comes first.
+
+    The body is recorded once. With ``step`` None the loop variable is a scalar index.
+    """
+    rec = _recorder_of((extent, start, until))
+    (stop,) = _extents(extent) if not isinstance(extent, Tensor) or extent.ndim == 1 else (_not_one_axis(extent),)
+    begin = integer_of(start, "start")
+    if until is not None:
+        stop = least(stop, integer_of(until, "until"))
+    for bound in (begin, stop):
+        rec.use(bound)
+    return _Stream(rec, begin, stop, None if step is None else _tile_extent(step, "the step"))
+
+
+class _Stream:
+    """Iterated once by a ``for``: yields one loop value, then ends the recorded body."""
+
+    def __init__(self, recorder: Recorder, start: Expr, stop: Expr, step: int | None):
+        self._recorder, self._start, self._stop, self._step = recorder, start, stop, step
+
+    def __iter__(self) -> _Pass:
+        return _Pass(self._recorder, self._start, self._stop, self._step)
+
+
+class _Pass:
+    """The iterator of one ``for``. If the loop is left early Python drops it without asking for a second value."""
+
+    def __init__(self, recorder: Recorder, start: Expr, stop: Expr, step: int | None):
+        self._recorder, self._start, self._stop, self._step = recorder, start, stop, step
+        self._open: OpenStream | None = None
+        self._value: object = None
+
+    def __iter__(self) -> _Pass:
+        return self
+
+    def __next__(self) -> Any:
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - the frame with the user's `for`
+        if self._open is None:
+            self._open = self._recorder.open_stream(self._start, self._stop, self._step or 1, frame)
+            span = self._open.span
+            self._value = Scalar(self._recorder, span.origin) if self._step is None else Range(self._recorder, span)
+            return self._value
+        stream, self._open = self._open, None
+        self._recorder.close_stream(stream, self._value, frame)
+        raise StopIteration
+
+    def __del__(self) -> None:
+        if self._open is not None:
+            frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+            self._recorder.abandon_stream(self._open, frame)
+
+
+def _not_one_axis(tensor: Tensor) -> NoReturn:
+    refuse(
+        "LNG021",
+        found=f"a stream over {tensor!r}",
+        required="one extent",
+        help="name the dimension: tw.stream(x.shape[1], 64)",
+    )
+
+
+def _extents(over: Extent | tuple[Extent, ...]) -> list[Expr]:
+    if isinstance(over, Tensor):
+        return list(over.array.dims)
+    parts = over if isinstance(over, tuple) else (over,)
+    return [integer_of(part, "an extent", code="LNG021") for part in parts]
+
+
+def _tile_extent(value: object, what: str) -> int:
+    number = number_of(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        shown = "an integer known only at launch" if isinstance(value, Scalar) else repr(value)
+        refuse(
+            "LNG021",
+            found=f"{what} is {shown}",
+            required="a compile-time int of at least 1",
+            help="make it a keyword parameter with an int or tw.auto as default",
+        )
+    return number
+
+
+def _coordinate(rec: Recorder, coord: Coord) -> Range | Int:
+    return Range(rec, coord) if isinstance(coord, Span) else scalar_of(rec, coord)
+
+
+# -- fragments --------------------------------------------------------------------------------------------------------
+def full(shape: Sequence[Range | int] | Range | int, value: object, dtype: DType) -> Fragment:
+    """A fragment over Ranges and known extents, holding ``value`` everywhere."""
+    parts: Sequence[Range | int] = (shape,) if isinstance(shape, (Range, int)) else tuple(shape)
+    rec = _recorder_of((*parts, value))
+    axes = tuple(_axis(part) for part in parts)
+    source = operand_of(value)
+    if source is None:
+        refuse("LNG026", found=repr(value), required="a number or a rank-0 tile", help="tw.full((m,), 0.0, tw.f32)")
+    node = arithmetic.convert(rec, source, check_dtype(dtype))
+    return Fragment(rec, rec.fragment(arithmetic.broadcast(rec, node, axes)))
+
+
+def zeros(shape: Sequence[Range | int] | Range | int, dtype: DType) -> Fragment:
+    """A fragment of zeros."""
+    return full(shape, False if check_dtype(dtype).is_bool else 0, dtype)
+
+
+def _axis(part: object) -> Axis:
+    return part.span if isinstance(part, Range) else whole(_tile_extent(part, "an axis"))
+
+
+# -- element-wise -----------------------------------------------------------------------------------------------------
+def _operands(*values: object) -> tuple[Recorder, list[Operand]]:
+    rec = _recorder_of(values)
+    result = list[Operand]()
+    for value in values:
+        operand = operand_of(value)
+        if operand is None:
+            refuse(
+                "LNG023",
+                found=f"a {type(value).__name__}",
+                required="a tile, fragment, scalar or number",
+                help="load tensors by indexing them first",
+            )
+        result.append(operand)
+    return rec, result
+
+
+def where(condition: object, a: object, b: object) -> Tile:
+    """``a`` where the condition holds, else ``b``."""
+    rec, (test, left, right) = _operands(condition, a, b)
+    return Tile(rec, arithmetic.select(rec, test, left, right))
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The greater of each pair; NaN if either is. Of two integers an integer."""
+    return _extremum(BinaryFn.MAX, max, a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The lesser of each pair; NaN if either is. Of two integers an integer."""
+    return _extremum(BinaryFn.MIN, min, a, b)
+
+
+def _extremum(fn: BinaryFn, of_numbers: Callable[..., Any], a: Any, b: Any) -> Any:
+    left, right = number_of(a), number_of(b)
+    if left is not None and right is not None:
+        return math.nan if left != left or right != right else of_numbers(left, right)
+    if isinstance(b, Scalar):
+        a, b = b, a
+    if isinstance(a, Scalar):
+        return a._binary(fn, b)  # pyright: ignore[reportPrivateUsage] - proxies are this room's
+    rec, (x, y) = _operands(a, b)
+    return Tile(rec, arithmetic.binary(rec, fn, x, y))
+
+
+def _unary(fn: UnaryFn, of_number: Callable[[float], float]) -> Callable[[Any], Any]:
+    def apply(x: Any) -> Any:
+        number = number_of(x)
+        if number is not None:
+            return of_number(number)
+        rec, (operand,) = _operands(x)
+        return Tile(rec, arithmetic.unary(rec, fn, operand))
+
+    apply.__name__ = apply.__qualname__ = str(fn)
+    apply.__doc__ = f"``{fn}`` of each element; of a Python number a Python number."
+    return apply
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+abs_ = _unary(UnaryFn.ABS, abs)
+exp = _unary(UnaryFn.EXP, math.exp)
+exp2 = _unary(UnaryFn.EXP2, lambda x: 2.0**x)
+log = _unary(UnaryFn.LOG, math.log)
+log2 = _unary(UnaryFn.LOG2, math.log2)
+sqrt = _unary(UnaryFn.SQRT, math.sqrt)
+rsqrt = _unary(UnaryFn.RSQRT, lambda x: 1 / math.sqrt(x))
+tanh = _unary(UnaryFn.TANH, math.tanh)
+sigmoid = _unary(UnaryFn.SIGMOID, _sigmoid)
+erf = _unary(UnaryFn.ERF, math.erf)
+
+
+# -- contraction, stores, print ---------------------------------------------------------------------------------------
+def dot(a: Any, b: Any) -> Tile:
+    """``a[m, k] @ b[k, n]``, over k's domain, accumulated in f32 (i8 in i32)."""
+    rec, (left, right) = _operands(a, b)
+    return Tile(rec, arithmetic.dot(rec, arithmetic.lift(rec, left), arithmetic.lift(rec, right)))
+
+
+def reduce_add(tensor: Tensor, index: object, value: object) -> None:
+    """Add ``value`` to ``tensor[index]``; programs may add to the same elements, in no particular order."""
+    if not isinstance(cast(object, tensor), Tensor):
+        refuse(
+            "LNG023",
+            found=f"reduce_add to a {type(tensor).__name__}",
+            required="a tensor parameter, an index and a value",
+            help="tw.reduce_add(y, (m, n), tile)",
+        )
+    tensor.write(index, value, add=True)
+
+
+def print_(format: str, *values: object) -> None:
+    """Print ``format`` with each element of the values in place of its ``{}``."""
+    rec, operands = _operands(*values) if values else (_recorder_of(()), list[Operand]())
+    if format.count("{}") != len(values):
+        refuse(
+            "LNG023",
+            found=f"{format.count('{}')} places in {format!r}, {len(values)} values",
+            required="one {} per value",
+            help='tw.print("x = {}", x)',
+        )
+    rec.print(format, arithmetic.align(rec, [arithmetic.lift(rec, o) for o in operands]) if operands else [])

@@ -1,0 +1,232 @@
+"""A decorated function: what its annotations say about each parameter."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, TypeAlias
+
+from tilewright.base.dtypes import DType, f32, i32
+from tilewright.diag import Location
+from tilewright.lang.fns import Numerics
+from tilewright.lang.places import refuse
+from tilewright.lang.tensors import TensorSpec
+
+
+class Auto:
+    """A tile extent left to the schedule; the one value is ``auto``."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "tw.auto"
+
+
+auto = Auto()
+
+
+@dataclass(frozen=True)
+class TensorParam:
+    """``name: Tensor["M", 128]``."""
+
+    name: str
+    dims: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class ScalarParam:
+    """A runtime scalar, ``name: tw.f32`` or ``tw.i32``; ``default`` is None if a call must give it."""
+
+    name: str
+    dtype: DType
+    default: float | int | None = None
+
+
+@dataclass(frozen=True)
+class KeywordParam:
+    """A compile-time keyword; ``required`` if it has no default, ``auto`` if its default is the schedule's choice."""
+
+    name: str
+    default: object
+    required: bool = False
+
+    @property
+    def auto(self) -> bool:
+        return isinstance(self.default, Auto)
+
+
+Param: TypeAlias = TensorParam | ScalarParam | KeywordParam
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFunction:
+    """A function decorated with ``@tw.kernel``, not yet traced."""
+
+    fn: Callable[..., None]
+    name: str
+    params: tuple[Param, ...]
+    numerics: Numerics
+    where: Location
+
+    @property
+    def tensors(self) -> tuple[TensorParam, ...]:
+        """Tensor parameters, in order."""
+        return tuple(p for p in self.params if isinstance(p, TensorParam))
+
+    @property
+    def scalars(self) -> tuple[ScalarParam, ...]:
+        """Runtime scalars, in order."""
+        return tuple(p for p in self.params if isinstance(p, ScalarParam))
+
+    @property
+    def keywords(self) -> tuple[KeywordParam, ...]:
+        """Compile-time keywords, those left to the schedule included."""
+        return tuple(p for p in self.params if isinstance(p, KeywordParam))
+
+    @property
+    def autos(self) -> tuple[str, ...]:
+        """Names of the keywords whose default is ``tw.auto``."""
+        return tuple(p.name for p in self.keywords if p.auto)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the symbolic dimensions, in order of appearance."""
+        return tuple(dict.fromkeys(d for t in self.tensors for d in t.dims if isinstance(d, str)))
+
+
+_RESERVED = re.compile(r"(p|k)\d+|tid|r|min|max|xor")
+
+
+def read_parameters(fn: Callable[..., None], where: Location, scope: FrameType | None) -> tuple[Param, ...]:
+    """The parameters of a kernel; ``scope`` is the frame that defines it, whose names its annotations may use."""
+    local = dict(scope.f_locals) if scope is not None else None
+    try:
+        signature = inspect.signature(fn, eval_str=True, locals=local)
+    except (NameError, SyntaxError, TypeError, AttributeError) as error:
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"annotations that can't be evaluated: {error}",
+            required='tw.Tensor["M", "N"], tw.f32 or tw.i32',
+            help="import tilewright as tw, and write dimension names as strings",
+        )
+    params = tuple(_read(p, where) for p in signature.parameters.values())
+    _check_names(params, where)
+    return params
+
+
+def _read(parameter: inspect.Parameter, where: Location) -> Param:
+    annotation: Any = parameter.annotation
+    name, default = parameter.name, parameter.default
+    missing = default is inspect.Parameter.empty
+    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        refuse(
+            "LNG001", where=where, found=f"*{name}", required="named parameters", help="name each tensor and keyword"
+        )
+    if isinstance(annotation, TensorSpec):
+        return TensorParam(name, tuple(_dim(d, name, where) for d in annotation.dims))
+    if annotation in (f32, i32):
+        return ScalarParam(name, annotation, None if missing else _scalar_default(default, annotation, name, where))
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not isinstance(annotation, DType):
+        return KeywordParam(name, None if missing else default, required=missing)
+    refuse(
+        "LNG001",
+        where=where,
+        found=f"{name}: {'no annotation' if annotation is inspect.Parameter.empty else annotation!r}",
+        required='tw.Tensor["M", ...] for a tensor, tw.f32 or tw.i32 for a runtime scalar',
+        help=f"annotate {name}, or put it after `*` to make it a compile-time keyword",
+    )
+
+
+def _dim(dim: object, name: str, where: Location) -> str | int:
+    if isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1:
+        return dim
+    if isinstance(dim, str) and dim.isidentifier() and not keyword.iskeyword(dim) and not _RESERVED.fullmatch(dim):
+        return dim
+    refuse(
+        "LNG001",
+        where=where,
+        found=f"dimension {dim!r} of {name}",
+        required="an extent of at least 1, or an identifier other than p0, k0, tid, r, min, max, xor",
+        help='write tw.Tensor["M", 128]',
+    )
+
+
+def _scalar_default(default: object, dtype: DType, name: str, where: Location) -> float | int:
+    if isinstance(default, int) or (isinstance(default, float) and dtype.is_float):
+        return default
+    refuse("LNG001", where=where, found=f"{name} = {default!r}", required=f"a number of {dtype}", help="give a number")
+
+
+def _check_names(params: tuple[Param, ...], where: Location) -> None:
+    dims = {d for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
+    for param in params:
+        clash = param.name in dims or (isinstance(param, ScalarParam) and _RESERVED.fullmatch(param.name))
+        if clash:
+            refuse(
+                "LNG001",
+                where=where,
+                found=f"{param.name} is a parameter and the name of a dimension or of the compiler's",
+                required="one meaning a name",
+                help=f"rename the parameter {param.name}",
+            )
+    if not any(isinstance(p, TensorParam) for p in params):
+        refuse(
+            "LNG001",
+            where=where,
+            found="no tensor parameter",
+            required="at least one",
+            help='a kernel writes tensors: y: tw.Tensor["M"]',
+        )
+
+
+def read_kernel(fn: Callable[..., None], numerics: str, scope: FrameType | None) -> KernelFunction:
+    """The kernel a function is; refuses parameters that say nothing."""
+    code = fn.__code__
+    where = Location(code.co_filename, code.co_firstlineno)
+    if numerics not in tuple(Numerics):
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"numerics={numerics!r}",
+            required=" or ".join(Numerics),
+            help='write @tw.kernel(numerics="fast")',
+        )
+    return KernelFunction(fn, fn.__name__, read_parameters(fn, where, scope), Numerics(numerics), where)
+
+
+def bind_dims(kernel: KernelFunction, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Extents by dimension name, from the shapes of a call's tensors.
+
+    Refuses a wrong rank (LNG002), a dimension with two extents or other than its annotation's (LNG003), an extent below
+    1 (LNG003).
+    """
+    extents = dict[str, tuple[int, str]]()
+    for param in kernel.tensors:
+        shape = shapes[param.name]
+        if len(shape) != len(param.dims):
+            refuse(
+                "LNG002",
+                where=kernel.where,
+                found=f"{param.name} of shape {shape}",
+                required=f"{len(param.dims)} dimensions ({', '.join(map(str, param.dims))})",
+                help=f"reshape {param.name} before the call",
+            )
+        for position, (dim, extent) in enumerate(zip(param.dims, shape, strict=True)):
+            known, owner = (dim, "its annotation") if isinstance(dim, int) else extents.get(dim, (extent, ""))
+            if extent != known or extent < 1:
+                refuse(
+                    "LNG003",
+                    where=kernel.where,
+                    found=f"dimension {position} of {param.name} is {extent}"
+                    + (f", {dim} is {known} by {owner}" if extent != known else ""),
+                    required=f"{known}" if extent != known else "extents of at least 1",
+                    help="give tensors whose named dimensions agree" if extent != known else "skip calls without work",
+                )
+            if isinstance(dim, str) and dim not in extents:
+                extents[dim] = (extent, f"dimension {position} of {param.name}")
+    return {name: extent for name, (extent, _) in extents.items()}

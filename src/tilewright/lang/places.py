@@ -1,0 +1,96 @@
+"""Where the user is: the frame, line and name that a recorded operation or a refusal belongs to."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from tilewright.diag import Diagnostic, Label, Location, TilewrightError
+
+_LANG = os.path.dirname(os.path.abspath(__file__))
+_OURS = (_LANG + os.sep, os.path.join(os.path.dirname(_LANG), "tile") + os.sep)
+
+
+def user_frame() -> FrameType:
+    """The innermost frame that runs neither this room's nor the tracer's code."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - the documented way to a caller
+    while frame.f_code.co_filename.startswith(_OURS):
+        outer = frame.f_back
+        if outer is None:
+            return frame
+        frame = outer
+    return frame
+
+
+def location(frame: FrameType) -> Location:
+    """The place a frame stands at, with its column."""
+    code = frame.f_code
+    column = 0
+    for index, (line, _, start, _) in enumerate(code.co_positions()):
+        if index == frame.f_lasti // 2:
+            column = start + 1 if start is not None and line == frame.f_lineno else 0
+            break
+    return Location(code.co_filename, frame.f_lineno, column)
+
+
+def here() -> Location:
+    """The user's place now."""
+    return location(user_frame())
+
+
+def refuse(
+    code: str,
+    *,
+    title: str = "",
+    found: str = "",
+    required: str = "",
+    help: str = "",
+    where: Location | None = None,
+    labels: tuple[Label, ...] = (),
+) -> NoReturn:
+    """Raise one diagnostic at ``where``, by default the user's place now."""
+    raise TilewrightError(
+        (
+            Diagnostic(
+                code, title=title, where=where or here(), found=found, required=required, help=help, labels=labels
+            ),
+        )
+    )
+
+
+_JUMPS_OF_JUNCTIONS = ("JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP")
+
+
+def truth_asked_by(frame: FrameType) -> str:
+    """What asks for a truth value at the frame's current instruction: a keyword, or the name of a called builtin."""
+    instructions = list(dis.get_instructions(frame.f_code))
+    at = next((i for i, ins in enumerate(instructions) if ins.offset == frame.f_lasti), None)
+    if at is None:
+        return ""
+    for instruction in instructions[at : at + 4]:  # TO_BOOL, COPY and caches stand before the jump on newer Pythons
+        name = instruction.opname
+        if name in _JUMPS_OF_JUNCTIONS or name == "COPY":
+            return "and / or"
+        if name == "UNARY_NOT":
+            return "not"
+        if name in ("CONTAINS_OP", "COMPARE_OP"):
+            return "in" if name == "CONTAINS_OP" else "a chained comparison"
+        if name.startswith("POP_JUMP"):
+            text = location(frame).text
+            return "while" if text.startswith("while") else "assert" if text.startswith("assert") else "if"
+        if name.startswith(("CALL", "PRECALL")):
+            return _called(frame)
+    return ""
+
+
+def _called(frame: FrameType) -> str:
+    text = location(frame).text
+    return next((name for name in ("max", "min", "bool", "any", "all", "sorted", "sum") if f"{name}(" in text), "")
+
+
+def names_of(frame: FrameType, value: object) -> list[str]:
+    """The frame's local names that are bound to this very object."""
+    return [name for name, bound in frame.f_locals.items() if bound is value]

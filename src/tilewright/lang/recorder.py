@@ -1,0 +1,105 @@
+"""What a kernel's body talks to: one method an operation. ``tile`` implements it by building IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Protocol
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr
+from tilewright.lang.axes import Axis, Coord, Span
+from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A recorded value. ``handle`` is the recorder's own."""
+
+    handle: object
+    dtype: DType
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """A recorded mutable value."""
+
+    handle: object
+    dtype: DType
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Array:
+    """A tensor parameter."""
+
+    handle: object
+    name: str
+    dtype: DType
+    dims: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenStream:
+    """A stream whose body is being recorded."""
+
+    handle: object
+    span: Span
+
+
+class Recorder(Protocol):
+    """Takes operations in the user's order. Operands are already of the dtypes and axes each operation asks for."""
+
+    def load(self, array: Array, coords: Sequence[Coord]) -> Node: ...
+    def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None: ...
+    def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None: ...
+
+    def index(self, span: Span) -> Node: ...
+    def scalar(self, value: Expr, dtype: DType) -> Node: ...
+    def constant(self, value: bool | int | float, dtype: DType) -> Node: ...
+
+    def expand(self, x: Node, positions: Sequence[int]) -> Node: ...
+    def broadcast(self, x: Node, axes: tuple[Axis, ...]) -> Node: ...
+    def transpose(self, x: Node, perm: Sequence[int]) -> Node: ...
+
+    def unary(self, fn: UnaryFn, x: Node) -> Node: ...
+    def binary(self, fn: BinaryFn, a: Node, b: Node) -> Node: ...
+    def compare(self, fn: CompareFn, a: Node, b: Node) -> Node: ...
+    def select(self, cond: Node, a: Node, b: Node) -> Node: ...
+    def cast(self, x: Node, dtype: DType) -> Node: ...
+    def reduce(self, fn: ReduceFn, x: Node, axis: int) -> Node: ...
+    def dot(self, a: Node, b: Node) -> Node: ...
+
+    def fragment(self, init: Node) -> Cell: ...
+    def read(self, cell: Cell) -> Node: ...
+    def write(self, cell: Cell, value: Node, proxy: object) -> None:
+        """``proxy`` is the object user names are bound to."""
+        ...
+
+    def print(self, format: str, values: Sequence[Node]) -> None: ...
+
+    def grid(self, extents: Sequence[Expr], blocks: Sequence[int | None]) -> tuple[Coord, ...]:
+        """One coordinate per axis of programs: a span for a block, the program id for None."""
+        ...
+
+    def bound(self, extent: Expr, upto: int) -> None:
+        """Refuse launches where ``extent > upto``."""
+        ...
+
+    def use(self, value: Expr) -> None:
+        """Check that every stream counter in ``value`` belongs to an open stream."""
+        ...
+
+    def open_stream(self, start: Expr, stop: Expr, step: int, frame: FrameType) -> OpenStream:
+        """Begin a loop over ``start .. stop``; ``frame`` holds the user's ``for``."""
+        ...
+
+    def close_stream(self, stream: OpenStream, loop_value: object, frame: FrameType) -> None:
+        """End it; ``loop_value`` is what the loop variable was bound to."""
+        ...
+
+    def abandon_stream(self, stream: OpenStream, frame: FrameType) -> None:
+        """The loop was left before its end, by break, return or an exception, at the frame's line."""
+        ...

@@ -1,0 +1,204 @@
+"""The ``Schedule`` value: what a person pins, and what the compiler writes down of what it chose."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NoReturn, TypeAlias, cast
+
+from tilewright.lang.places import refuse
+
+
+class Mode(StrEnum):
+    """How warp roles share a tile."""
+
+    PLAIN = "plain"  # every warp copies and computes
+    COOPERATIVE = "cooperative"  # consumers split one tile
+    PINGPONG = "pingpong"  # consumers take turns with whole tiles
+
+
+Pins: TypeAlias = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, init=False)
+class Schedule:
+    """Decisions of a schedule; None leaves one to the compiler, anything else is kept or refused with a reason.
+
+    ``warps`` per CTA (1 to 32; consumers' and producers' together), ``stages`` of a ring, ``consumers`` warpgroups,
+    ``mode`` of warp roles, ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs,
+    ``rows_per_cta`` programs that share a CTA, ``vector`` elements per access, ``registers`` per thread, ``extents`` of
+    the ``tw.auto`` keywords.
+
+    Text: ``str(schedule)`` is ``stages=4, mode=pingpong, cluster=2x1, @bm=128``, read back by ``Schedule.parse``.
+    Unknown keys are refused with LNG027, values out of range with LNG028.
+    """
+
+    warps: int | None = None
+    stages: int | None = None
+    consumers: int | None = None
+    mode: Mode | None = None
+    cluster: tuple[int, int] | None = None
+    persistent: bool | None = None
+    rows_per_cta: int | None = None
+    vector: int | None = None
+    registers: int | None = None
+    extents: Pins = ()
+
+    def __init__(
+        self,
+        *,
+        warps: int | None = None,
+        stages: int | None = None,
+        consumers: int | None = None,
+        mode: str | None = None,
+        cluster: tuple[int, int] | None = None,
+        persistent: bool | None = None,
+        rows_per_cta: int | None = None,
+        vector: int | None = None,
+        registers: int | None = None,
+        extents: Mapping[str, int] | Pins = (),
+        **unknown: object,
+    ):
+        for key in unknown:
+            _refuse_key(key)
+        values: dict[str, Any] = {
+            "warps": _int("warps", warps),
+            "stages": _int("stages", stages),
+            "consumers": _int("consumers", consumers),
+            "mode": _mode(mode),
+            "cluster": _cluster(cluster),
+            "persistent": _bool("persistent", persistent),
+            "rows_per_cta": _int("rows_per_cta", rows_per_cta),
+            "vector": _int("vector", vector),
+            "registers": _int("registers", registers),
+            "extents": _extents(extents),
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
+    @property
+    def threads(self) -> int | None:
+        """Threads per CTA."""
+        return None if self.warps is None else 32 * self.warps
+
+    def replace(self, **changes: Any) -> Schedule:
+        """The schedule with some decisions changed."""
+        return Schedule(**{**_fields(self), **changes})
+
+    @staticmethod
+    def parse(text: str) -> Schedule:
+        """Read ``key=value, key=value``; a key that is none of the schedule's pins a ``tw.auto`` keyword ``@key``."""
+        keys = dict[str, Any]()
+        extents = dict[str, int]()
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            key, equals, value = (p.strip() for p in part.partition("="))
+            if not equals or not value:
+                _refuse_value(key, value, "key=value")
+            if key.startswith("@"):
+                extents[key[1:]] = _read_int(key, value)
+            elif key in keys:
+                _refuse_value(key, value, "one value a key")
+            else:
+                keys[key] = _read(key, value)
+        return Schedule(**keys, extents=extents)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{key}={_write(value)}" for key, value in _fields(self).items() if value is not None and key != "extents"
+        ]
+        return ", ".join(parts + [f"@{name}={extent}" for name, extent in self.extents])
+
+
+_LIMITS = {
+    # PTX ISA, "maxntid": 1024 threads; sm_90: 255 registers a thread, 16-byte accesses of 1-byte elements
+    "warps": (1, 32),
+    "stages": (1, 64),
+    "consumers": (1, 7),
+    "rows_per_cta": (1, 1024),
+    "vector": (1, 16),
+    "registers": (24, 255),
+}
+_INTS = frozenset(_LIMITS)
+
+
+def _fields(schedule: Schedule) -> dict[str, Any]:
+    return {f.name: getattr(schedule, f.name) for f in dataclasses.fields(schedule)}
+
+
+def _int(key: str, value: object) -> int | None:
+    low, high = _LIMITS[key]
+    if value is None or (type(value) is int and low <= value <= high):
+        return value
+    _refuse_value(key, value, f"an int of {low} to {high}")
+
+
+def _bool(key: str, value: object) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    _refuse_value(key, value, "True or False")
+
+
+def _mode(value: str | None) -> Mode | None:
+    if value is None or value in tuple(Mode):
+        return None if value is None else Mode(value)
+    _refuse_value("mode", value, ", ".join(Mode))
+
+
+def _cluster(value: object) -> tuple[int, int] | None:
+    match value:
+        case None:
+            return None
+        case (int(x), int(y)) if x >= 1 and y >= 1 and x * y <= 16:
+            return x, y
+        case _:
+            _refuse_value("cluster", value, "two ints of at least 1 with a product of at most 16")
+
+
+def _extents(value: Mapping[str, int] | Pins) -> Pins:
+    pairs = tuple(sorted(value.items() if isinstance(value, Mapping) else value))
+    for name, extent in pairs:
+        if not name.isidentifier() or type(extent) is not int or extent < 1:
+            _refuse_value("extents", f"{name}: {extent}", "an int of at least 1 for each tw.auto keyword")
+    return pairs
+
+
+def _write(value: object) -> str:
+    return "x".join(map(str, cast("tuple[int, ...]", value))) if isinstance(value, tuple) else str(value)
+
+
+def _read(key: str, value: str) -> object:
+    if key in _INTS:
+        return _read_int(key, value)
+    if key == "cluster":
+        sizes = re.fullmatch(r"(\d+)x(\d+)", value)
+        return (int(sizes[1]), int(sizes[2])) if sizes else _refuse_value(key, value, "such as 2x1")
+    if key == "persistent":
+        return (
+            {"True": True, "False": False}.get(value)
+            if value in ("True", "False")
+            else _refuse_value(key, value, "True or False")
+        )
+    return value
+
+
+def _read_int(key: str, value: str) -> int:
+    return int(value) if re.fullmatch(r"\d{1,9}", value) else _refuse_value(key, value, "an int")
+
+
+def _refuse_key(key: str) -> NoReturn:
+    known = [f.name for f in dataclasses.fields(Schedule)]
+    near = difflib.get_close_matches(key, known, 1)
+    refuse(
+        "LNG027",
+        found=f"{key}=",
+        required=", ".join(known),
+        help=f"did you mean {near[0]}=?" if near else "pins of tw.auto keywords go into extents={...}, as text @bm=128",
+    )
+
+
+def _refuse_value(key: str, value: object, required: str) -> NoReturn:
+    refuse("LNG028", found=f"{key} = {value!r}", required=required, help="leave the key out to let the compiler choose")

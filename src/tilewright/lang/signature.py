@@ -1,0 +1,121 @@
+"""What a kernel is specialised for before it is traced."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr
+from tilewright.lang.params import KernelFunction
+from tilewright.lang.places import refuse
+
+DEFAULT_EXTENT = 16
+"""Extent of a ``tw.auto`` axis when a kernel is traced before the schedule has chosen."""
+
+Pairs: TypeAlias = tuple[tuple[str, "int"], ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Everything the trace depends on, each part sorted by name.
+
+    ``dtypes`` per tensor; ``static`` extents fixed at compile time, by dimension name; ``keywords`` compile-time values
+    that differ from their defaults; ``extents`` of the keywords left to the schedule.
+    """
+
+    dtypes: tuple[tuple[str, DType], ...]
+    static: tuple[tuple[str, int], ...] = ()
+    keywords: tuple[tuple[str, Hashable], ...] = ()
+    extents: tuple[tuple[str, int], ...] = ()
+
+    @staticmethod
+    def of(
+        dtypes: Mapping[str, DType],
+        *,
+        static: Mapping[str, int] | None = None,
+        keywords: Mapping[str, Hashable] | None = None,
+        extents: Mapping[str, int] | None = None,
+    ) -> Signature:
+        """A signature from mappings."""
+        return Signature(
+            tuple(sorted(dtypes.items())),
+            tuple(sorted((static or {}).items())),
+            tuple(sorted((keywords or {}).items(), key=lambda kv: kv[0])),
+            tuple(sorted((extents or {}).items())),
+        )
+
+    def with_extents(self, extents: Mapping[str, int]) -> Signature:
+        """The same with the schedule's choice of tile extents."""
+        return Signature(self.dtypes, self.static, self.keywords, tuple(sorted(extents.items())))
+
+
+def check_signature(kernel: KernelFunction, signature: Signature) -> None:
+    """Refuse (LNG029) a signature that names what the kernel has not, or leaves out what it needs."""
+    _check(
+        kernel, "dtype for the tensor", (n for n, _ in signature.dtypes), [t.name for t in kernel.tensors], all_=True
+    )
+    _check(kernel, "static extent of the dimension", (n for n, _ in signature.static), list(kernel.dims))
+    _check(kernel, "value for the keyword", (n for n, _ in signature.keywords), [k.name for k in kernel.keywords])
+    _check(kernel, "extent of the keyword", (n for n, _ in signature.extents), list(kernel.autos))
+    given = {n for n, _ in signature.keywords}
+    for param in kernel.keywords:
+        if param.required and param.name not in given:
+            _refuse(kernel, f"no value for the keyword {param.name}", "a value for every keyword without a default")
+    for name, extent in (*signature.static, *signature.extents):
+        if type(extent) is not int or extent < 1:
+            _refuse(kernel, f"{name} = {extent!r}", "an extent of at least 1")
+
+
+def _check(kernel: KernelFunction, what: str, names: Iterable[str], known: list[str], *, all_: bool = False) -> None:
+    given = list(names)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            _refuse(
+                kernel,
+                f"a {what} {name!r}",
+                "one of " + (", ".join(known) or "none: the kernel has no such parameter"),
+                f"did you mean {near[0]!r}?" if near else "",
+            )
+    missing = [name for name in known if name not in given]
+    if all_ and missing:
+        _refuse(kernel, f"no {what} {missing[0]!r}", "one for each of " + ", ".join(known))
+
+
+def _refuse(kernel: KernelFunction, found: str, required: str, help: str = "") -> NoReturn:
+    refuse(
+        "LNG029",
+        where=kernel.where,
+        found=found,
+        required=required,
+        help=help or f"see the parameters of {kernel.name}",
+    )
+
+
+def check_launch(
+    kernel: KernelFunction, bounds: Iterable[tuple[Expr, int]], requires: Iterable[Expr], values: Mapping[str, int]
+) -> None:
+    """Refuse a launch whose extents and scalars break a promise of the trace: LNG018 for ``upto``, LNG020 else."""
+    for extent, upto in bounds:
+        actual = extent.evaluate(values)
+        if actual > upto:
+            refuse(
+                "LNG018",
+                where=kernel.where,
+                found=f"{extent} = {actual}",
+                required=f"{extent} <= {upto}, from tw.axis(..., upto={upto})",
+                help="raise upto=, or stream over the axis with tw.stream",
+            )
+    for predicate in requires:
+        if not predicate.evaluate(values):
+            shown = ", ".join(f"{name} = {values[name]}" for name in sorted(predicate.symbols))
+            refuse(
+                "LNG020",
+                where=kernel.where,
+                found=shown,
+                required=str(predicate),
+                help="these extents and scalars place an access outside a tensor",
+            )

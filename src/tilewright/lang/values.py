@@ -1,0 +1,560 @@
+"""The values of a kernel's body: integers (``Scalar``), places (``Range``), tiles and mutable tiles (``Fragment``)."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import Any, NoReturn, TypeAlias, cast
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr, expr, maximum, minimum
+from tilewright.lang import arithmetic
+from tilewright.lang.arithmetic import Number, Operand
+from tilewright.lang.axes import Axis, Span, show_axes
+from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.places import refuse
+from tilewright.lang.recorder import Cell, Node, Recorder
+from tilewright.lang.traced import Traced
+
+
+class Operators(Traced):
+    """Arithmetic and comparisons, recorded through ``_recorder``."""
+
+    __slots__ = ()
+    _recorder: Recorder
+
+    @abstractmethod
+    def _operand(self) -> Operand:
+        """What is recorded when the value is used now."""
+
+    def _binary(self, fn: BinaryFn, other: object, *, swapped: bool = False) -> Any:
+        right = operand_of(other)
+        if right is None:
+            return NotImplemented
+        left = self._operand()
+        if swapped:
+            left, right = right, left
+        return Tile(self._recorder, arithmetic.binary(self._recorder, fn, left, right))
+
+    def _compare(self, fn: CompareFn, other: object) -> Any:
+        right = operand_of(other)
+        if right is None:
+            refuse(
+                "LNG023",
+                found=f"a comparison of a {type(self).__name__} with a {type(other).__name__}",
+                required="tiles, fragments, scalars or numbers",
+                help="compare with a number or a tile; test Python objects with `is`",
+            )
+        return Tile(self._recorder, arithmetic.compare(self._recorder, fn, self._operand(), right))
+
+    def _unary(self, fn: UnaryFn) -> Any:
+        return Tile(self._recorder, arithmetic.unary(self._recorder, fn, self._operand()))
+
+    def __add__(self, other: object) -> Any:
+        return self._binary(BinaryFn.ADD, other)
+
+    def __radd__(self, other: object) -> Any:
+        return self._binary(BinaryFn.ADD, other, swapped=True)
+
+    def __sub__(self, other: object) -> Any:
+        return self._binary(BinaryFn.SUB, other)
+
+    def __rsub__(self, other: object) -> Any:
+        return self._binary(BinaryFn.SUB, other, swapped=True)
+
+    def __mul__(self, other: object) -> Any:
+        return self._binary(BinaryFn.MUL, other)
+
+    def __rmul__(self, other: object) -> Any:
+        return self._binary(BinaryFn.MUL, other, swapped=True)
+
+    def __truediv__(self, other: object) -> Any:
+        return self._binary(BinaryFn.DIV, other)
+
+    def __rtruediv__(self, other: object) -> Any:
+        return self._binary(BinaryFn.DIV, other, swapped=True)
+
+    def __floordiv__(self, other: object) -> Any:
+        return self._binary(BinaryFn.FLOORDIV, other)
+
+    def __rfloordiv__(self, other: object) -> Any:
+        return self._binary(BinaryFn.FLOORDIV, other, swapped=True)
+
+    def __mod__(self, other: object) -> Any:
+        return self._binary(BinaryFn.MOD, other)
+
+    def __rmod__(self, other: object) -> Any:
+        return self._binary(BinaryFn.MOD, other, swapped=True)
+
+    def __and__(self, other: object) -> Any:
+        return self._binary(BinaryFn.AND, other)
+
+    def __rand__(self, other: object) -> Any:
+        return self._binary(BinaryFn.AND, other, swapped=True)
+
+    def __or__(self, other: object) -> Any:
+        return self._binary(BinaryFn.OR, other)
+
+    def __ror__(self, other: object) -> Any:
+        return self._binary(BinaryFn.OR, other, swapped=True)
+
+    def __xor__(self, other: object) -> Any:
+        return self._binary(BinaryFn.XOR, other)
+
+    def __rxor__(self, other: object) -> Any:
+        return self._binary(BinaryFn.XOR, other, swapped=True)
+
+    def __lshift__(self, other: object) -> Any:
+        return self._binary(BinaryFn.SHL, other)
+
+    def __rlshift__(self, other: object) -> Any:
+        return self._binary(BinaryFn.SHL, other, swapped=True)
+
+    def __rshift__(self, other: object) -> Any:
+        return self._binary(BinaryFn.SHR, other)
+
+    def __rrshift__(self, other: object) -> Any:
+        return self._binary(BinaryFn.SHR, other, swapped=True)
+
+    def __pow__(self, other: object) -> NoReturn:
+        refuse(
+            "LNG023", found="**", required="a listed operation", help="write x * x, tw.sqrt(x), tw.exp2(y * tw.log2(x))"
+        )
+
+    def __matmul__(self, other: object) -> NoReturn:
+        refuse("LNG023", found="@", required="a listed operation", help="write tw.dot(a, b)")
+
+    def __neg__(self) -> Any:
+        return self._unary(UnaryFn.NEG)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self._unary(UnaryFn.ABS)
+
+    def __invert__(self) -> Any:
+        return self._unary(UnaryFn.NOT)
+
+    def __lt__(self, other: object) -> Any:
+        return self._compare(CompareFn.LT, other)
+
+    def __le__(self, other: object) -> Any:
+        return self._compare(CompareFn.LE, other)
+
+    def __gt__(self, other: object) -> Any:
+        return self._compare(CompareFn.GT, other)
+
+    def __ge__(self, other: object) -> Any:
+        return self._compare(CompareFn.GE, other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare(CompareFn.EQ, other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare(CompareFn.NE, other)
+
+    __hash__ = Traced.__hash__
+
+
+class Scalar(Operators):
+    """An integer known when the kernel is launched or runs: an extent, a program's index, a scalar argument.
+
+    ``+ - * // %`` with integers stay integers of unlimited range, usable as coordinates, extents and stream bounds; any
+    other operation makes a rank-0 tile.
+    """
+
+    __slots__ = ("_recorder", "expr")
+
+    def __init__(self, recorder: Recorder, value: Expr):
+        self._recorder = recorder
+        self.expr = value
+
+    def _operand(self) -> Operand:
+        self._recorder.use(self.expr)
+        return self.expr
+
+    def _binary(self, fn: BinaryFn, other: object, *, swapped: bool = False) -> Any:
+        right = _integer(other)
+        combine = _ON_INTEGERS.get(fn)
+        if right is None or combine is None:
+            return super()._binary(fn, other, swapped=swapped)
+        left = self.expr
+        if swapped:
+            left, right = right, left
+        if right.constant == 0 and fn in (BinaryFn.FLOORDIV, BinaryFn.MOD):
+            refuse(
+                "LNG023",
+                found=f"{fn} of {left} by zero",
+                required="a divisor that is not 0",
+                help="divide by another number",
+            )
+        return scalar_of(self._recorder, combine(left, right))
+
+    def __neg__(self) -> Any:
+        return scalar_of(self._recorder, -self.expr)
+
+    def to(self, dtype: DType) -> Tile:
+        """The integer as a rank-0 tile of ``dtype``."""
+        return Tile(self._recorder, arithmetic.convert(self._recorder, self._operand(), check_dtype(dtype)))
+
+    def __repr__(self) -> str:
+        return f"Scalar({self.expr})"
+
+
+_ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
+    BinaryFn.ADD: operator.add,
+    BinaryFn.SUB: operator.sub,
+    BinaryFn.MUL: operator.mul,
+    BinaryFn.FLOORDIV: lambda a, b: a // b,
+    BinaryFn.MOD: operator.mod,
+    BinaryFn.MIN: minimum,
+    BinaryFn.MAX: maximum,
+}
+
+
+def scalar_of(recorder: Recorder, value: Expr) -> Scalar | int:
+    """A plain int where the value is known now."""
+    constant = value.constant
+    return Scalar(recorder, value) if constant is None else constant
+
+
+Int: TypeAlias = Scalar | int
+
+
+class Range(Traced):
+    """A place: ``size`` coordinates from ``start``; those at or beyond ``stop`` have no value."""
+
+    __slots__ = ("_recorder", "span")
+
+    def __init__(self, recorder: Recorder, span: Span):
+        self._recorder = recorder
+        self.span = span
+
+    @property
+    def index(self) -> Tile:
+        """The coordinates as an i32 tile over this range."""
+        return Tile(self._recorder, self._recorder.index(self.span))
+
+    @property
+    def start(self) -> Int:
+        """The first coordinate."""
+        return scalar_of(self._recorder, self.span.origin)
+
+    @property
+    def stop(self) -> Int:
+        """The first coordinate after the domain, clipped to the extent."""
+        return scalar_of(self._recorder, self.span.end)
+
+    @property
+    def size(self) -> int:
+        """Extent of the tile, coordinates outside the domain included."""
+        return self.span.size
+
+    @property
+    def recorder(self) -> Recorder:
+        return self._recorder
+
+    def _no_number(self, *_: object) -> NoReturn:
+        refuse(
+            "LNG023",
+            found="arithmetic on a Range",
+            required="numbers or tiles",
+            help="use .index for the coordinates as a tile, .start and .stop for its ends",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __floordiv__ = __mod__ = _no_number
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _no_number
+
+    def __repr__(self) -> str:
+        return f"Range{self.span}"
+
+
+class Value(Operators):
+    """What tiles and fragments share: an element type, axes, and what can be computed from them."""
+
+    __slots__ = ()
+    __match_args__ = ("dtype", "axes")
+
+    @abstractmethod
+    def _operand(self) -> Node: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> DType:
+        """The element type."""
+
+    @property
+    @abstractmethod
+    def axes(self) -> tuple[Axis, ...]:
+        """A span or a unit axis per dimension."""
+
+    @property
+    def recorder(self) -> Recorder:
+        return self._recorder
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the tile, coordinates outside the domain included."""
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.axes)
+
+    def to(self, dtype: DType) -> Tile:
+        """Each element converted: to nearest even between floats, toward zero from float to int."""
+        return Tile(self._recorder, arithmetic.cast(self._recorder, self._operand(), check_dtype(dtype)))
+
+    @property
+    def T(self) -> Tile:
+        """The axes in reverse order."""
+        return self.transpose(*reversed(range(self.ndim)))
+
+    def transpose(self, *perm: int) -> Tile:
+        """Axis i of the result is axis ``perm[i]``."""
+        order = [p + self.ndim if p < 0 else p for p in perm]
+        if sorted(order) != list(range(self.ndim)):
+            refuse(
+                "LNG025",
+                found=f"transpose{perm} of axes {show_axes(self.axes)}",
+                required=f"each of 0 to {self.ndim - 1} once",
+                help="name every axis: x.transpose(1, 0)",
+            )
+        return Tile(self._recorder, self._recorder.transpose(self._operand(), order))
+
+    def __getitem__(self, key: object) -> Tile:
+        items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
+        kept = sum(_is_full(item) for item in items)
+        dots = sum(item is Ellipsis for item in items)
+        if any(not (item is None or item is Ellipsis or _is_full(item)) for item in items) or dots > 1:
+            refuse(
+                "LNG019",
+                found=f"a {type(self).__name__} indexed by {_show_key(items)}",
+                required="None, : and ... only",
+                help="take parts by indexing the tensor with Ranges; x[:, None] inserts an axis",
+            )
+        if kept > self.ndim:
+            refuse("LNG002", found=f"{kept} axes indexed", required=f"at most {self.ndim}", help="drop a `:`")
+        positions = list[int]()
+        at = 0
+        for item in items:
+            if item is None:
+                positions.append(at)
+            at += self.ndim - kept if item is Ellipsis else 1
+        node = self._operand()
+        return Tile(self._recorder, self._recorder.expand(node, positions) if positions else node)
+
+    def __setitem__(self, key: object, value: object) -> NoReturn:
+        refuse(
+            "LNG019",
+            found=f"an assignment into a {type(self).__name__}",
+            required="a tensor parameter on the left",
+            help="choose elements with tw.where; write a Fragment with .set, += or *=",
+        )
+
+    # -- reductions ---------------------------------------------------------------------------------------------------
+    def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
+        """The sum over the domain: of 16-bit floats accumulated in f32, of integers and bools in i64."""
+        return self._reduce(ReduceFn.SUM, axis, keepdims)
+
+    def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
+        """The greatest element of the domain; NaN if there is one."""
+        return self._reduce(ReduceFn.MAX, axis, keepdims)
+
+    def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
+        """The least element of the domain; NaN if there is one."""
+        return self._reduce(ReduceFn.MIN, axis, keepdims)
+
+    def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tile:
+        """Place of the greatest element, i32, counted from the tile's start: the first of equals, the first NaN."""
+        if axis is None and self.ndim != 1:
+            refuse("LNG025", found=f"argmax over {self.ndim} axes", required="one axis", help="name it: x.argmax(1)")
+        return self._reduce(ReduceFn.ARGMAX, axis, keepdims)
+
+    def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
+        """The sum divided by the number of coordinates in the domain, in f32."""
+        axes = self._positions(axis)
+        return Tile(self._recorder, arithmetic.mean(self._recorder, self._operand(), axes, keepdims))
+
+    def _reduce(self, fn: ReduceFn, axis: int | Sequence[int] | None, keepdims: bool) -> Tile:
+        axes = self._positions(axis)
+        return Tile(self._recorder, arithmetic.reduce(self._recorder, fn, self._operand(), axes, keepdims))
+
+    def _positions(self, axis: int | Sequence[int] | None) -> list[int]:
+        chosen = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+        positions = [a + self.ndim if a < 0 else a for a in chosen]
+        if len(set(positions)) != len(positions) or any(not 0 <= a < self.ndim for a in positions):
+            refuse(
+                "LNG025",
+                found=f"axis {axis} of a value with axes {show_axes(self.axes)}",
+                required=f"an axis of {-self.ndim} to {self.ndim - 1}" if self.ndim else "a value with axes",
+                help="count axes from 0; dropped axes no longer count",
+            )
+        return positions
+
+
+class Tile(Value):
+    """An immutable value per coordinate of its axes' domains."""
+
+    __slots__ = ("_recorder", "node")
+
+    def __init__(self, recorder: Recorder, node: Node):
+        self._recorder = recorder
+        self.node = node
+
+    def _operand(self) -> Node:
+        return self.node
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.dtype
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.node.axes
+
+    def __repr__(self) -> str:
+        return f"Tile({self.dtype}, {show_axes(self.axes)})"
+
+
+class Fragment(Value):
+    """A mutable tile: the state a stream carries from one iteration to the next.
+
+    An expression reads the value at that point. Only ``.set``, ``+=``, ``-=`` and ``*=`` write it.
+    """
+
+    __slots__ = ("_recorder", "cell")
+
+    def __init__(self, recorder: Recorder, cell: Cell):
+        self._recorder = recorder
+        self.cell = cell
+
+    def _operand(self) -> Node:
+        return self._recorder.read(self.cell)
+
+    @property
+    def dtype(self) -> DType:
+        return self.cell.dtype
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return self.cell.axes
+
+    def copy(self) -> Tile:
+        """The value at this point."""
+        return Tile(self._recorder, self._operand())
+
+    def set(self, value: object) -> None:
+        """Replace the value; it is broadcast and converted to this fragment's axes and dtype."""
+        self._write(value)
+
+    def _write(self, value: object) -> None:
+        source = operand_of(value)
+        if source is None:
+            refuse(
+                "LNG026",
+                found=f"a {type(value).__name__}",
+                required=f"a value that broadcasts to {show_axes(self.axes)}",
+                help="set tiles, fragments, scalars or numbers",
+            )
+        rec = self._recorder
+        node = arithmetic.lift(rec, source) if isinstance(source, (bool, float, Node)) else None
+        if node is not None and node.dtype.is_float and not self.dtype.is_float:
+            refuse(
+                "LNG026",
+                found=f"{node.dtype} into a fragment of {self.dtype}",
+                required="integers or bools",
+                help=f"make the fragment tw.f32, or cast the value with .to(tw.{self.dtype})",
+            )
+        value_node = arithmetic.convert(rec, source, self.dtype)
+        rec.write(self.cell, arithmetic.broadcast(rec, value_node, self.axes), self)
+
+    def __iadd__(self, other: object) -> Fragment:
+        self._write(self._binary(BinaryFn.ADD, other))
+        return self
+
+    def __isub__(self, other: object) -> Fragment:
+        self._write(self._binary(BinaryFn.SUB, other))
+        return self
+
+    def __imul__(self, other: object) -> Fragment:
+        self._write(self._binary(BinaryFn.MUL, other))
+        return self
+
+    def __repr__(self) -> str:
+        return f"Fragment({self.dtype}, {show_axes(self.axes)})"
+
+
+# -- what users hand in -----------------------------------------------------------------------------------------------
+def operand_of(value: object) -> Operand | None:
+    """What is recorded for a user's value; None if it is nothing that can be computed with."""
+    if isinstance(value, Operators):
+        return value._operand()  # pyright: ignore[reportPrivateUsage] - proxies of one file
+    return number_of(value)
+
+
+def number_of(value: object) -> Number | None:
+    """A Python number, from Python's or NumPy's."""
+    if isinstance(value, (bool, int, float)):
+        return value
+    if type(value).__name__ in ("bool", "bool_") and hasattr(value, "item"):  # NumPy's bool is no number to Python
+        return bool(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) else None
+
+
+def _integer(value: object) -> Expr | None:
+    if isinstance(value, Scalar):
+        return value.expr
+    if isinstance(value, bool):
+        return None
+    return expr(int(value)) if isinstance(value, numbers.Integral) else None
+
+
+def integer_of(value: object, what: str, *, code: str = "LNG022") -> Expr:
+    """An integer as an expression; refuses anything else, loaded values included."""
+    result = _integer(value)
+    if result is None:
+        refuse(
+            code,
+            found=f"{what} is a {type(value).__name__}",
+            required="an int or an integer of extents, program indices and scalars",
+            help="values loaded from tensors can't place or bound an access",
+        )
+    return result
+
+
+def check_dtype(dtype: object) -> DType:
+    """``dtype``, refused if it is none of ours."""
+    if not isinstance(dtype, DType):
+        refuse("LNG004", found=repr(dtype), required="a dtype such as tw.f32", help="use tw.f32, tw.bf16, x.dtype ...")
+    return dtype
+
+
+def _is_full(item: object) -> bool:
+    return isinstance(item, slice) and cast(object, item) == slice(None)
+
+
+def _show_key(items: Sequence[object]) -> str:
+    def show(item: object) -> str:
+        match item:
+            case slice():
+                return ":" if _is_full(cast(object, item)) else "a slice with bounds"
+            case None:
+                return "None"
+            case EllipsisType():
+                return "..."
+            case Traced():
+                return f"a {type(item).__name__}"
+            case _:
+                return repr(item)
+
+    return "[" + ", ".join(map(show, items)) + "]"
+
+
+show_key = _show_key

@@ -1,0 +1,151 @@
+"""What a trace knows about accesses: that they stay inside their tensors, that reads and writes don't meet.
+
+The tracer decides what structure can show; what depends on a launch's extents becomes a requirement that dispatch
+checks; that different programs never write one element is left to the certificate's ``cover`` obligation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Min, Mod, simplify
+from tilewright.diag import Label, Location
+from tilewright.lang.axes import Coord, Span
+from tilewright.lang.places import here, refuse
+from tilewright.lang.recorder import Array
+from tilewright.tile.limits import Limits
+
+
+class Use(Enum):
+    """What an access does to its tensor."""
+
+    LOAD = "loaded"
+    STORE = "stored"
+    ADD = "added to"
+
+
+@dataclass(frozen=True)
+class _Access:
+    use: Use
+    coords: tuple[Coord, ...]
+    where: Location
+
+
+class Accesses:
+    """The accesses recorded so far, and what they require of a launch."""
+
+    def __init__(self, dims: frozenset[str]):
+        self.limits = Limits(dims)
+        self.requires = dict[Expr, None]()
+        self._seen = dict[str, list[_Access]]()
+
+    def record(self, use: Use, array: Array, coords: Sequence[Coord], varying: Sequence[str]) -> None:
+        """Check an access and remember it; ``varying`` are the symbols a plain store has to depend on."""
+        for position, (coord, dim) in enumerate(zip(coords, array.dims, strict=True)):
+            self._stay_inside(array, position, coord, dim)
+        access = _Access(use, tuple(coords), here())
+        if use is Use.STORE:
+            _depends_on(array, access, varying)
+        earlier = self._seen.setdefault(array.name, [])
+        for other in earlier:
+            _agree(array, other, access)
+        earlier.append(access)
+
+    def require(self, predicate: Expr) -> bool:
+        """Have dispatch check a predicate over extents and scalars; False if no launch can meet it."""
+        decided = simplify(predicate, self.limits.known)
+        if decided not in (TRUE, FALSE):
+            self.requires[decided] = None
+        return decided != FALSE
+
+    def _stay_inside(self, array: Array, position: int, coord: Coord, dim: Expr) -> None:
+        first = coord.origin if isinstance(coord, Span) else coord
+        last = coord.stop if isinstance(coord, Span) else coord + 1
+        for node in _divisions(first):
+            self.require(Const(0) < node)
+        low = self.limits.lower(first)
+        if low is None or not self.require(Const(0) <= low):
+            self._refuse(array, position, coord, dim)
+        if last == dim or (isinstance(last, Min) and dim in last.args):
+            return
+        high = self.limits.upper(last)
+        if high is None or not self.require(high <= dim):
+            self._refuse(array, position, coord, dim)
+
+    def _refuse(self, array: Array, position: int, coord: Coord, dim: Expr) -> None:
+        refuse(
+            "LNG020",
+            found=f"coordinate {coord} on dimension {position} of {array.name}",
+            required=f"0 <= coordinate < {dim} in every program",
+            help="use a Range over this dimension's extent, or an index that is bounded by it",
+        )
+
+
+def _divisions(e: Expr) -> list[Expr]:
+    """Divisors of ``e`` that are not constants: they have to be positive."""
+    own = [e.denominator] if isinstance(e, (FloorDiv, Mod)) and e.denominator.constant is None else []
+    return own + [d for child in e.children for d in _divisions(child)]
+
+
+def _depends_on(array: Array, access: _Access, varying: Sequence[str]) -> None:
+    symbols = frozenset[str]().union(*((c.origin if isinstance(c, Span) else c).symbols for c in access.coords))
+    missing = [v for v in varying if v not in symbols]
+    if missing:
+        loop = missing[0].startswith("k")
+        refuse(
+            "LNG015",
+            found=f"the coordinates of this store to {array.name} don't depend on "
+            + (f"the stream's counter {missing[0]}" if loop else f"the program index {missing[0]}"),
+            required="each element written by one program, once",
+            help="store after the stream, or tw.reduce_add(y, index, value)"
+            if loop
+            else "make the grid over the output's axes, or use tw.reduce_add(y, index, value)",
+        )
+
+
+def _agree(array: Array, earlier: _Access, later: _Access) -> None:
+    labels = (Label(earlier.where, f"{earlier.use.value} here, at {_show(earlier.coords)}"),)
+    found = f"{array.name} is {later.use.value} at {_show(later.coords)}"
+    uses = {earlier.use, later.use}
+    if uses in ({Use.LOAD}, {Use.ADD}):
+        return
+    if Use.ADD in uses:
+        refuse(
+            "LNG016",
+            found=found,
+            required="a tensor that is added to is neither loaded nor stored in the same kernel",
+            help="use a second tensor; clear the target before the launch",
+            labels=labels,
+        )
+    if earlier.use is Use.STORE and later.use is Use.LOAD:
+        refuse(
+            "LNG014",
+            found=found,
+            required="loads before stores: other threads may have written the element",
+            help="keep the value that was stored in a variable",
+            labels=labels,
+        )
+    if uses == {Use.STORE}:
+        if earlier.coords == later.coords:
+            refuse(
+                "LNG015",
+                found=found,
+                required="each element written by one program, once",
+                help="store the final value only",
+                labels=labels,
+            )
+        return
+    if earlier.coords != later.coords:
+        refuse(
+            "LNG014",
+            found=found,
+            required="the same Ranges for every load and store of a tensor that is both read and written",
+            help="write to another tensor, or load and store at the same index",
+            labels=labels,
+        )
+
+
+def _show(coords: Sequence[Coord]) -> str:
+    return "[" + ", ".join(map(str, coords)) + "]"

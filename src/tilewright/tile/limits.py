@@ -1,0 +1,92 @@
+"""Bounds of coordinates over all programs and iterations, as expressions over what a launch is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.base.expr import (
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Sum,
+    interval,
+    maximum,
+    minimum,
+)
+
+
+class Limits:
+    """The values that program ids and stream counters take: symbol -> its greatest value; the least is 0.
+
+    Every other symbol (a dimension, at least 1, or a runtime scalar) is fixed during a launch and stands for itself.
+    """
+
+    def __init__(self, dims: frozenset[str]):
+        self._greatest = dict[str, Expr]()
+        self.known: Mapping[str, tuple[int | None, int | None]] = dict.fromkeys(dims, (1, None))
+
+    def add(self, symbol: str, count: Expr) -> None:
+        """``symbol`` runs over ``range(count)``; a count that varies itself is bounded first."""
+        top = self.upper(count)
+        self._greatest[symbol] = (count if top is None else top) - 1
+
+    def upper(self, e: Expr) -> Expr | None:
+        """An expression of launch-time values that is never less than ``e``; None if none is found."""
+        return self._bound(e, up=True)
+
+    def lower(self, e: Expr) -> Expr | None:
+        """An expression of launch-time values that is never greater than ``e``; None if none is found."""
+        return self._bound(e, up=False)
+
+    def _bound(self, e: Expr, *, up: bool) -> Expr | None:
+        if e.symbols.isdisjoint(self._greatest):
+            return e
+        top = self._greatest.get(e.text)
+        if top is not None:
+            return top if up else Const(0)
+        match e:
+            case Sum(offset, terms):
+                total: Expr = Const(offset)
+                for term, c in terms:
+                    part = self._bound(term, up=up == (c > 0))
+                    if part is None:
+                        return None
+                    total = total + part * c
+                return total
+            case Product(factors):
+                return self._product(factors, up=up)
+            case FloorDiv(a, b):
+                part = self._bound(a, up=up)
+                return part // b if part is not None and self._fixed(b) else None
+            case Mod(_, b):
+                return (b - 1 if up else Const(0)) if self._fixed(b) else None
+            case Min(args) | Max(args):
+                parts = [self._bound(a, up=up) for a in args]
+                found = [p for p in parts if p is not None]
+                if isinstance(e, Min) == up and found:  # one bound is enough for the least from above
+                    return minimum(*found) if up else maximum(*found)
+                if len(found) < len(parts):
+                    return None
+                return maximum(*found) if isinstance(e, Max) else minimum(*found)
+            case _:
+                return None
+
+    def _product(self, factors: tuple[Expr, ...], *, up: bool) -> Expr | None:
+        """Factors that can't be negative grow and shrink together."""
+        result: Expr = Const(1)
+        for factor in factors:
+            least = self._bound(factor, up=False)
+            part = self._bound(factor, up=up)
+            floor = None if least is None else interval(least, self.known)[0]
+            if part is None or floor is None or floor < 0:
+                return None
+            result = result * part
+        return result
+
+    def _fixed(self, e: Expr) -> bool:
+        """Whether a divisor is fixed during the launch; that it is positive becomes a requirement of the launch."""
+        return e.symbols.isdisjoint(self._greatest)

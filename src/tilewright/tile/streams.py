@@ -1,0 +1,137 @@
+"""The rule of loop state: a stream's body is recorded once, so only fragments carry values between iterations.
+
+At a stream's entry the names of the frame that holds the ``for`` are remembered; at its end a name that was live then
+and is bound to something else is refused, as are lists, dicts and objects whose contents were exchanged.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, cast
+
+from tilewright.diag import Location
+from tilewright.lang.places import refuse
+from tilewright.lang.recorder import OpenStream
+from tilewright.lang.traced import Traced
+from tilewright.lang.values import Fragment
+
+_MISSING = object()
+_PLAIN = (int, float, str, bool, bytes, type(None))
+_DEPTH = 3  # containers inside containers are followed this far
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a container held at entry; references keep the parts alive, so that ``is`` means what it says."""
+
+    parts: tuple[tuple[object, object, object], ...]  # (key, value, contents of the value)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An open stream: its counter, and the names that were live when it was entered."""
+
+    stream: OpenStream
+    counter: str
+    frame: FrameType
+    entry: Mapping[str, tuple[object, _Contents | None]]
+    first_instruction: int
+    line: int
+
+
+def enter(stream: OpenStream, counter: str, frame: FrameType, is_dead: Callable[[object], bool]) -> Loop:
+    """Remember the frame's live names; values of streams that have ended are dead."""
+    entry = {name: (value, _contents(value, _DEPTH)) for name, value in _names(frame).items() if not is_dead(value)}
+    return Loop(stream, counter, frame, entry, frame.f_lasti, frame.f_lineno)
+
+
+def check_rebinding(loop: Loop, loop_value: object) -> None:
+    """Refuse (LNG010) a name that was live at entry and means something else now."""
+    now = _names(loop.frame)
+    for name, (old, contents) in loop.entry.items():
+        new = now.get(name, _MISSING)
+        if new is _MISSING or new is loop_value:
+            continue
+        if not _same(old, new):
+            _refuse(loop, name, old, f"{name}, {_describe(old)} before the stream, is {_describe(new)} after its body")
+        if contents is not None and not _same_contents(contents, _contents(new, _DEPTH)):
+            _refuse(loop, name, old, f"the contents of {name} are exchanged in the stream's body")
+
+
+def _names(frame: FrameType) -> dict[str, object]:
+    """Local, free and used global names."""
+    used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
+    return {**used, **frame.f_locals}
+
+
+def _same(old: object, new: object) -> bool:
+    if old is new:
+        return True
+    return type(old) is type(new) and isinstance(old, _PLAIN) and old == new
+
+
+def _contents(value: object, depth: int) -> _Contents | None:
+    if depth == 0 or isinstance(value, (Traced, type, *_PLAIN)) or callable(value):
+        return None
+    items: list[tuple[object, object]]
+    if isinstance(value, (list, tuple)):
+        items = list(enumerate(cast("list[object]", value)))
+    elif isinstance(value, dict):
+        items = list(cast("dict[object, object]", value).items())
+    elif type(value).__module__ != "builtins" and hasattr(value, "__dict__"):
+        items = list(cast("dict[object, object]", vars(value)).items())
+    else:
+        return None
+    return _Contents(tuple((key, part, _contents(part, depth - 1)) for key, part in items))
+
+
+def _same_contents(old: object, new: object) -> bool:
+    if not isinstance(old, _Contents) or not isinstance(new, _Contents):
+        return old is new
+    return len(old.parts) == len(new.parts) and all(
+        _same(key, other_key) and _same(part, other) and _same_contents(inside, other_inside)
+        for (key, part, inside), (other_key, other, other_inside) in zip(old.parts, new.parts, strict=True)
+    )
+
+
+def _refuse(loop: Loop, name: str, old: object, found: str) -> None:
+    if isinstance(old, Fragment):
+        help = f"write the fragment: {name}.set(new) or {name} += new"
+    elif isinstance(old, Traced):
+        help = f"make {name} a fragment before the stream (tw.zeros, tw.full) and use {name}.set(new)"
+    else:
+        help = "the body is recorded once: use the loop's Range, or give the value inside the loop another name"
+    refuse(
+        "LNG010",
+        where=_last_binding(loop, name),
+        found=found,
+        required="names that are live when a stream begins keep their values; only fragments carry state",
+        help=help,
+    )
+
+
+def _last_binding(loop: Loop, name: str) -> Location:
+    """The last line of the loop's body that binds ``name``; the loop's own line if bytecode doesn't tell."""
+    code = loop.frame.f_code
+    line, found, end = loop.line, loop.line, None
+    for instruction in dis.get_instructions(code):
+        if instruction.starts_line is not None:
+            line = _line_of(instruction, line)
+        if instruction.offset == loop.first_instruction and instruction.opname == "FOR_ITER":
+            end = cast(int, instruction.argval)
+        inside = loop.first_instruction < instruction.offset and (end is None or instruction.offset < end)
+        if inside and instruction.opname.startswith("STORE") and instruction.argval == name:
+            found = line
+    return Location(code.co_filename, found)
+
+
+def _line_of(instruction: Any, line: int) -> int:
+    starts = getattr(instruction, "line_number", instruction.starts_line)  # 3.13 made starts_line a bool
+    return starts if isinstance(starts, int) and not isinstance(starts, bool) else line
+
+
+def _describe(value: object) -> str:
+    return f"a {type(value).__name__}" if isinstance(value, Traced) else repr(value)[:40]

@@ -1,0 +1,354 @@
+"""Tracing: a kernel's body runs once, and each operation becomes an op of the ``tile`` dialect at the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from types import FrameType
+from typing import NoReturn, cast
+
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
+
+from tilewright.base.dtypes import DTYPES, DType, tf32
+from tilewright.base.expr import Const, Expr, ceildiv, maximum, simplify, sym
+from tilewright.diag import Label, Location
+from tilewright.lang.axes import Axis, Coord, Span, show_axes
+from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.functions import run_body
+from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
+from tilewright.lang.places import names_of, refuse, user_frame
+from tilewright.lang.recorder import Array, Cell, Node, OpenStream
+from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
+from tilewright.lang.tensors import Tensor
+from tilewright.lang.values import Fragment, Range, Scalar, Tile
+from tilewright.tile import dialect
+from tilewright.tile.accesses import Accesses, Use
+from tilewright.tile.dialect import TensorType, TileType
+from tilewright.tile.streams import Loop, check_rebinding, enter
+
+MAX_TILE_ELEMENTS = 1 << 20
+"""A larger tile fits no CTA's registers and shared memory, whatever the schedule."""
+
+
+def trace(kernel: KernelFunction, signature: Signature) -> ModuleOp:
+    """Run the body of ``kernel`` once, specialised for ``signature``.
+
+    Returns a module with one ``tile.kernel`` op. Raises ``TilewrightError`` with LNG codes at the user's line.
+    """
+    check_signature(kernel, signature)
+    dtypes, static = dict(signature.dtypes), dict(signature.static)
+    names = [p.name for p in (*kernel.tensors, *kernel.scalars)]
+    types = [_tensor_type(kernel, p, dtypes[p.name], static) for p in kernel.tensors]
+    block = Block(arg_types=[*types, *(TileType.of(p.dtype, ()) for p in kernel.scalars)])
+    for arg, name in zip(block.args, names, strict=True):
+        arg.name_hint = name
+    tracer = Tracer(block, frozenset(kernel.dims))
+    arguments = _arguments(kernel, signature, tracer, block)
+    returned = run_body(tracer, kernel.fn, (), arguments)
+    tracer.finish(kernel, returned)
+    module = ModuleOp([tracer.kernel_op(kernel, names)])
+    module.verify()
+    return module
+
+
+def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, static: dict[str, int]) -> TensorType:
+    if DTYPES.get(dtype.name) is not dtype or dtype == tf32:
+        refuse(
+            "LNG004",
+            where=kernel.where,
+            found=f"{param.name} of {dtype}",
+            required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool",
+            help="pass f32 and cast operands of dot with .to(tw.tf32)" if dtype == tf32 else "cast it before the call",
+        )
+    dims = [Const(d) if isinstance(d, int) else Const(static[d]) if d in static else sym(d) for d in param.dims]
+    return TensorType.of(dtype, dims, param.name)
+
+
+def _arguments(kernel: KernelFunction, signature: Signature, tracer: Tracer, block: Block) -> dict[str, object]:
+    keywords, extents = dict(signature.keywords), dict(signature.extents)
+    values = iter(block.args)
+    arguments = dict[str, object]()
+    for param in (*kernel.tensors, *kernel.scalars, *kernel.keywords):
+        match param:
+            case TensorParam(name):
+                arguments[name] = Tensor(tracer, tracer.array(next(values)))
+            case ScalarParam(name, dtype):
+                value = next(values)
+                float_tile = Tile(tracer, Node(value, dtype, ()))
+                arguments[name] = float_tile if dtype.is_float else Scalar(tracer, sym(name))
+            case KeywordParam(name, default):
+                chosen = extents.get(name, DEFAULT_EXTENT) if param.auto else default
+                arguments[name] = keywords.get(name, chosen)
+    return arguments
+
+
+class Tracer:
+    """Builds IR as ``lang.recorder.Recorder`` asks for it, and keeps the rules that make a trace mean what it says."""
+
+    def __init__(self, block: Block, dims: frozenset[str]):
+        self._body = block
+        self._blocks = [block]
+        self._loops = list[Loop]()
+        self._closed = set[str]()  # counters of streams that have ended
+        self._grid: tuple[Expr, ...] | None = None
+        self._bounds = dict[tuple[Expr, int], None]()
+        self._accesses = Accesses(dims)
+        self._left_at: Location | None = None
+
+    def array(self, value: BlockArgument) -> Array:
+        """The tensor of a block argument."""
+        tensor = dialect.tensor_type(value)
+        return Array(value, tensor.tensor_name.data, tensor.element, tuple(d.expr for d in tensor.dims))
+
+    def finish(self, kernel: KernelFunction, returned: object) -> None:
+        """Check what can be known only when the body has ended."""
+        if self._left_at is not None or self._loops:
+            self._refuse_leaving()
+        if returned is not None:
+            refuse(
+                "LNG031",
+                where=kernel.where,
+                found=f"{kernel.name} returns a {type(returned).__name__}",
+                required="no return value",
+                help="store results to a tensor parameter: y[m] = value",
+            )
+
+    def kernel_op(self, kernel: KernelFunction, names: Sequence[str]) -> dialect.Kernel:
+        """The op that holds the whole body."""
+        op = dialect.Kernel(
+            kernel.name,
+            names,
+            Region(self._body),
+            grid=self._grid or (),
+            bounds=tuple(self._bounds),
+            requires=tuple(self._accesses.requires),
+            numerics=kernel.numerics,
+        )
+        op.attributes["loc"] = StringAttr(f"{kernel.where.file}:{kernel.where.line}")
+        return op
+
+    # -- building -----------------------------------------------------------------------------------------------------
+    def _emit(self, op: dialect.TileOp) -> None:
+        if self._left_at is not None:
+            self._refuse_leaving()
+        frame = user_frame()
+        op.attributes["loc"] = StringAttr(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        self._blocks[-1].add_op(op)
+
+    def _node(self, op: dialect.TileOp) -> Node:
+        """Emit an op with a tile as its result."""
+        value = op.results[0]
+        tile = dialect.tile_type(value)
+        axes = tile.axes_tuple
+        _check_size(axes)
+        self._emit(op)
+        return Node(value, tile.element, axes)
+
+    def _value(self, used: Node | Cell) -> SSAValue[Attribute]:
+        """The SSA value of a recorded one; refuses values of streams that have ended."""
+        value = _handle(used)
+        if not self._is_open(value):
+            self._refuse_closed(value)
+        return value
+
+    def _is_open(self, value: SSAValue[Attribute]) -> bool:
+        block = value.block if isinstance(value, BlockArgument) else value.owner.parent
+        return any(block is b for b in self._blocks)
+
+    def _refuse_closed(self, value: SSAValue[Attribute]) -> NoReturn:
+        made = dialect.location_of(value.owner) if isinstance(value, OpResult) else None
+        refuse(
+            "LNG012",
+            found="a value that was made in the body of a stream",
+            required="values of this stream or of the code around it",
+            help="carry it out in a fragment: make one with tw.zeros or tw.full before the stream and .set it inside",
+            labels=(Label(made, "made here"),) if made else (),
+        )
+
+    def use(self, value: Expr) -> None:
+        if not self._closed.isdisjoint(value.symbols):
+            refuse(
+                "LNG012",
+                found=f"the position {value} of a stream that has ended",
+                required="positions of this stream or of the code around it",
+                help="use an extent, or .stop of a Range of the grid, after the stream",
+            )
+
+    def _use_coords(self, coords: Sequence[Coord]) -> None:
+        for coord in coords:
+            self.use(coord.origin if isinstance(coord, Span) else coord)
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+    def load(self, array: Array, coords: Sequence[Coord]) -> Node:
+        self._record(Use.LOAD, array, coords)
+        return self._node(dialect.Load(_tensor(array), coords))
+
+    def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
+        self._record(Use.STORE, array, coords)
+        self._emit(dialect.Store(self._value(value), _tensor(array), coords))
+
+    def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
+        self._record(Use.ADD, array, coords)
+        self._emit(dialect.ReduceAdd(self._value(value), _tensor(array), coords))
+
+    def _record(self, use: Use, array: Array, coords: Sequence[Coord]) -> None:
+        self._use_coords(coords)
+        programs = [f"p{i}" for i, extent in enumerate(self._grid or ()) if extent.constant != 1]
+        self._accesses.record(use, array, coords, [*programs, *(loop.counter for loop in self._loops)])
+
+    # -- integers and numbers -----------------------------------------------------------------------------------------
+    def index(self, span: Span) -> Node:
+        self._use_coords([span])
+        return self._node(dialect.Index(span))
+
+    def scalar(self, value: Expr, dtype: DType) -> Node:
+        self.use(value)
+        return self._node(dialect.Scalar(value, dtype))
+
+    def constant(self, value: bool | int | float, dtype: DType) -> Node:
+        return self._node(dialect.Constant(value, dtype))
+
+    # -- shapes -------------------------------------------------------------------------------------------------------
+    def expand(self, x: Node, positions: Sequence[int]) -> Node:
+        return self._node(dialect.Expand(self._value(x), positions))
+
+    def broadcast(self, x: Node, axes: tuple[Axis, ...]) -> Node:
+        return self._node(dialect.Broadcast(self._value(x), axes))
+
+    def transpose(self, x: Node, perm: Sequence[int]) -> Node:
+        return self._node(dialect.Transpose(self._value(x), perm))
+
+    # -- computing ----------------------------------------------------------------------------------------------------
+    def unary(self, fn: UnaryFn, x: Node) -> Node:
+        return self._node(dialect.Unary(fn, self._value(x)))
+
+    def binary(self, fn: BinaryFn, a: Node, b: Node) -> Node:
+        return self._node(dialect.Binary(fn, self._value(a), self._value(b)))
+
+    def compare(self, fn: CompareFn, a: Node, b: Node) -> Node:
+        return self._node(dialect.Compare(fn, self._value(a), self._value(b)))
+
+    def select(self, cond: Node, a: Node, b: Node) -> Node:
+        return self._node(dialect.Select(self._value(cond), self._value(a), self._value(b)))
+
+    def cast(self, x: Node, dtype: DType) -> Node:
+        return self._node(dialect.Cast(self._value(x), dtype))
+
+    def reduce(self, fn: ReduceFn, x: Node, axis: int) -> Node:
+        return self._node(dialect.Reduce(fn, self._value(x), axis))
+
+    def dot(self, a: Node, b: Node) -> Node:
+        return self._node(dialect.Dot(self._value(a), self._value(b)))
+
+    # -- fragments ----------------------------------------------------------------------------------------------------
+    def fragment(self, init: Node) -> Cell:
+        op = dialect.Fragment(self._value(init))
+        self._emit(op)
+        return Cell(op.result, init.dtype, init.axes)
+
+    def read(self, cell: Cell) -> Node:
+        return self._node(dialect.Read(self._value(cell)))
+
+    def write(self, cell: Cell, value: Node, proxy: object) -> None:
+        names = names_of(user_frame(), proxy)
+        if len(names) > 1:
+            refuse(
+                "LNG013",
+                found="one fragment under the names " + " and ".join(names),
+                required="one name for a fragment that is written",
+                help=f"{names[-1]} = {names[0]}.copy() keeps the value of this point",
+            )
+        self._emit(dialect.Write(self._value(cell), self._value(value)))
+
+    def print(self, format: str, values: Sequence[Node]) -> None:
+        self._emit(dialect.Print(format, [self._value(v) for v in values]))
+
+    # -- programs and streams -----------------------------------------------------------------------------------------
+    def grid(self, extents: Sequence[Expr], blocks: Sequence[int | None]) -> tuple[Coord, ...]:
+        if self._grid is not None or self._loops:
+            refuse(
+                "LNG021",
+                found="a second tw.grid" if self._grid is not None else "tw.grid inside a stream",
+                required="one grid, before the streams",
+                help="programs are laid out once; walk further axes with tw.stream",
+            )
+        counts = tuple(e if b is None else ceildiv(e, b) for e, b in zip(extents, blocks, strict=True))
+        self._grid = counts
+        for i, count in enumerate(counts):
+            self._accesses.limits.add(f"p{i}", count)
+        return tuple(
+            sym(f"p{i}") if block is None else Span(sym(f"p{i}") * block, block, extent)
+            for i, (extent, block) in enumerate(zip(extents, blocks, strict=True))
+        )
+
+    def bound(self, extent: Expr, upto: int) -> None:
+        self._bounds[extent, upto] = None
+
+    def open_stream(self, start: Expr, stop: Expr, step: int, frame: FrameType) -> OpenStream:
+        self.use(start)
+        self.use(stop)
+        counter = f"k{len(self._closed) + len(self._loops)}"
+        trip = simplify(maximum(ceildiv(stop - start, step), 0), self._accesses.limits.known)
+        self._accesses.limits.add(counter, trip)
+        span = Span(start + sym(counter) * step, step, stop)
+        body = Block()
+        op = dialect.Stream(counter, span, start, trip, Region(body))
+        self._emit(op)
+        self._loops.append(enter(OpenStream(op, span), counter, frame, self._is_dead))
+        self._blocks.append(body)
+        return self._loops[-1].stream
+
+    def close_stream(self, stream: OpenStream, loop_value: object, frame: FrameType) -> None:
+        if not self._loops or self._loops[-1].stream is not stream:
+            self._refuse_leaving()
+        loop = self._loops.pop()
+        check_rebinding(loop, loop_value)
+        self._emit(dialect.Yield())
+        self._blocks.pop()
+        self._closed.add(loop.counter)
+
+    def abandon_stream(self, stream: OpenStream, frame: FrameType) -> None:
+        self._left_at = Location(frame.f_code.co_filename, frame.f_lineno)
+
+    def _refuse_leaving(self) -> NoReturn:
+        refuse(
+            "LNG011",
+            where=self._left_at,
+            found="the body of a stream is left before its end, by break, return or next()",
+            required="a `for` that runs to its end",
+            help="end the stream earlier with until=, or choose values with tw.where",
+        )
+
+    def _is_dead(self, value: object) -> bool:
+        """Whether a user's value belongs to a stream that has ended, so that its name is free again."""
+        match value:
+            case Tile():
+                return not self._is_open(_handle(value.node))
+            case Fragment():
+                return not self._is_open(_handle(value.cell))
+            case Scalar():
+                return not self._closed.isdisjoint(value.expr.symbols)
+            case Range():
+                return not self._closed.isdisjoint(value.span.origin.symbols)
+            case _:
+                return False
+
+
+def _handle(recorded: Node | Cell) -> SSAValue[Attribute]:
+    return cast("SSAValue[Attribute]", recorded.handle)
+
+
+def _tensor(array: Array) -> SSAValue[Attribute]:
+    return cast("SSAValue[Attribute]", array.handle)
+
+
+def _check_size(axes: tuple[Axis, ...]) -> None:
+    elements = prod(a.size for a in axes)
+    if elements > MAX_TILE_ELEMENTS:
+        refuse(
+            "LNG005",
+            found=f"{elements} elements, axes {show_axes(axes)}",
+            required=f"at most {MAX_TILE_ELEMENTS}",
+            help="use smaller blocks, or walk the axis with tw.stream",
+        )
