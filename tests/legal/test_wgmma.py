@@ -8,23 +8,10 @@ import pytest
 
 from tilewright.base.dtypes import DType, bf16, e4m3, f16, f32, i8, tf32
 from tilewright.base.verdict import Illegal, Legal
-from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw.rules import Rule
 from tilewright.hw.target import SM100A
 from tilewright.hw.tensormap import Swizzle
-from tilewright.hw.wgmma import BASE_CASE, RULES
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, admissible, broken, plan
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
-def test_good_keeps_the_rule_and_bad_breaks_it_alone(rule: Rule) -> None:
-    base = {name: int(value) for name, value in BASE_CASE if not isinstance(value, tuple)}
-    good = broken(RULES, base | {n: int(v) for n, v in rule.good if not isinstance(v, tuple)}, 90)
-    assert rule.id not in {v.rule for v in good}
-    bad = broken(RULES, base | {n: int(v) for n, v in rule.bad if not isinstance(v, tuple)}, 90)
-    assert [v.rule for v in bad] == [rule.id]
-    assert CATALOGUE[rule.id].bad
+from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, admissible, plan
 
 
 def read(chosen: WgmmaOperandPlan, first_mn: int, step: int, element: int, mn: int, k: int) -> int:

@@ -27,6 +27,7 @@ from tilewright.base.expr import (
     Sym,
     sym,
 )
+from tilewright.base.verdict import Violation
 from tilewright.hw.rules import Per, Rule
 from tilewright.hw.tensormap import ENUMERATORS, MAX_RANK
 
@@ -127,3 +128,16 @@ def compile_predicates(
 def found(instance: Instance, values: Mapping[str, int]) -> str:
     """The values a failing instance was judged on: ``global_stride_0 = 8200``."""
     return ", ".join(f"{name} = {values[name]}" for name in sorted(instance.predicate.symbols))
+
+
+def broken(
+    rules: Iterable[Rule], fields: Mapping[str, int], cc: int, names: Mapping[str, int]
+) -> tuple[Violation, ...]:
+    """Every rule in scope at compute capability ``cc`` that ``fields`` break; ``names`` are the topic's enumerators."""
+    core: list[Violation] = []
+    for rule in rules:
+        predicate = rule.holds_for(names)
+        if rule.scope.holds(cc) and not predicate.evaluate(fields):
+            values = ", ".join(f"{name} = {int(fields[name])}" for name in sorted(predicate.symbols))
+            core.append(Violation(rule.id, values, rule.predicate, rule.source))
+    return tuple(core)

@@ -36,20 +36,29 @@ def _decisive(cc: int) -> tuple[Instance, ...]:
     return instances(rule for rule in in_force(cc) if rule.consequence in wanted)
 
 
-def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> tuple[Expr, tuple[Unmet, ...]]:
-    """Decide every rule on ``fields``: the guard on sizes that remains, and the rules that do not follow."""
+@dataclass(frozen=True)
+class Decision:
+    """Every rule decided: ``guard`` is the conjunction of what ``sizes`` leave open, ``unmet`` are the other rules that
+    do not follow."""
+
+    guard: Expr
+    unmet: tuple[Unmet, ...]
+    sizes: tuple[Unmet, ...]
+
+
+def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> Decision:
+    """Decide every rule on ``fields`` under ``facts``."""
     environment = {**fields, **_derived(fields)}
-    guards: list[Expr] = []
+    sizes: list[Unmet] = []
     unmet: list[Unmet] = []
     for instance in _decisive(cc_of(target)):
         residual = facts.residual(instance.predicate.substitute(environment))
         if residual == TRUE:
             continue
-        if residual != FALSE and instance.rule.id in SIZE_RULES:
-            guards.append(residual)
-        else:
-            unmet.append(Unmet(instance, residual, _violation(instance, environment, residual)))
-    return all_of(guards), tuple(unmet)
+        entry = Unmet(instance, residual, _violation(instance, environment, residual))
+        open_size = residual != FALSE and instance.rule.id in SIZE_RULES
+        (sizes if open_size else unmet).append(entry)
+    return Decision(all_of(u.residual for u in sizes), tuple(unmet), tuple(sizes))
 
 
 def _derived(fields: Mapping[str, Expr]) -> dict[str, Expr]:

@@ -194,14 +194,14 @@ def candidates(access: TileAccess, facts: Facts | None = None, target: Target = 
     core: tuple[Violation, ...] = ()
     for swizzle, panel in _panels(access, dimensions[0].tile):
         draft = _draft(access, known, data_type, dimensions, swizzle, panel)
-        guard, unmet = decide_rules(_request(draft), known, target)
-        sized = _with_guard(draft, guard)
+        decision = decide_rules(_request(draft), known, target)
+        unmet = decision.unmet
         refused = tuple(u.violation for u in unmet if u.residual == FALSE)
         if not unmet:
-            plans.append(sized)
+            plans.append(replace(draft, guard=decision.guard))
         elif not refused:
-            condition = all_of((guard, *(u.residual for u in unmet)))
-            conditional.append((_with_guard(draft, condition), unmet))
+            condition = all_of((decision.guard, *(u.residual for u in unmet)))
+            conditional.append((replace(draft, guard=condition), unmet))
             core = core or tuple(u.violation for u in unmet)
         else:
             core = refused
@@ -338,10 +338,6 @@ def _cut(shared: LandingTile, rank: int) -> tuple[tuple[int, ...], tuple[Box, ..
 def _largest_part(extent: int) -> int:
     """The largest divisor of ``extent`` that a box admits."""
     return next(extent // parts for parts in range(1, extent + 1) if extent % parts == 0 and extent // parts <= 256)
-
-
-def _with_guard(draft: TensorMapPlan, guard: Expr) -> TensorMapPlan:
-    return replace(draft, guard=guard)
 
 
 def _request(draft: TensorMapPlan) -> dict[str, Expr]:

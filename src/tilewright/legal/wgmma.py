@@ -12,13 +12,11 @@ one swizzle span wide, or 16 bytes without swizzle::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.base.dtypes import DType
-from tilewright.base.verdict import Illegal, Legal, Violation
-from tilewright.hw.rules import Rule
+from tilewright.base.verdict import Illegal, Legal
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import (
@@ -33,6 +31,7 @@ from tilewright.hw.wgmma import (
     RULES,
 )
 from tilewright.legal.landing import LandingTile
+from tilewright.legal.predicates import broken
 from tilewright.legal.tensormap import cc_of
 
 
@@ -143,7 +142,7 @@ def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPla
     The answer is complete for tiles of the ``LandingTile`` family: no other strides describe the same bytes.
     """
     fields = _fields(operand, target)
-    core = broken(RULES, fields, cc_of(target))
+    core = broken(RULES, fields, cc_of(target), ENUMERATORS)
     if core:
         return Illegal(core)
     leading, stride = _strides(operand)
@@ -232,14 +231,3 @@ def _fields(operand: WgmmaOperand, target: Target) -> dict[str, int]:
         "tile_k": operand.tile_k,
         "panel_mn": tile.panel,
     }
-
-
-def broken(rules: tuple[Rule, ...], fields: Mapping[str, int], cc: int) -> tuple[Violation, ...]:
-    """Every rule in scope that ``fields`` break."""
-    core: list[Violation] = []
-    for rule in rules:
-        predicate = rule.holds_for(ENUMERATORS)
-        if rule.scope.holds(cc) and not predicate.evaluate(fields):
-            found = ", ".join(f"{name} = {int(fields[name])}" for name in sorted(predicate.symbols))
-            core.append(Violation(rule.id, found, rule.predicate, rule.source))
-    return tuple(core)

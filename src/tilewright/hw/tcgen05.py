@@ -1,0 +1,183 @@
+"""tcgen05 (Blackwell): shared-memory and instruction descriptors, shapes, tensor memory.
+
+Source: PTX ISA 9.1, 9.7.16; what the assembler accepts was tried with ptxas 13.0.88 for sm_100a. Nothing here has been
+executed.
+"""
+
+from __future__ import annotations
+
+from tilewright.hw.rules import Consequence, Evidence, Example, Rule, Scope
+from tilewright.hw.tensormap import Swizzle
+from tilewright.hw.wgmma import Field
+
+_PTX = "PTX ISA 9.1, 9.7.16"
+_BLACKWELL = Scope(100, 120)
+_DOC = Evidence.DOCUMENTED
+_REJECTS, _UNDEFINED, _HANG = Consequence.ASSEMBLER_REJECTS, Consequence.UNDEFINED, Consequence.HANG
+
+LAYOUT_TYPE: dict[Swizzle, int] = {
+    Swizzle.NONE: 0,
+    Swizzle.B128_ATOM_32B: 1,
+    Swizzle.B128: 2,
+    Swizzle.B64: 4,
+    Swizzle.B32: 6,
+}
+"""Bits 61-63 of the shared-memory descriptor (table of 9.7.16.4.1)."""
+
+DESCRIPTOR: tuple[Field, ...] = (
+    Field("start_address", 0, 14, 4),
+    Field("leading_bytes", 16, 14, 4),
+    Field("stride_bytes", 32, 14, 4),
+    Field("version", 46, 3),
+    Field("base_offset", 49, 3),
+    Field("layout_type", 61, 3),
+)
+"""The 64-bit shared-memory matrix descriptor; ``version`` is 1."""
+
+INSTRUCTION: tuple[Field, ...] = (
+    Field("d_format", 4, 2),
+    Field("a_format", 7, 3),
+    Field("b_format", 10, 3),
+    Field("negate_a", 13, 1),
+    Field("negate_b", 14, 1),
+    Field("transpose_a", 15, 1),
+    Field("transpose_b", 16, 1),
+    Field("n", 17, 6, 3),
+    Field("m", 24, 5, 4),
+)
+"""The 32-bit instruction descriptor of the dense kinds f16, tf32, f8f6f4 and i8."""
+
+D_FORMAT: dict[str, int] = {"f16": 0, "f32": 1, "i32": 2}
+AB_FORMAT: dict[str, int] = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "i8": 1}
+"""Operand format codes; their meaning depends on the kind (f16: 0 and 1, tf32: 2, f8f6f4: 0 and 1, i8: 1)."""
+
+TMEM_COLUMNS = 512
+TMEM_LANES = 128
+
+ENUMERATORS: dict[str, int] = {
+    "SWIZZLE_NONE": Swizzle.NONE.value,
+    "SWIZZLE_B128": Swizzle.B128.value,
+    "SWIZZLE_B128_ATOM_32B": Swizzle.B128_ATOM_32B.value,
+}
+
+BASE_CASE: Example = (
+    ("m", 128),
+    ("n", 128),
+    ("cta_group", 1),
+    ("k", 16),
+    ("element_bits", 16),
+    ("is_integer", 0),
+    ("mn_major", 0),
+    ("start_address", 1024),
+    ("leading_bytes", 16),
+    ("stride_bytes", 1024),
+    ("swizzle", Swizzle.B128),
+    ("swizzle_span_bytes", 128),
+    ("row_bytes", 128),
+    ("b_in_tmem", 0),
+    ("tmem_columns", 128),
+    ("tmem_column", 0),
+    ("tmem_lane", 0),
+    ("columns_of_resident_ctas", 512),
+)
+"""A 128 x 128 half product of one CTA, K-major with swizzle 128B, its accumulator in 128 columns."""
+
+
+def _rule(id: str, predicate: str, consequence: Consequence, where: str, good: Example, bad: Example) -> Rule:
+    return Rule(id, predicate, consequence, _DOC, f"{_PTX}{where}", scope=_BLACKWELL, good=good, bad=bad)
+
+
+RULES: tuple[Rule, ...] = (
+    _rule(
+        "UMM001",
+        "(cta_group == 1 and (m == 64 or m == 128)) or (cta_group == 2 and (m == 128 or m == 256))",
+        _UNDEFINED,
+        ".2, table 39",
+        (("m", 64),),
+        (("m", 256),),
+    ),
+    _rule(
+        "UMM002",
+        "n >= 8 and n <= 256 and n % 8 == 0 and (m == 64 or n % 16 == 0) and (cta_group == 1 or n % 16 == 0)",
+        _UNDEFINED,
+        ".2, table 39",
+        (("n", 144),),
+        (("n", 136),),
+    ),
+    _rule("UMM003", "k * element_bits == 256", _UNDEFINED, ".2, table 39", (("k", 16),), (("k", 8),)),
+    _rule(
+        "UMM004",
+        "is_integer == 0 or n == 8 or n % 16 == 0",
+        _UNDEFINED,
+        ".2, table 39",
+        (("is_integer", 1), ("element_bits", 8), ("k", 32), ("m", 64), ("n", 32)),
+        (("is_integer", 1), ("element_bits", 8), ("k", 32), ("m", 64), ("n", 40)),
+    ),
+    _rule(
+        "UMM005",
+        "mn_major == 0 or element_bits == 8 or element_bits == 16 or swizzle == SWIZZLE_B128_ATOM_32B",
+        _UNDEFINED,
+        ".10.1, table 51",
+        (("mn_major", 1), ("element_bits", 32), ("k", 8), ("swizzle", 4)),
+        (("mn_major", 1), ("element_bits", 32), ("k", 8)),
+    ),
+    _rule(
+        "UMM006",
+        "swizzle <= SWIZZLE_B128 or (swizzle == SWIZZLE_B128_ATOM_32B and mn_major == 1 and element_bits == 32)",
+        _UNDEFINED,
+        ".4.1 and .10.1, table 51",
+        (("mn_major", 1), ("element_bits", 32), ("k", 8), ("swizzle", 4)),
+        (("swizzle", 4),),
+    ),
+    _rule(
+        "UMM007",
+        "start_address >= 0 and start_address % 16 == 0 and start_address < 262144",
+        _UNDEFINED,
+        ".4.1",
+        (("start_address", 262144 - 1024),),
+        (("start_address", 262144),),
+    ),
+    _rule(
+        "UMM008",
+        "leading_bytes % 16 == 0 and leading_bytes < 262144 and stride_bytes % 16 == 0 and stride_bytes < 262144",
+        _UNDEFINED,
+        ".4.1",
+        (("stride_bytes", 262144 - 16),),
+        (("stride_bytes", 262144),),
+    ),
+    _rule(
+        "UMM009",
+        "(swizzle == SWIZZLE_NONE and row_bytes == 16)"
+        " or (swizzle != SWIZZLE_NONE and row_bytes == swizzle_span_bytes)",
+        Consequence.RACE,
+        ".4, canonical layouts",
+        (("swizzle", 0), ("swizzle_span_bytes", 0), ("row_bytes", 16)),
+        (("row_bytes", 112),),
+    ),
+    _rule("UMM010", "b_in_tmem == 0", _REJECTS, ".10", (("b_in_tmem", 0),), (("b_in_tmem", 1),)),
+    _rule(
+        "UMM011",
+        "tmem_columns == 32 or tmem_columns == 64 or tmem_columns == 128 or tmem_columns == 256 or tmem_columns == 512",
+        _REJECTS,
+        ".7",
+        (("tmem_columns", 256),),
+        (("tmem_columns", 192),),
+    ),
+    _rule(
+        "UMM012",
+        "tmem_column >= 0 and tmem_column < 512 and tmem_lane >= 0 and tmem_lane < 128",
+        _UNDEFINED,
+        ".1",
+        (("tmem_column", 511),),
+        (("tmem_column", 512),),
+    ),
+    _rule(
+        "UMM013",
+        "columns_of_resident_ctas <= 512",
+        _HANG,
+        ".7",
+        (("columns_of_resident_ctas", 512),),
+        (("columns_of_resident_ctas", 544),),
+    ),
+)
+"""Every rule of tcgen05 operands and tensor memory."""

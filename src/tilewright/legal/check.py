@@ -1,0 +1,131 @@
+"""``check_tensor_map``: the judge under the names of the driver's own call, to be put in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import SupportsIndex, SupportsInt
+
+from tilewright.base.verdict import Illegal, Unknown, Violation
+from tilewright.diag import Diagnostic, Severity, TilewrightError, fail
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.hw.target import TARGETS, Target
+from tilewright.hw.tensormap import ELEMENT_BITS, SWIZZLE_SPAN_BYTES
+from tilewright.legal.tensormap import TensorMapRequest, judge
+
+Number = SupportsIndex | SupportsInt
+
+
+def check_tensor_map(
+    tensorDataType: Number,
+    tensorRank: Number,
+    globalAddress: Number,
+    globalDim: Sequence[Number],
+    globalStrides: Sequence[Number],
+    boxDim: Sequence[Number],
+    elementStrides: Sequence[Number],
+    interleave: Number,
+    swizzle: Number,
+    l2Promotion: Number,
+    oobFill: Number,
+    *,
+    tensorMap: Number = 0,
+    arch: str = "sm_90a",
+) -> tuple[Diagnostic, ...]:
+    """Raise ``TilewrightError`` with a reason for each rule the request breaks; return warnings otherwise.
+
+    Arguments are named as ``cuTensorMapEncodeTiled`` names them (strides in bytes, dimension 0 innermost);
+    ``tensorMap`` is the address the map is written to, ``arch`` the device it is for. Warnings concern copies the driver encodes but whose
+    outcome is undocumented.
+    """
+    target = target_named(arch)
+    rank = _number("tensorRank", tensorRank, 32)
+    lengths = (("globalDim", globalDim, rank), ("globalStrides", globalStrides, rank - 1))
+    for name, values, wanted in (*lengths, ("boxDim", boxDim, rank), ("elementStrides", elementStrides, rank)):
+        if len(values) < wanted:
+            fail("TMA070", found=f"{name} has {len(values)} entries", required=f"{wanted} for rank {rank}")
+    request = TensorMapRequest(
+        _number("tensorDataType", tensorDataType, 32),
+        rank,
+        _number("globalAddress", globalAddress, 64),
+        tuple(_number("globalDim", v, 64) for v in globalDim[: max(rank, 0)]),
+        tuple(_number("globalStrides", v, 64) for v in globalStrides[: max(rank - 1, 0)]),
+        tuple(_number("boxDim", v, 32) for v in boxDim[: max(rank, 0)]),
+        tuple(_number("elementStrides", v, 32) for v in elementStrides[: max(rank, 0)]),
+        _number("interleave", interleave, 32),
+        _number("swizzle", swizzle, 32),
+        _number("l2Promotion", l2Promotion, 32),
+        _number("oobFill", oobFill, 32),
+        _number("tensorMap", tensorMap, 64),
+    )
+    judgement = judge(request, target)
+    verdict = judgement.verdict
+    if isinstance(verdict, Illegal):
+        raise TilewrightError(tuple(diagnostic(v, request, target) for v in verdict.core))
+    warnings = [diagnostic(v, request, target, Severity.WARNING) for v in judgement.advice]
+    if isinstance(verdict, Unknown):
+        code = verdict.obligation.split(":")[0]
+        warnings.append(
+            Diagnostic(
+                code,
+                found=verdict.reason,
+                required="a documented or executed outcome",
+                help=verdict.settle,
+                severity=Severity.WARNING,
+            )
+        )
+    return tuple(warnings)
+
+
+def target_named(arch: str) -> Target:
+    """The target called ``arch``; refuses unknown ones and those without tensor maps (TMA072)."""
+    target = TARGETS.get(arch) or TARGETS.get(f"{arch}a")
+    if target is None or not target.has_tma:
+        known = ", ".join(name for name, t in TARGETS.items() if t.has_tma)
+        fail("TMA072", found=arch, required=f"one of {known}")
+    return target
+
+
+def _number(name: str, value: Number, bits: int) -> int:
+    number = int(value)
+    if not 0 <= number < 1 << bits:
+        fail("TMA074", found=f"{name} = {number}", required=f"an unsigned {bits}-bit number")
+    return number
+
+
+def diagnostic(
+    violation: Violation, request: TensorMapRequest, target: Target, severity: Severity = Severity.ERROR
+) -> Diagnostic:
+    """A broken rule as a diagnostic, with a help made of the request's own numbers."""
+    return Diagnostic(
+        violation.rule,
+        found=violation.found,
+        required=f"{violation.required}   ({target})",
+        source=violation.source,
+        help=help_for(violation.rule, request),
+        severity=severity,
+    )
+
+
+def help_for(rule: str, request: TensorMapRequest) -> str:
+    """What to change, in the request's own numbers where a number helps."""
+    kind, swizzle = request.tensor_data_type, request.swizzle
+    bits = ELEMENT_BITS[kind] if 0 <= kind < len(ELEMENT_BITS) else 8
+    inner = request.box_dim[0] if request.box_dim else 1
+    match rule:
+        case "TMA010":
+            return (
+                f"start {request.global_address % 16} bytes earlier and shift the coordinates, or copy the head apart"
+            )
+        case "TMA012":
+            padded = ", ".join(str(-(-s // 16) * 16) for s in request.global_strides)
+            return f"pad the rows: strides of {padded} bytes"
+        case "TMA016":
+            parts = ", ".join(str(-(-b // 256)) for b in request.box_dim)
+            return f"issue several copies: {parts} boxes along the dimensions"
+        case "TMA018" | "TMA022":
+            return f"a box of {-(-inner * bits // 128) * 128 // bits} elements; the extra ones are loaded and ignored"
+        case "TMA019":
+            span = SWIZZLE_SPAN_BYTES[swizzle] * 8 // bits
+            return f"{-(-inner // span)} boxes of {span} elements, panel after panel in shared memory"
+        case _:
+            return f"for example: {CATALOGUE[rule].good}"

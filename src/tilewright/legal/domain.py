@@ -1,0 +1,191 @@
+"""Verdicts over families of shapes: for which sizes, strides and addresses is one descriptor legal?
+
+Rules are predicates, so the legal part of a domain is the domain and their conjunction, exactly. What follows from the
+domain is dropped, what contradicts it makes the part empty, what is left is the largest legal sub-domain - and each
+rule that left something is a reason for the complement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tilewright.base.expr import (
+    FALSE,
+    TRUE,
+    Compare,
+    Const,
+    Expr,
+    ExprLike,
+    Sym,
+    all_of,
+    expr,
+    parse,
+)
+from tilewright.base.verdict import Violation
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import MAX_EXTENT, MAX_RANK, DataType, Direction, Interleave, L2Promotion, OobFill, Swizzle
+from tilewright.legal.facts import Facts
+from tilewright.legal.symbolic import decide_rules
+
+Bound = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A set of shapes: ``facts`` as the judge uses them, ``constraint`` as one predicate."""
+
+    facts: Facts
+    constraint: Expr
+
+    @staticmethod
+    def of(*constraints: str | Expr) -> Domain:
+        """The domain of all integers that satisfy ``constraints``, given as expressions or their text.
+
+        Bounds (``M >= 1``), divisibility (``K % 8 == 0``) and values (``s == 1``) of single symbols are used in every
+        proof; other predicates only where a rule asks for exactly them.
+        """
+        predicates = [parse(c) if isinstance(c, str) else c for c in constraints]
+        facts = Facts()
+        for predicate in predicates:
+            facts = _learn(facts, predicate)
+        return Domain(facts, all_of(predicates))
+
+
+def _learn(facts: Facts, predicate: Expr) -> Facts:
+    match predicate:
+        case Compare("==", Sym(name), Const(value)):
+            return replace(facts, equal={**facts.equal, name: value})
+        case Compare("<=" | "<", low, high):
+            strict = int(predicate.op == "<")
+            if isinstance(high, Sym) and isinstance(low, Const):
+                return _bounded(facts, high.name, low.value + strict, None)
+            if isinstance(low, Sym) and isinstance(high, Const):
+                return _bounded(facts, low.name, None, high.value - strict)
+            return facts.assume(predicate)
+        case _:
+            return facts.assume(predicate)
+
+
+def _bounded(facts: Facts, name: str, low: int | None, high: int | None) -> Facts:
+    known_low, known_high = facts.bounds.get(name, (None, None))
+    lows = [x for x in (low, known_low) if x is not None]
+    highs = [x for x in (high, known_high) if x is not None]
+    bound: Bound = (max(lows) if lows else None, min(highs) if highs else None)
+    return replace(facts, bounds={**facts.bounds, name: bound})
+
+
+@dataclass(frozen=True)
+class SymbolicMap:
+    """The arguments of ``cuTensorMapEncodeTiled`` with expressions for what varies; ``strides`` in bytes."""
+
+    data_type: DataType
+    address: ExprLike
+    dims: tuple[ExprLike, ...]
+    strides: tuple[ExprLike, ...]
+    box: tuple[ExprLike, ...]
+    element_strides: tuple[ExprLike, ...] = ()
+    interleave: Interleave = Interleave.NONE
+    swizzle: Swizzle = Swizzle.NONE
+    l2_promotion: L2Promotion = L2Promotion.NONE
+    oob_fill: OobFill = OobFill.NONE
+    direction: Direction = Direction.LOAD
+
+    def fields(self) -> dict[str, Expr]:
+        """The fields rules speak of; dimensions beyond the rank are neutral, the map and the tile are aligned."""
+        rank = len(self.dims)
+        steps = self.element_strides or (1,) * rank
+        fields: dict[str, Expr] = {
+            "tensor_data_type": Const(self.data_type),
+            "tensor_rank": Const(rank),
+            "global_address": expr(self.address),
+            "descriptor_address": Const(0),
+            "interleave": Const(self.interleave),
+            "swizzle": Const(self.swizzle),
+            "l2_promotion": Const(self.l2_promotion),
+            "oob_fill": Const(self.oob_fill),
+            "direction": Const(self.direction),
+            "shared_address": Const(0),
+        }
+        for i in range(MAX_RANK):
+            used = i < rank
+            fields[f"global_dim_{i}"] = expr(self.dims[i]) if used else Const(1)
+            fields[f"box_dim_{i}"] = expr(self.box[i]) if used else Const(1)
+            fields[f"element_stride_{i}"] = expr(steps[i]) if used else Const(1)
+            fields[f"start_coordinate_{i}"] = Const(0)
+            if i:
+                fields[f"global_stride_{i - 1}"] = expr(self.strides[i - 1]) if used else Const(0)
+        return fields
+
+
+@dataclass(frozen=True)
+class DomainVerdict:
+    """The part of a domain on which a map is legal.
+
+    ``legal`` is what must hold besides the domain's own constraint: ``TRUE`` for all of it, ``FALSE`` for nothing.
+    ``reasons`` are the rules that exclude the rest, with what each asks.
+    """
+
+    domain: Domain
+    legal: Expr
+    reasons: tuple[Violation, ...] = field(default=())
+
+    @property
+    def everywhere(self) -> bool:
+        """Legal for the whole domain."""
+        return self.legal == TRUE
+
+    @property
+    def nowhere(self) -> bool:
+        """Proved legal for no shape of the domain."""
+        return self.legal == FALSE
+
+    @property
+    def subdomain(self) -> Expr:
+        """The largest legal sub-domain, as one predicate."""
+        return all_of((self.domain.constraint, self.legal))
+
+
+def judge_domain(map: SymbolicMap, domain: Domain, target: Target = SM90A) -> DomainVerdict:
+    """Decide ``map`` for every shape of ``domain`` at once."""
+    decision = decide_rules(map.fields(), domain.facts, target)
+    legal = all_of((decision.guard, *(u.residual for u in decision.unmet)))
+    return DomainVerdict(domain, legal, tuple(u.violation for u in (*decision.unmet, *decision.sizes)))
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Fields of a map rewritten on the device with ``tensormap.replace``: new values as expressions over the runtime's
+    symbols. Extents and strides by dimension: ``dims[i]`` replaces the extent of dimension i, ``strides[i]`` the byte
+    stride of dimension i (i >= 1)."""
+
+    address: ExprLike | None = None
+    dims: tuple[tuple[int, ExprLike], ...] = ()
+    strides: tuple[tuple[int, ExprLike], ...] = ()
+
+    def apply(self, map: SymbolicMap) -> SymbolicMap:
+        """``map`` after the patch."""
+        dims, strides = list(map.dims), list(map.strides)
+        for i, value in self.dims:
+            dims[i] = value
+        for i, value in self.strides:
+            strides[i - 1] = value
+        address = map.address if self.address is None else self.address
+        return replace(map, address=address, dims=tuple(dims), strides=tuple(strides))
+
+
+def judge_patch(map: SymbolicMap, patch: Patch, domain: Domain, target: Target = SM90A) -> DomainVerdict:
+    """Decide a patched map. No driver sees the new values, so callers accept ``everywhere`` only; anything less is a
+    refusal with its reasons, or a kernel guarded by ``legal`` that leaves the map alone elsewhere.
+
+    A replaced extent is a 32-bit number, so 2^32 itself can't be written.
+    """
+    verdict = judge_domain(patch.apply(map), domain, target)
+    reasons, legal = list(verdict.reasons), [verdict.legal]
+    for i, value in patch.dims:
+        rest = domain.facts.residual(expr(value) <= MAX_EXTENT - 1)
+        if rest != TRUE:
+            legal.append(rest)
+            reasons.append(
+                Violation("TMA080", f"global_dim_{i} = {value}", "global_dim < 4294967296", "PTX ISA 9.1, 9.7.9.28")
+            )
+    return DomainVerdict(domain, all_of(legal), tuple(reasons))

@@ -1,0 +1,209 @@
+"""Explanations: one tensor map asked about in a tensor's words, and single rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import dtype_named
+from tilewright.base.expr import TRUE, sym
+from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
+from tilewright.diag import Diagnostic, fail, render
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.hw import bulk, limits, tcgen05, tensormap_rules, wgmma
+from tilewright.hw.rules import Rule
+from tilewright.hw.target import Target
+from tilewright.hw.tensormap import PATTERNS, DataType, Swizzle
+from tilewright.legal.check import diagnostic, target_named
+from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
+from tilewright.legal.repairs import Remedy, Workload, repairs_of
+from tilewright.legal.tensormap import TensorMapRequest
+from tilewright.legal.tma import DATA_TYPES, TileAccess
+
+TOPICS: dict[str, tuple[Rule, ...]] = {
+    "tensormap": tensormap_rules.RULES,
+    "bulk": bulk.RULES,
+    "wgmma": wgmma.RULES,
+    "tcgen05": tcgen05.RULES,
+    "limits": limits.RULES,
+}
+"""Every rule, by topic."""
+
+
+def rules(arch: str | None = None, topic: str | None = None) -> tuple[Rule, ...]:
+    """The rules of ``topic`` (all topics if None) in force on ``arch`` (all if None), in table order."""
+    chosen = TOPICS.values() if topic is None else (TOPICS.get(topic, ()),)
+    every = tuple(rule for table in chosen for rule in table)
+    if arch is None:
+        return every
+    major, minor = target_named(arch).compute_capability
+    return tuple(rule for rule in every if rule.scope.holds(major * 10 + minor))
+
+
+def explain_rule(id: str) -> str | None:
+    """One rule or code in full: what, why, what happens, bad and good example, source; None if there is none."""
+    entry = CATALOGUE.get(id)
+    if entry is None:
+        return None
+    rule = next((r for r in rules() if r.id == id), None)
+    lines = [f"{id}: {entry.title}", "", entry.why]
+    if rule is not None:
+        lines += ["", f"  legal if:  {rule.predicate}", f"  broken:    {rule.consequence.value}"]
+        lines += [f"  holds for: {rule.scope}", f"  evidence:  {rule.evidence.value}"]
+    if entry.bad:
+        lines += [f"  bad:       {entry.bad}", f"  good:      {entry.good}"]
+    return "\n".join([*lines, f"  source:    {rule.source if rule is not None else entry.source}"])
+
+
+@dataclass(frozen=True)
+class TmaExplanation:
+    """What ``explain_tma`` found: the request as it would be encoded, the verdict, repairs and their diagnostics."""
+
+    request: TensorMapRequest
+    target: Target
+    verdict: Legal[TensorMapRequest] | Repairs[Remedy] | Illegal
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def repairs(self) -> tuple[Repair[Remedy], ...]:
+        """Repairs, cheapest first; none if legal."""
+        return self.verdict.repairs if isinstance(self.verdict, Repairs) else ()
+
+    @property
+    def text(self) -> str:
+        """For a terminal."""
+        r = self.request
+        lines = [
+            f"tensor map on {self.target}: {type(self.verdict).__name__.lower()}",
+            f"  data type      {DataType(r.tensor_data_type).name}",
+            f"  global_dim     {list(r.global_dim)}",
+            f"  global_strides {list(r.global_strides)} bytes",
+            f"  box_dim        {list(r.box_dim)}",
+            f"  swizzle        {Swizzle(r.swizzle).name}",
+        ]
+        for d in self.diagnostics:
+            lines += ["", render(d)]
+        if self.repairs:
+            lines += ["", "repairs, predicted extra time of one call:"]
+            lines += [f"  {repair.cost * 1e6:9.2f} us  {repair.action}" for repair in self.repairs]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        r = self.request
+        return {
+            "target": self.target.name,
+            "verdict": type(self.verdict).__name__,
+            "fields": {
+                "tensor_data_type": int(r.tensor_data_type),
+                "tensor_rank": r.tensor_rank,
+                "global_dim": list(r.global_dim),
+                "global_strides": list(r.global_strides),
+                "box_dim": list(r.box_dim),
+                "element_strides": list(r.element_strides),
+                "interleave": int(r.interleave),
+                "swizzle": int(r.swizzle),
+            },
+            "core": [
+                {"rule": d.code, "found": d.found, "required": d.required, "source": d.source, "help": d.help}
+                for d in self.diagnostics
+            ],
+            "repairs": [{"action": repair.action, "seconds": repair.cost} for repair in self.repairs],
+        }
+
+
+def explain_tma(
+    shape: Sequence[int],
+    dtype: str,
+    box: Sequence[int],
+    *,
+    strides: Sequence[int] | None = None,
+    address_align: int = 16,
+    arch: str = "sm_90a",
+    swizzle: str | None = None,
+    mode: str = "tiled",
+) -> TmaExplanation:
+    """Judge the tensor map of a ``box`` of a tensor, with repairs.
+
+    ``shape``, ``strides`` (elements, dense if None) and ``box`` are in the tensor's order, last axis innermost.
+    ``address_align`` is what is known of the address, in bytes. ``swizzle`` is ``none``, ``32B``, ``64B`` or ``128B``;
+    None takes the widest that the inner box row fills. Raises TMA070 to TMA074 for arguments that make no request.
+    """
+    target = target_named(arch)
+    kind = dtype_named(dtype)
+    if kind is None:
+        fail("TMA071", found=dtype, required=f"one of {', '.join(DATA_TYPES)}")
+    if mode != "tiled":
+        fail("TMA073", found=mode, required="tiled")
+    steps = tuple(strides) if strides is not None else _dense(shape)
+    if not (len(shape) == len(box) == len(steps)) or not shape:
+        fail(
+            "TMA070", found=f"shape of {len(shape)}, strides of {len(steps)}, box of {len(box)} axes", required="equal"
+        )
+    for name, values in (("shape", shape), ("box", box)):
+        if any(not 0 <= v < 1 << 63 for v in values):
+            fail("TMA074", found=f"{name} = {list(values)}", required="unsigned 64-bit numbers")
+    if address_align < 1:
+        fail("TMA074", found=f"address_align = {address_align}", required="a positive number of bytes")
+    chosen = _swizzle(swizzle, box[-1] * kind.bytes)
+    map = SymbolicMap(
+        DATA_TYPES[kind.name],
+        sym("address"),
+        tuple(reversed(shape)),
+        tuple(s * kind.bytes for s in reversed(steps[:-1])),
+        tuple(reversed(box)),
+        swizzle=chosen,
+    )
+    domain = Domain.of((sym("address") % address_align).eq(0) if address_align > 1 else TRUE)
+    found = judge_domain(map, domain, target)
+    request = _request(map, address_align)
+    core = _core(found, steps)
+    access = TileAccess(kind, tuple(shape), steps, sym("address"), tuple(box), swizzles=(chosen,), name="tensor")
+    repairs = repairs_of(access, domain.facts, target, Workload()) if core else ()
+    verdict = Repairs(core, repairs) if repairs else Illegal(core) if core else Legal(request)
+    return TmaExplanation(request, target, verdict, tuple(diagnostic(v, request, target) for v in core))
+
+
+def _core(found: DomainVerdict, steps: tuple[int, ...]) -> tuple[Violation, ...]:
+    if steps[-1] == 1:
+        return found.reasons
+    dense = Violation(
+        "TMA060",
+        f"stride of the last axis: {steps[-1]} elements",
+        "stride 1 along the innermost axis",
+        "CUDA Driver API, cuTensorMapEncodeTiled, globalStrides: dimension 0 is dense",
+    )
+    return (dense, *found.reasons)
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = [1]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides))
+
+
+def _swizzle(name: str | None, row_bytes: int) -> Swizzle:
+    if name is None:
+        wide = (s for s in (Swizzle.B128, Swizzle.B64, Swizzle.B32) if PATTERNS[s].span_bytes == row_bytes)
+        return next(wide, Swizzle.NONE)
+    known = {"none": Swizzle.NONE, "32b": Swizzle.B32, "64b": Swizzle.B64, "128b": Swizzle.B128}
+    chosen = known.get(name.lower())
+    if chosen is None:
+        fail("TMA006", found=name, required=f"one of {', '.join(known)}")
+    return chosen
+
+
+def _request(map: SymbolicMap, address: int) -> TensorMapRequest:
+    """The map as numbers, at the least address of its alignment."""
+    rank = len(map.dims)
+    return TensorMapRequest(
+        map.data_type,
+        rank,
+        address,
+        tuple(int(str(d)) for d in map.dims),
+        tuple(int(str(s)) for s in map.strides),
+        tuple(int(str(b)) for b in map.box),
+        (1,) * rank,
+        swizzle=map.swizzle,
+    )

@@ -1,0 +1,282 @@
+"""Repairs of tile accesses: changes that make an access legal, each re-judged, ranked by the price model.
+
+A repair is data the compiler can act on: the plan that holds after the change, and what must be done for it - a
+condition checked at launch, a tensor copied once, a tile widened or split, threads that copy instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import reduce
+from math import gcd, prod
+
+from tilewright.base.expr import TRUE, Expr, ceildiv, divisor, expr, sym
+from tilewright.base.verdict import Illegal, Legal, Repair, Repairs
+from tilewright.hw.copy_prices import CopyMethod, copy_seconds, split_seconds, staging_seconds
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, PATTERNS, Direction, Swizzle
+from tilewright.legal.facts import Facts
+from tilewright.legal.landing import LandingTile
+from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
+
+STAGING_ALIGN_BYTES = 256
+"""Alignment of a workspace allocation."""
+
+
+class Change(Enum):
+    """What a repair changes."""
+
+    CONDITION = "require the alignment at launch, with another kernel otherwise"
+    SPLIT_BOX = "split the box into several copies"
+    SWIZZLE = "use another swizzle"
+    WIDEN = "load a wider tile and ignore the extra columns"
+    SPLIT_COLUMNS = "split off the columns that fill no 16 bytes"
+    PAD = "copy the tensor once into padded rows"
+    CP_ASYNC = "copy by threads with cp.async, same swizzle"
+    LOADS = "copy by threads through registers, same swizzle"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A tensor copied once before the kernel: same shape, ``strides`` in elements, ``size_bytes`` of workspace at
+    ``address``."""
+
+    strides: tuple[Expr, ...]
+    size_bytes: Expr
+    address: Expr
+
+
+@dataclass(frozen=True)
+class ThreadCopy:
+    """A tile copied by threads in vectors of ``vector_bytes`` into ``shared``; ``tile_axes`` as in TensorMapPlan.
+
+    ``first_column`` is the first element of the dense axis it copies; elements out of bounds are written as zero.
+    """
+
+    method: CopyMethod
+    vector_bytes: int
+    shared: LandingTile
+    tile_axes: tuple[int, ...]
+    first_column: int = 0
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A repaired access: what changes, the map used afterwards (if any), and what else must be done."""
+
+    change: Change
+    plan: TensorMapPlan | None = None
+    condition: Expr = TRUE
+    staging: Staging | None = None
+    threads: ThreadCopy | None = None
+    tile: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Sizes that prices are computed with: values of symbols (others count as ``default_size``) and how often each
+    byte of the tensor is brought into shared memory."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    reuse: int = 8
+    default_size: int = 4096
+
+    def value(self, node: Expr | int) -> int:
+        """``node`` at the assumed sizes."""
+        tree = expr(node)
+        return int(tree.evaluate({name: self.sizes.get(name, self.default_size) for name in tree.symbols}))
+
+
+def legalise(
+    access: TileAccess, facts: Facts | None = None, target: Target = SM90A, workload: Workload | None = None
+) -> Legal[TensorMapPlan] | Repairs[Remedy] | Illegal:
+    """The legal plan of ``access``, or its repairs, cheapest first, with the core that makes them necessary.
+
+    ``cost`` of a repair is the predicted extra time of one call against a legal access, in seconds.
+    """
+    known = facts or Facts()
+    found = candidates(access, known, target)
+    if found.plans:
+        return Legal(found.plans[0])
+    repairs = repairs_of(access, known, target, workload)
+    return Repairs(found.core, repairs) if repairs else Illegal(found.core)
+
+
+def repairs_of(
+    access: TileAccess, facts: Facts, target: Target = SM90A, workload: Workload | None = None
+) -> tuple[Repair[Remedy], ...]:
+    """Every way to make ``access`` work, cheapest first; splitting the box when nothing else stands in its way."""
+    load = workload or Workload()
+    found = candidates(access, facts, target)
+    if found.plans:
+        remedies = [Remedy(Change.SPLIT_BOX, found.plans[0], tile=access.tile), *_threads(access, facts)]
+    else:
+        conditional = found.conditional[0][0] if found.conditional else None
+        remedies = list(_remedies(access, facts, target, conditional))
+    repairs = (Repair(_action(r), r, _cost(r, access, load, target)) for r in remedies)
+    return tuple(sorted(repairs, key=lambda r: r.cost))
+
+
+def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: TensorMapPlan | None) -> Iterator[Remedy]:
+    if conditional is not None:
+        yield Remedy(Change.CONDITION, conditional, conditional.guard, tile=access.tile)
+    yield from _other_swizzle(access, facts, target)
+    yield from _other_width(access, facts, target)
+    yield from _padded(access, facts, target)
+    yield from _threads(access, facts)
+
+
+def _first_plan(access: TileAccess, facts: Facts, target: Target) -> TensorMapPlan | None:
+    return next(iter(candidates(access, facts, target, limit=1).plans), None)
+
+
+def _other_swizzle(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    if access.swizzles or access.panel_bytes:
+        plan = _first_plan(replace(access, swizzles=(), panel_bytes=0), facts, target)
+        if plan is not None:
+            yield Remedy(Change.SWIZZLE, plan, tile=access.tile)
+
+
+def _other_width(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    """Round the dense extent up to 16 bytes (loads), or down with the rest left to threads (stores too)."""
+    axis = _dense_axis(access, facts)
+    extent = None if axis is None else access.tile[axis]
+    if axis is None or extent is None:
+        return
+    spans = [PATTERNS[s].span_bytes or ADDRESS_ALIGN_BYTES for s in access.swizzles]
+    unit = max(min(spans, default=ADDRESS_ALIGN_BYTES), access.panel_bytes) // access.dtype.bytes
+    narrow, wide = extent // unit * unit, -(-extent // unit) * unit
+    if extent == narrow:
+        return
+    if access.direction is Direction.LOAD:
+        tile = _with(access.tile, axis, wide)
+        plan = _first_plan(replace(access, tile=tile), facts, target)
+        if plan is not None:
+            yield Remedy(Change.WIDEN, plan, tile=tile)
+    if narrow:
+        tile = _with(access.tile, axis, narrow)
+        plan = _first_plan(replace(access, tile=tile), facts, target)
+        if plan is not None:
+            rest = _with(access.tile, axis, extent - narrow)
+            shared, axes = _landing(replace(access, tile=rest, swizzles=(Swizzle.NONE,), panel_bytes=0), axis)
+            threads = ThreadCopy(CopyMethod.LOADS, access.dtype.bytes, shared, axes, narrow)
+            yield Remedy(Change.SPLIT_COLUMNS, plan, threads=threads, tile=tile)
+
+
+def _padded(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    """The tensor copied once, rows padded to 16 bytes; what was not dense becomes dense."""
+    if access.direction is not Direction.LOAD:
+        return
+    axis = _dense_axis(access, facts)
+    if axis is None:
+        axis = max((i for i, t in enumerate(access.tile) if t is not None and t > 1), default=None)
+    if axis is None:
+        return
+    unit = ADDRESS_ALIGN_BYTES // access.dtype.bytes
+    pitch = ceildiv(facts.apply(access.shape[axis]), unit) * unit
+    strides: list[Expr] = [expr(1)] * len(access.shape)
+    step = pitch
+    for i in reversed(range(len(access.shape))):
+        if i != axis:
+            strides[i] = step
+            step = step * access.shape[i]
+    address = sym(f"{access.name}.staged")
+    known = replace(facts, divisors={**facts.divisors, f"{access.name}.staged": STAGING_ALIGN_BYTES})
+    plan = _first_plan(replace(access, strides=tuple(strides), address=address), known, target)
+    if plan is not None:
+        staging = Staging(tuple(strides), step * access.dtype.bytes, address)
+        yield Remedy(Change.PAD, plan, staging=staging, tile=access.tile)
+
+
+def _threads(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
+    """Copies by threads: cp.async where addresses admit 4, 8 or 16 bytes at a time, loads through registers always."""
+    axis = _dense_axis(access, facts)
+    fallback = max((i for i, t in enumerate(access.tile) if t is not None), default=None)
+    inner = fallback if axis is None else axis
+    if inner is None:
+        return
+    shared, axes = _landing(access, inner)
+    size = access.dtype.bytes
+    vector = size
+    if axis is not None:
+        known = [facts.apply(access.address)]
+        known += [facts.apply(s) * size for i, s in enumerate(access.strides) if i != axis]
+        step = reduce(gcd, (divisor(k, facts.divisors) for k in known), 16)
+        vector = gcd(step or 16, (access.tile[axis] or 1) * size)
+    if axis is not None and vector >= 4 and access.direction is Direction.LOAD:
+        yield Remedy(Change.CP_ASYNC, threads=ThreadCopy(CopyMethod.CP_ASYNC, vector, shared, axes), tile=access.tile)
+    yield Remedy(Change.LOADS, threads=ThreadCopy(CopyMethod.LOADS, max(vector, size), shared, axes), tile=access.tile)
+
+
+def _landing(access: TileAccess, inner: int) -> tuple[LandingTile, tuple[int, ...]]:
+    """Where a tile copied by threads lands: as a tensor copy with the first admissible swizzle would leave it."""
+    kept = [i for i, t in enumerate(access.tile) if t is not None]
+    axes = (inner, *(i for i in reversed(kept) if i != inner))
+    extents = tuple(access.tile[i] or 1 for i in axes)
+    size = access.dtype.bytes
+    for swizzle in access.swizzles or (Swizzle.B128, Swizzle.B64, Swizzle.B32):
+        span = PATTERNS[swizzle].span_bytes
+        if span and extents[0] * size % span == 0:
+            return LandingTile(extents, span // size, size, swizzle), axes
+    return LandingTile(extents, access.panel_bytes // size or extents[0], size, Swizzle.NONE), axes
+
+
+def _dense_axis(access: TileAccess, facts: Facts) -> int | None:
+    """The tile's axis of stride 1, the longest when there are several."""
+    dense = [
+        i
+        for i, (stride, tile) in enumerate(zip(access.strides, access.tile, strict=True))
+        if tile is not None and facts.decide(expr(stride).eq(1))
+    ]
+    return max(dense, key=lambda i: access.tile[i] or 0, default=None)
+
+
+def _with(tile: tuple[int | None, ...], axis: int, extent: int) -> tuple[int | None, ...]:
+    return (*tile[:axis], extent, *tile[axis + 1 :])
+
+
+def _cost(remedy: Remedy, access: TileAccess, load: Workload, target: Target) -> float:
+    """Predicted extra seconds of one call, against one tensor copy a tile."""
+    tensor = prod(load.value(extent) for extent in access.shape) * access.dtype.bytes
+    traffic = tensor * load.reuse
+    tile = max(prod(t for t in access.tile if t is not None) * access.dtype.bytes, 1)
+    tiles = -(-traffic // tile)
+    ideal = copy_seconds(CopyMethod.TENSOR_COPY, traffic, 16, target)
+    cost = 0.0
+    if remedy.plan is not None:
+        cost += split_seconds(len(remedy.plan.boxes) - 1, tiles, target)
+        moved = prod(remedy.plan.shared.extents) * access.dtype.bytes
+        cost += max(0.0, (moved / tile - 1.0) * ideal)
+    if remedy.staging is not None:
+        cost += staging_seconds(tensor, target)
+    if remedy.threads is not None:
+        share = prod(remedy.threads.shared.extents) * access.dtype.bytes / tile
+        slow = copy_seconds(remedy.threads.method, traffic, remedy.threads.vector_bytes, target)
+        cost += max(0.0, (slow - ideal) * share)
+    return cost
+
+
+def _action(remedy: Remedy) -> str:
+    match remedy.change:
+        case Change.CONDITION:
+            return f"{remedy.change.value}: {remedy.condition}"
+        case Change.SPLIT_BOX:
+            assert remedy.plan is not None
+            return f"{remedy.change.value}: {len(remedy.plan.boxes)} of {_extents(reversed(remedy.plan.box))}"
+        case Change.SWIZZLE:
+            assert remedy.plan is not None
+            return f"{remedy.change.value}: {remedy.plan.swizzle.name}"
+        case Change.WIDEN | Change.SPLIT_COLUMNS:
+            return f"{remedy.change.value}: tile {_extents(remedy.tile)}"
+        case Change.PAD:
+            assert remedy.staging is not None
+            return f"{remedy.change.value}: strides {_extents(remedy.staging.strides)} elements"
+        case Change.CP_ASYNC | Change.LOADS:
+            assert remedy.threads is not None
+            return f"{remedy.change.value}: {remedy.threads.vector_bytes} bytes at a time"
+
+
+def _extents(values: Iterable[Expr | int | None]) -> str:
+    return " x ".join("index" if v is None else str(v) for v in values)

@@ -1,0 +1,63 @@
+"""Rules of the other topics: a legal example, its off-by-one twin that breaks the rule alone, an entry for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.hw import bulk, limits, tcgen05, wgmma
+from tilewright.hw.rules import Example, Rule
+from tilewright.legal.explain import TOPICS, explain_rule, rules
+from tilewright.legal.predicates import broken
+
+CASES: list[tuple[Rule, tuple[Rule, ...], Example, Mapping[str, int]]] = [
+    (rule, topic.RULES, topic.BASE_CASE, topic.ENUMERATORS)
+    for topic in (bulk, limits, tcgen05, wgmma)
+    for rule in topic.RULES
+]
+
+
+def fields(base: Example, overrides: Example) -> dict[str, int]:
+    merged = dict(base) | dict(overrides)
+    return {name: value for name, value in merged.items() if not isinstance(value, tuple)}
+
+
+@pytest.mark.parametrize(("rule", "table", "base", "names"), CASES, ids=[c[0].id for c in CASES])
+def test_good_keeps_every_rule_and_bad_breaks_this_one_alone(
+    rule: Rule, table: tuple[Rule, ...], base: Example, names: Mapping[str, int]
+) -> None:
+    cc = rule.scope.cc_from if rule.scope.cc_from >= 90 else 90
+    assert not broken(table, fields(base, rule.good), cc, names)
+    assert [v.rule for v in broken(table, fields(base, rule.bad), cc, names)] == [rule.id]
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda r: r.id)
+def test_every_rule_has_an_entry_and_an_explanation(rule: Rule) -> None:
+    entry = CATALOGUE[rule.id]
+    assert entry.why
+    assert entry.bad
+    assert entry.good
+    text = explain_rule(rule.id)
+    assert text is not None
+    assert rule.predicate in text
+    assert rule.source in text
+
+
+def test_ids_are_unique_and_every_code_of_a_topic_is_a_rule() -> None:
+    ids = [rule.id for rule in rules()]
+    assert len(ids) == len(set(ids))
+    beside = {"TMA060", "TMA061", "TMA062", "TMA063", "TMA070", "TMA071", "TMA072", "TMA073", "TMA074", "TMA080"}
+    prefixes = {"TMA", "WGM", "UMM", "BLK", "LIM"}
+    assert {code for code in CATALOGUE if code[:3] in prefixes} == set(ids) | beside
+
+
+def test_rules_are_listed_by_architecture_and_topic() -> None:
+    hopper, blackwell = ({rule.id for rule in rules(arch)} for arch in ("sm_90a", "sm_100a"))
+    assert {"TMA002", "WGM004"} <= hopper
+    assert {"TMA001", "UMM001"} <= blackwell
+    assert not {"TMA002", "WGM004"} & blackwell
+    assert rules(topic="bulk") == TOPICS["bulk"]
+    assert rules(topic="nothing") == ()
+    assert explain_rule("TMA999") is None
