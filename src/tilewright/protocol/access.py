@@ -1,0 +1,140 @@
+"""The accesses of a kernel to its tensors as plain data: who touches which coordinates, under which conditions.
+
+An access map is the set of points
+
+    { (indices) -> coords  |  every index in its range, every condition and the guard hold }
+
+over the parameters of the launch. Indices are the programs' coordinates, loop counters, ``tid`` and ``r``, outermost
+first; ranges, definitions, conditions, guard and coordinates are integer expressions over parameters, indices and
+definitions that come before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from tilewright.base.expr import TRUE, Const, Expr, all_of
+
+ONE: Expr = Const(1)
+
+
+class AccessKind(Enum):
+    """What an access does to its elements."""
+
+    READ = "read"
+    WRITE = "write"
+    REDUCE = "reduce"  # an atomic addition
+
+
+class IndexRole(Enum):
+    """What distinguishes two points of an access."""
+
+    PROGRAM = "program"
+    COUNTER = "counter"
+    THREAD = "thread"
+    REGISTER = "register"
+    AXIS = "axis"  # position along an axis of a tile
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A value given at launch: an extent, a stride or an integer scalar, with what is known of it."""
+
+    name: str
+    low: int | None = None
+    high: int | None = None
+
+
+@dataclass(frozen=True)
+class Index:
+    """``name`` takes ``begin, begin + step, ...`` below ``end``."""
+
+    name: str
+    role: IndexRole
+    begin: Expr
+    end: Expr
+    step: Expr = ONE
+
+
+@dataclass(frozen=True)
+class Definition:
+    """``name`` stands for ``value``."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class AccessMap:
+    """All accesses of one op to one tensor.
+
+    ``op`` names the op for people, ``location`` is the user's ``file:line``, ``group`` the operation of the tile
+    program that it was lowered from. ``scope`` holds indices and definitions in the order in which they are introduced.
+    """
+
+    op: str
+    location: str
+    group: str
+    tensor: str
+    kind: AccessKind
+    dims: tuple[Expr, ...]
+    scope: tuple[Index | Definition, ...]
+    conditions: tuple[Expr, ...]
+    guard: Expr
+    coords: tuple[Expr, ...]
+
+    @property
+    def indices(self) -> tuple[Index, ...]:
+        """What distinguishes two points of the access, outermost first."""
+        return tuple(item for item in self.scope if isinstance(item, Index))
+
+    @property
+    def predicate(self) -> Expr:
+        """Conditions and guard together; the ranges of the indices are not part of it."""
+        return all_of([*self.conditions, self.guard])
+
+    def at(self, values: Mapping[str, int]) -> tuple[int, ...] | None:
+        """Coordinates at one point by plain evaluation; None where a range, a condition or the guard excludes it.
+
+        ``values`` holds the parameters and every index.
+        """
+        known = dict(values)
+        for item in self.scope:
+            if isinstance(item, Definition):
+                known[item.name] = item.value.evaluate(known)
+                continue
+            begin, end, step = (e.evaluate(known) for e in (item.begin, item.end, item.step))
+            offset = known[item.name] - begin
+            if offset < 0 or known[item.name] >= end or offset % step:
+                return None
+        if not self.predicate.evaluate(known):
+            return None
+        return tuple(c.evaluate(known) for c in self.coords)
+
+
+@dataclass(frozen=True)
+class KernelAccesses:
+    """All global accesses of one kernel, with its parameters and the facts its dispatcher guarantees."""
+
+    kernel: str
+    parameters: tuple[Parameter, ...]
+    assumptions: tuple[Expr, ...]
+    accesses: tuple[AccessMap, ...]
+
+
+@dataclass(frozen=True)
+class StoreDomain:
+    """What one store of the tile program promises to write: the coordinates of all points of its indices.
+
+    For an atomic addition ``instances`` names the indices (programs, stream counters) that contribute separately: each
+    element is added once for every value of them. They are found by name in the kernel's access maps.
+    """
+
+    tensor: str
+    location: str
+    indices: tuple[Index, ...]
+    coords: tuple[Expr, ...]
+    guard: Expr = TRUE
+    instances: tuple[str, ...] = ()

@@ -1,0 +1,140 @@
+"""Extraction of plain access maps from Transport IR: every global access with the programs, loops and branches around
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xdsl.ir import Block, SSAValue
+
+from tilewright.base.expr import Const, Expr, Sym, negate
+from tilewright.protocol.access import (
+    AccessKind,
+    AccessMap,
+    Definition,
+    Index,
+    IndexRole,
+    KernelAccesses,
+    Parameter,
+)
+from tilewright.tile.attributes import TensorType, TileType
+from tilewright.transport.dialect import (
+    REGISTER,
+    THREAD,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Programs,
+    ReduceAdd,
+    Store,
+    registers_of,
+)
+
+LEAST_EXTENT = 1
+"""Tensors without elements never reach a kernel: the runtime returns before the launch."""
+
+
+def accesses_of(kernel: Kernel) -> KernelAccesses:
+    """All loads, stores and atomic additions of ``kernel``, in program order."""
+    parameters: dict[str, Parameter] = {}
+    for name, argument in zip(kernel.arg_names, kernel.body.block.args, strict=True):
+        kind = argument.type
+        if isinstance(kind, TensorType):
+            for axis, dim in enumerate(kind.dims):
+                for extent in sorted(dim.expr.symbols):
+                    parameters[extent] = Parameter(extent, LEAST_EXTENT)
+                stride = f"{name.data}.stride{axis}"
+                parameters[stride] = Parameter(stride)
+        elif isinstance(kind, TileType) and kind.dtype.dtype.is_int:
+            limit = 1 << (kind.dtype.dtype.bits - 1)
+            parameters.setdefault(name.data, Parameter(name.data, -limit, limit - 1))
+    names: dict[SSAValue, str] = {
+        value: name.data for name, value in zip(kernel.arg_names, kernel.body.block.args, strict=True)
+    }
+    found: list[AccessMap] = []
+    collector = _Collector(kernel, names, found)
+    collector.block(kernel.body.block)
+    if any(index.name == _CTA for access in found for index in access.indices):
+        parameters[_GRID] = Parameter(_GRID, 1)
+    return KernelAccesses(
+        kernel.sym_name.data,
+        tuple(parameters.values()),
+        tuple(a.expr for a in kernel.assumptions),
+        tuple(found),
+    )
+
+
+_CTA, _GRID = "cta", "grid"
+_EVERY_CTA = Index(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
+"""What runs outside of ``transport.programs`` runs in every CTA of a grid of unknown size."""
+
+
+@dataclass
+class _Collector:
+    """Walks the kernel with the scope that is open at each op."""
+
+    kernel: Kernel
+    names: Mapping[SSAValue, str]
+    found: list[AccessMap]
+    scope: list[Index | Definition] = field(default_factory=list[Index | Definition])
+    conditions: list[Expr] = field(default_factory=list[Expr])
+
+    def block(self, block: Block) -> None:
+        depth = len(self.scope), len(self.conditions)
+        for op in block.ops:
+            match op:
+                case Let():
+                    self.scope.append(Definition(op.symbol.data, op.value.expr))
+                case Programs():
+                    inside = [
+                        Index(name.data, IndexRole.PROGRAM, Const(0), extent.expr)
+                        for name, extent in zip(op.names, op.extents, strict=True)
+                    ]
+                    self._nested(op.body.block, inside, [])
+                case For():
+                    counter = Index(op.counter.data, IndexRole.COUNTER, op.begin.expr, op.end.expr, op.step.expr)
+                    self._nested(op.body.block, [counter], [])
+                case If():
+                    self._nested(op.then.block, [], [op.condition.expr])
+                    self._nested(op.otherwise.block, [], [negate(op.condition.expr)])
+                case Load():
+                    self._access(op, AccessKind.READ)
+                case Store():
+                    self._access(op, AccessKind.WRITE)
+                case ReduceAdd():
+                    self._access(op, AccessKind.REDUCE)
+                case _:
+                    pass
+        del self.scope[depth[0] :], self.conditions[depth[1] :]
+
+    def _nested(self, block: Block, scope: list[Index], conditions: list[Expr]) -> None:
+        self.scope += scope
+        self.conditions += conditions
+        self.block(block)
+        del self.scope[len(self.scope) - len(scope) :], self.conditions[len(self.conditions) - len(conditions) :]
+
+    def _access(self, op: Load | Store | ReduceAdd, kind: AccessKind) -> None:
+        tensor = op.tensor.type
+        assert isinstance(tensor, TensorType)
+        name = self.names[op.tensor]
+        threads = Index(THREAD, IndexRole.THREAD, Const(0), Const(self.kernel.threads.data))
+        registers = Index(REGISTER, IndexRole.REGISTER, Const(0), Const(registers_of(op.buffer).count.data))
+        outside = not any(isinstance(s, Index) and s.role is IndexRole.PROGRAM for s in self.scope)
+        note = op.note.data if op.note is not None else ""
+        self.found.append(
+            AccessMap(
+                op=f"{op.name.removeprefix('transport.')} {name} #{len(self.found)}",
+                location=op.loc.data if op.loc is not None else "",
+                group=note,
+                tensor=name,
+                kind=kind,
+                dims=tuple(d.expr for d in tensor.dims),
+                scope=(*([_EVERY_CTA] if outside else []), *self.scope, threads, registers),
+                conditions=tuple(self.conditions),
+                guard=op.guard.expr,
+                coords=tuple(c.expr for c in op.coords),
+            )
+        )
