@@ -194,6 +194,17 @@ MFMA_ACCUMULATOR: dict[tuple[int, int], Fragment] = {
         "AMD MI300 ISA, V_MFMA_F32_4X4X4_16B_F16 used as one 4x64 tile",
     ),
 }
+MFMA_ACCUMULATOR_64: dict[tuple[int, int], Fragment] = {
+    (16, 16): Fragment(
+        "mfma.d.16x16.f64",
+        ("m", "n"),
+        (16, 16),
+        ((4, 0), (8, 0)),
+        ((0, 1), (0, 2), (0, 4), (0, 8), (1, 0), (2, 0)),
+        (),
+        "AMD MI300 ISA, V_MFMA_F64_16X16X4_F64 D matrix",
+    ),
+}
 WMMA_ACCUMULATOR: dict[int, Fragment] = {
     1: Fragment(
         "wmma.d.gfx11",

@@ -219,11 +219,11 @@ class F2Layout:
 
     # -- division -------------------------------------------------------------------------------------------------
     def divide_left(self, divisor: F2Layout) -> F2Layout | None:
-        """The ``q`` with ``divisor * q == self``; None when there is none. Axes used up entirely are dropped."""
+        """The ``q`` with ``divisor * q == self``; None when there is none."""
         return self._divide(divisor, low=True)
 
     def divide_right(self, divisor: F2Layout) -> F2Layout | None:
-        """The ``q`` with ``q * divisor == self``; None when there is none. Axes used up entirely are dropped."""
+        """The ``q`` with ``q * divisor == self``; None when there is none."""
         return self._divide(divisor, low=False)
 
     def _divide(self, divisor: F2Layout, low: bool) -> F2Layout | None:
@@ -241,13 +241,7 @@ class F2Layout:
         whole = divisor * quotient if low else quotient * divisor
         if _aligned(whole, self) != self:
             return None
-        return quotient._without_used(self, divisor)
-
-    def _without_used(self, whole: F2Layout, divisor: F2Layout) -> F2Layout:
-        """Drop axes that the divisor accounts for entirely; the product with the divisor stays the same."""
-        ins = tuple((n, b) for n, b in self.ins if b or n not in divisor.in_names)
-        outs = tuple((n, b) for n, b in self.outs if b or n not in divisor.out_names)
-        return F2Layout(ins, outs, self.columns)
+        return quotient
 
     def quotient(self, names: Iterable[str]) -> F2Layout | None:
         """The layout without axes that it maps identically to themselves; None if one of them is not trivial."""
@@ -361,12 +355,11 @@ class F2Layout:
         return masks
 
     def consecutive(self) -> int:
-        """The largest 2^k such that the first 2^k inputs of any aligned run map to consecutive outputs, both flattened.
-
-        The k lowest input bits map to the k lowest output bits, which nothing else touches.
-        """
+        """The largest 2^k such that aligned runs of 2^k coordinates of the first input axis map to consecutive
+        coordinates of the first output axis: their k lowest bits are equal, and nothing else touches those."""
+        limit = min(self.ins[0][1], self.outs[0][1]) if self.ins and self.outs else 0
         k = 0
-        while k < self.in_bits and self.columns[k] == 1 << k:
+        while k < limit and self.columns[k] == 1 << k:
             k += 1
         while k and any(c & ((1 << k) - 1) for c in self.columns[k:]):
             k -= 1
@@ -429,6 +422,35 @@ class F2Layout:
         for name in (n for n, _ in outer.ins if n in same):
             answer = answer * F2Layout.identity(outer.in_size(name), name, name)
         return answer.transpose_ins(mine.in_names).transpose_outs(outer.in_names)
+
+    def invert_and_compose_local(self, outer: F2Layout, name: str) -> F2Layout:
+        """As ``invert_and_compose``, but axis ``name`` (a CTA of a cluster) reads its own copy: it maps to itself.
+
+        LAY008 when a coordinate held by one index of ``name`` is not held by ``outer`` at the same index.
+        """
+        mine = self if self.outs == outer.outs else _widened(self, outer.outs)
+        own, theirs = mine.axis_columns(name), outer.axis_columns(name)
+        moved = tuple(a ^ b for a, b in zip(own, theirs, strict=True))
+        columns = tuple(c for n in mine.in_names for c in (moved if n == name else mine.axis_columns(n)))
+        rest = outer.sublayout([n for n in outer.in_names if n != name], outer.out_names)
+        solved = words.solve(rest.columns, columns)
+        if isinstance(solved, int):
+            fail(
+                "LAY008",
+                title=f"data must cross from one {name} to another",
+                found=f"no input of the same {name} maps to {outer.unpack(solved)}",
+                required=f"every {name} holds what it reads",
+                help="use invert_and_compose, and move the data between them",
+            )
+        local = F2Layout(mine.ins, rest.ins, solved)
+        identity = F2Layout.zeros(1, name, name, 1 << len(own))
+        whole = local * identity
+        shift = sum(b for n, b in whole.outs if n != name)
+        start = sum(b for _, b in whole.ins[: whole.in_names.index(name)])
+        kept = list(whole.columns)
+        for i in range(len(own)):
+            kept[start + i] |= 1 << (shift + i)
+        return F2Layout(whole.ins, whole.outs, tuple(kept)).transpose_outs(outer.in_names)
 
     def rename(self, ins: Mapping[str, str] | None = None, outs: Mapping[str, str] | None = None) -> F2Layout:
         """The same map under other axis names."""
