@@ -28,7 +28,7 @@ from tilewright.artifact.schema import (
 )
 from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.diag import TilewrightError
-from tilewright.runtime import Program, load
+from tilewright.runtime import Program, check, describe_all, load
 from tilewright.runtime.driver import TensorMapFields
 
 X, Y = 0x1000, 0x9000_0000
@@ -472,3 +472,47 @@ def one_kernel(step: Launch, parameters: tuple[Any, ...]) -> Artifact:
         variants=(Variant("only", TRUE, (step,)),),
         kernels=(KernelImage("k", 32, b"\x7fELF"),),
     )
+
+
+# -- classes, as the kernel object asks for them ----------------------------------------------------------------------
+
+
+def test_known_arguments_launch() -> None:
+    p, fake = program()
+    assert p.launch_known((*xy(), 1.0, 1), 5)
+    assert p.launch_known((*xy(rows=9), 1.0, 1))
+    assert [launched.stream for launched in fake.launches] == [5, 1]
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        FakeTensor(X + 2, (8, 64)),
+        FakeTensor(X, (8, 64), dtype="torch.float32"),
+        FakeTensor(X, (8, 64), (1, 8)),
+    ],
+)
+def test_arguments_of_another_class_are_left_alone(x: FakeTensor) -> None:
+    p, fake = program()
+    for _ in range(2):
+        assert not p.launch_known((x, xy()[1], 1.0, 1))
+    assert not p.launch_known((*xy(cols=4097), 1.0, 1))
+    assert not p.launch_known(xy())
+    assert fake.launches == []
+    assert p.launch_known((*xy(), 1.0, 1))
+
+
+def test_arguments_no_class_would_take_are_refused() -> None:
+    p, _ = program()
+    with refused("RUN005"):
+        p.launch_known((FakeTensor(X, (8, 64)), FakeTensor(Y, (9, 64)), 1.0, 1))
+    with refused("RUN010"):
+        p.launch_known((FakeTensor(X, (8, 64)), FakeTensor(X, (8, 64)), 1.0, 1))
+
+
+def test_checks_without_a_launch() -> None:
+    x, y = xy()
+    symbols = check(scale(), describe_all({"x": x, "y": y}), {"alpha": 1.0, "n": 3})
+    assert (symbols["M"], symbols["N"], symbols["x.stride0"], symbols["n"]) == (8, 64, 64, 3)
+    with refused("RUN010"):
+        check(scale(), describe_all({"x": x, "y": x}), {"alpha": 1.0, "n": 3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.runtime.check import capability, check, describe_all
 from tilewright.runtime.program import Program, load
 
-__all__ = ["Program", "load"]
+__all__ = ["Program", "capability", "check", "describe_all", "load"]

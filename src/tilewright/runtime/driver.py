@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NoReturn, Protocol, cast
 
 from cuda.bindings import driver as _untyped_cuda  # pyright: ignore[reportMissingTypeStubs, reportAttributeAccessIssue, reportUnknownVariableType]
@@ -207,6 +208,30 @@ class Driver:
         set_elements = {1: cuda.cuMemsetD8Async, 2: cuda.cuMemsetD16Async, 4: cuda.cuMemsetD32Async}[width_bytes]
         _checked("cuMemsetAsync", set_elements(destination, pattern, count, cuda.CUstream(stream)))
 
+    def upload(self, destination: int, data: bytes) -> None:
+        """Copy from the host; returns when done."""
+        _checked("cuMemcpyHtoD", cuda.cuMemcpyHtoD(destination, data, len(data)))
+
+    def download(self, source: int, size_bytes: int) -> bytes:
+        """Copy to the host, after all work on the legacy stream."""
+        data = bytearray(size_bytes)
+        view = (ctypes.c_char * size_bytes).from_buffer(data)
+        _checked("cuMemcpyDtoH", cuda.cuMemcpyDtoH(ctypes.addressof(view), source, size_bytes))
+        return bytes(data)
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """Device time of what ``work`` queues on the legacy stream."""
+        stream = cuda.CUstream(LEGACY_STREAM)
+        begin, end = (_checked("cuEventCreate", cuda.cuEventCreate(0)) for _ in range(2))
+        _checked("cuEventRecord", cuda.cuEventRecord(begin, stream))
+        work()
+        _checked("cuEventRecord", cuda.cuEventRecord(end, stream))
+        _checked("cuEventSynchronize", cuda.cuEventSynchronize(end))
+        milliseconds = float(_checked("cuEventElapsedTime", cuda.cuEventElapsedTime(begin, end)))
+        for event in (begin, end):
+            _checked("cuEventDestroy", cuda.cuEventDestroy(event))
+        return milliseconds / 1000
+
     def wait_for(self, producer: int, stream: int) -> None:
         """Later work on ``stream`` starts after what is now on ``producer``."""
         flags = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
@@ -214,6 +239,12 @@ class Driver:
         _checked("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(producer)))
         _checked("cuStreamWaitEvent", cuda.cuStreamWaitEvent(cuda.CUstream(stream), event, 0))
         _checked("cuEventDestroy", cuda.cuEventDestroy(event))
+
+
+@cache
+def process_driver() -> Driver:
+    """The driver, initialised once a process; RUN013 where there is none."""
+    return Driver()
 
 
 class _Prepared:

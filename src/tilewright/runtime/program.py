@@ -10,26 +10,36 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam
 from tilewright.artifact.validate import FLOAT_SCALARS, validate
 from tilewright.base.expr import Const, Expr, ExprError
-from tilewright.diag import fail
+from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import TARGETS
 from tilewright.runtime.arguments import Described, describe
 from tilewright.runtime.binding import aliasing, bind, float_scalar, int_scalar
 from tilewright.runtime.dependence import address_modulus, call_scalar
-from tilewright.runtime.driver import LEGACY_STREAM, Driver, DriverLike, LaunchShape
+from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
 from tilewright.runtime.plan import Plan
 
 _MAX_PLANS = 1024
+_OF_ANOTHER_CLASS = frozenset({"RUN004", "RUN006", "RUN007", "RUN008", "RUN012", "RUN015"})
+
+
+class _Call(NamedTuple):
+    """What a call's arguments say about themselves. ``described`` is None for PyTorch's, which are read in place."""
+
+    key: tuple[object, ...]
+    addresses: tuple[int, ...]
+    plan: Plan | None
+    described: dict[str, Described] | None
 
 
 def load(artifact: Artifact, driver: DriverLike | None = None) -> Program:
     """Make ``artifact`` ready to launch. RUN013 where there is no GPU."""
     validate(artifact)
-    return Program(artifact, Driver() if driver is None else driver)
+    return Program(artifact, process_driver() if driver is None else driver)
 
 
 class Program:
@@ -42,6 +52,7 @@ class Program:
         self._libraries: dict[str, int] = {}
         self._devices: set[int] = set()
         self._plans: dict[tuple[object, ...], Plan] = {}
+        self._foreign: set[tuple[object, ...]] = set()  # keys of arguments of another class
 
         parameters = artifact.parameters
         self._names = tuple(p.name for p in parameters)
@@ -63,8 +74,47 @@ class Program:
         ``__cuda_array_interface__`` or ``__dlpack__``. ``stream`` is a handle, an object with ``__cuda_stream__``, or
         None for the legacy default stream. Refuses with RUN001 to RUN020.
         """
-        handle = LEGACY_STREAM if stream is None else stream_handle(stream)
         values = self._ordered(args)
+        handle = LEGACY_STREAM if stream is None else stream_handle(stream)
+        call = self._look_up(values, handle)
+        self._run(call, call.plan or self._build(call, values, handle), values, handle)
+
+    def launch_known(self, values: Sequence[object], stream: object = None) -> bool:
+        """``launch`` if these arguments are of this artifact's class; False, and nothing done, if they are not.
+
+        Arguments that no artifact of the kernel would take (disagreeing extents, tensors on two devices) are refused
+        as ``launch`` refuses them.
+        """
+        if len(values) != len(self._names):
+            return False
+        handle = LEGACY_STREAM if stream is None else stream_handle(stream)
+        call = self._look_up(values, handle)
+        plan = call.plan
+        if plan is None:
+            if call.key in self._foreign:
+                return False
+            try:
+                plan = self._build(call, values, handle)
+            except TilewrightError as error:
+                if error.code not in _OF_ANOTHER_CLASS:
+                    raise
+                if len(self._foreign) >= _MAX_PLANS:
+                    self._foreign.clear()
+                self._foreign.add(call.key)
+                return False
+        self._run(call, plan, values, handle)
+        return True
+
+    def close(self) -> None:
+        """Unload the kernels; the program can't be launched afterwards."""
+        self._plans.clear()
+        while self._libraries:
+            self._driver.unload_library(self._libraries.popitem()[1])
+
+    # -- a call -------------------------------------------------------------------------------------------------------
+
+    def _look_up(self, values: Sequence[object], handle: int) -> _Call:
+        """Key, addresses and plan, if there is one, of arguments that have PyTorch's methods."""
         key: list[object] = []
         addresses: list[int] = []
         try:
@@ -78,23 +128,12 @@ class Program:
             for i, parameter in self._key_scalars:
                 value = values[i]
                 key.append(value if type(value) is int else int_scalar(parameter, value))
-            plan = self._plans.get(tuple(key))
-        except (AttributeError, TypeError):  # not PyTorch's methods
-            self._launch_described(values, handle)
-            return
-        if plan is None:
-            plan = self._build(tuple(key), self._describe(values, handle), values)
-        self._run(plan, tuple(addresses), values, handle)
+            whole = tuple(key)
+            return _Call(whole, tuple(addresses), self._plans.get(whole), None)
+        except (AttributeError, TypeError):  # another protocol
+            return self._look_up_described(values, handle)
 
-    def close(self) -> None:
-        """Unload the kernels; the program can't be launched afterwards."""
-        self._plans.clear()
-        while self._libraries:
-            self._driver.unload_library(self._libraries.popitem()[1])
-
-    # -- a call -------------------------------------------------------------------------------------------------------
-
-    def _launch_described(self, values: Sequence[object], handle: int) -> None:
+    def _look_up_described(self, values: Sequence[object], handle: int) -> _Call:
         """The same for arguments of the other protocols, whose description costs more than the launch."""
         described = self._describe(values, handle)
         key: list[object] = []
@@ -111,13 +150,15 @@ class Program:
             if modulus:
                 key.append(tensor.address % modulus)
         key += (int_scalar(p, values[i]) for i, p in self._key_scalars)
-        plan = self._plans.get(tuple(key)) or self._build(tuple(key), described, values)
-        for producer in {t.producer for t in described.values()} - {None, handle}:
-            self._driver.wait_for(cast("int", producer), handle)
-        self._run(plan, tuple(t.address for t in described.values()), values, handle)
+        whole = tuple(key)
+        return _Call(whole, tuple(t.address for t in described.values()), self._plans.get(whole), described)
 
-    def _run(self, plan: Plan, addresses: tuple[int, ...], values: Sequence[object], handle: int) -> None:
+    def _run(self, call: _Call, plan: Plan, values: Sequence[object], handle: int) -> None:
+        addresses = call.addresses
         changing = self._changing_values(values) if self._changing else ()
+        if call.described is not None:
+            for producer in {t.producer for t in call.described.values()} - {None, handle}:
+                self._driver.wait_for(cast("int", producer), handle)
         if self._one_device and plan.only_launches:
             plan.run(addresses, changing, handle)
             return
@@ -159,7 +200,8 @@ class Program:
     def _describe(self, values: Sequence[object], handle: int) -> dict[str, Described]:
         return {name: describe(name, values[i], handle) for i, name, _ in self._tensors}
 
-    def _build(self, key: tuple[object, ...], described: dict[str, Described], values: Sequence[object]) -> Plan:
+    def _build(self, call: _Call, values: Sequence[object], handle: int) -> Plan:
+        described = self._describe(values, handle) if call.described is None else call.described
         device = self._device(described)
         scalars = {p.name: int_scalar(p, values[i]) for i, p in self._key_scalars}
         env = bind(self.artifact, described, scalars)
@@ -184,25 +226,12 @@ class Program:
             self._driver.pop_context()
         if len(self._plans) >= _MAX_PLANS:
             self._plans.pop(next(iter(self._plans)), None)
-        self._plans[key] = plan
+        self._plans[call.key] = plan
         return plan
 
     def _device(self, described: Mapping[str, Described]) -> int:
-        """The one device that holds the tensors, whose architecture must be the artifact's."""
-        places: dict[int, str] = {}
-        for name, tensor in described.items():
-            device = tensor.device
-            if tensor.on_cpu:
-                _misplaced(f"{name} is on the CPU")
-            if device is None and tensor.address:
-                device = self._driver.device_of(tensor.address)
-                if device is None:
-                    _misplaced(f"{name} is at 0x{tensor.address:x}, which no GPU holds")
-            if device is not None:
-                places.setdefault(device, name)
-        if len(places) > 1:
-            _misplaced(", ".join(f"{name} on device {device}" for device, name in places.items()))
-        device = next(iter(places), 0)
+        """The device that holds the tensors, whose architecture must be the artifact's."""
+        device = device_of(described, self._driver)
         if device not in self._devices:
             self._check_architecture(device)
             self._devices.add(device)
@@ -220,6 +249,24 @@ class Program:
                 required=f"{wanted[0]}.{wanted[1]}{'' if exact else ' or a higher minor'}, for {target.name}",
                 help="compile with --target for this device",
             )
+
+
+def device_of(described: Mapping[str, Described], driver: DriverLike) -> int:
+    """The one device that holds the tensors (0 when there is none to hold); RUN011."""
+    places: dict[int, str] = {}
+    for name, tensor in described.items():
+        device = tensor.device
+        if tensor.on_cpu:
+            _misplaced(f"{name} is on the CPU")
+        if device is None and tensor.address:
+            device = driver.device_of(tensor.address)
+            if device is None:
+                _misplaced(f"{name} is at 0x{tensor.address:x}, which no GPU holds")
+        if device is not None:
+            places.setdefault(device, name)
+    if len(places) > 1:
+        _misplaced(", ".join(f"{name} on device {device}" for device, name in places.items()))
+    return next(iter(places), 0)
 
 
 def stream_handle(stream: object) -> int:

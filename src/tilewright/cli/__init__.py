@@ -1,0 +1,40 @@
+"""The command line: one file a command, each with a ``register`` that adds it.
+
+To add a command, write ``cli/<name>.py`` with ``register(app)`` and name it in ``_COMMANDS``; to add to ``show`` or
+``explain``, register on ``show.app`` or ``explain.app``. Rooms that load slowly are imported inside the commands that
+need them, so that ``tilewright --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from tilewright.cli import compile_, configuration, explain, run, show
+from tilewright.diag import TilewrightError
+from tilewright.diag.configuration import Configuration
+
+_COMMANDS = (compile_, run, show, explain, configuration)
+
+app = typer.Typer(
+    name="tilewright",
+    help="Compile, check, run and explain GPU tile kernels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for _command in _COMMANDS:
+    _command.register(app)
+
+
+def main() -> None:
+    """Entry point: a diagnostic ends with its text on stderr and status 1."""
+    try:
+        app()
+    except TilewrightError as error:
+        typer.echo(str(error), err=True)
+        typer.echo(f"\ntilewright explain {error.code} tells more", err=True)
+        if Configuration.from_environment().traceback:
+            raise
+        sys.exit(1)

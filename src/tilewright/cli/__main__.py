@@ -1,0 +1,5 @@
+"""``python -m tilewright.cli``."""
+
+from tilewright.cli import main
+
+main()

@@ -1,0 +1,88 @@
+"""``tilewright compile FILE.py:kernel --out DIR``."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from tilewright.artifact import bundle
+from tilewright.artifact.schema import Artifact
+from tilewright.cli.options import by_name
+from tilewright.diag import fail
+
+
+def register(app: typer.Typer) -> None:
+    app.command("compile", help="Compile a kernel to a bundle.")(compile_kernel)
+
+
+def compile_kernel(
+    kernel: Annotated[str, typer.Argument(metavar="FILE.py:KERNEL", help="the file and the kernel's name in it")],
+    out: Annotated[Path, typer.Option(help="folder of the bundle")],
+    static: Annotated[list[str] | None, typer.Option(metavar="NAME=INT", help="make a dimension constant")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(metavar="NAME=DTYPE", help="a tensor's element type")] = None,
+    target: Annotated[str, typer.Option(help="architecture")] = "sm_90a",
+    schedule: Annotated[str | None, typer.Option(help="schedule text to replay, or a file that holds it")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a compile-time keyword")
+    ] = None,
+) -> None:
+    from tilewright.lang.schedule import Schedule
+
+    statics = by_name("--static", static or [], int)
+    dtypes = by_name("--dtype", dtype or [], str)
+    keywords = by_name("--set", set_ or [], literal)
+    found = find_kernel(kernel)
+    typer.echo(f"compiling {kernel} for {target} ...", err=True)
+    begin = time.perf_counter()
+    pinned = Schedule.parse(_text_of(schedule)) if schedule else None
+    artifact: Artifact = found.compile(target=target, static=statics, dtypes=dtypes, schedule=pinned, **keywords)
+    bundle.write_folder(artifact, out)
+    seconds = time.perf_counter() - begin
+    proved = len(artifact.certificate)
+    typer.echo(f"{out}: {len(artifact.kernels)} kernel(s), {proved} obligation(s) proved, {seconds:.2f} s")
+
+
+def find_kernel(name: str) -> Any:
+    """The kernel object that FILE.py:NAME names; runs the file. CMD001 if there is none."""
+    from tilewright.lang.params import KernelFunction
+
+    file, _, attribute = name.rpartition(":")
+    path = Path(file)
+    if not file or not path.is_file():
+        _no_kernel(f"{file or name} is no file")
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        _no_kernel(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # a user's dataclasses and annotations look their module up
+    sys.path.insert(0, str(path.resolve().parent))  # its neighbours are importable, as under `python FILE.py`
+    spec.loader.exec_module(module)
+    found = getattr(module, attribute, None)
+    if not isinstance(found, KernelFunction):
+        kernels = [n for n, value in vars(module).items() if isinstance(value, KernelFunction)]
+        _no_kernel(f"{file} has no kernel {attribute}; it has {', '.join(kernels) or 'none'}")
+    return found
+
+
+def literal(text: str) -> int | float | bool | str:
+    """A number, True or False, or else the text itself."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value if isinstance(value, int | float | bool) else text
+
+
+def _text_of(schedule: str) -> str:
+    path = Path(schedule)
+    return path.read_text().strip() if path.suffix and path.is_file() else schedule
+
+
+def _no_kernel(found: str) -> NoReturn:
+    fail("CMD001", found=found, required="FILE.py:KERNEL, a function under @tw.kernel")

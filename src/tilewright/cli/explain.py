@@ -1,0 +1,47 @@
+"""``tilewright explain CODE``: an entry of the error catalogue. Other things to explain register on ``app``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from tilewright.cli.group import group_with_default
+from tilewright.diag import fail
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.diag.catalogue.entry import Code
+
+app = group_with_default("code", "Explain an error code; without one, list them all.")
+
+
+def register(top: typer.Typer) -> None:
+    top.add_typer(app, name="explain")
+
+
+@app.command("code")
+def explain_code(code: Annotated[str | None, typer.Argument(help="such as RUN010")] = None) -> None:
+    """Print an entry of the error catalogue."""
+    if code is None:
+        for entry in sorted(CATALOGUE.values(), key=lambda c: c.id):
+            typer.echo(f"{entry.id}  {entry.title}")
+        return
+    entry = CATALOGUE.get(code.upper())
+    if entry is None:
+        close = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
+        fail("CMD003", found=code, required="a code of the catalogue", help=f"near it: {', '.join(close) or 'none'}")
+    for line in describe(entry):
+        typer.echo(line)
+
+
+def describe(entry: Code) -> Iterator[str]:
+    """The entry as text."""
+    yield f"{entry.id}: {entry.title}"
+    yield ""
+    yield entry.why
+    for title, text in (("wrong", entry.bad), ("right", entry.good)):
+        if text:
+            yield f"\n{title}:"
+            yield from (f"    {line}" for line in text.splitlines())
+    yield f"\nsource: {entry.source}"

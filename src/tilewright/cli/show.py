@@ -1,0 +1,121 @@
+"""``tilewright show DIR``: what is in a bundle. Other things to show register on ``app``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.artifact import bundle
+from tilewright.artifact.disassemble import sass
+from tilewright.artifact.schema import Artifact, KernelImage, Obligation, ScalarParam, TensorParam
+from tilewright.cli.group import group_with_default
+
+app = group_with_default("bundle", "Show a bundle's plan, source, PTX, SASS, IR and certificate.")
+
+
+class Part(StrEnum):
+    """What of a bundle to print."""
+
+    PLAN = "plan"
+    SOURCE = "source"
+    PTX = "ptx"
+    SASS = "sass"
+    TILE = "tile"
+    TRANSPORT = "transport"
+    CERTIFICATE = "certificate"
+    ALL = "all"
+
+
+def register(top: typer.Typer) -> None:
+    top.add_typer(app, name="show")
+
+
+@app.command("bundle")
+def show_bundle(
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="a bundle's folder or file")],
+    part: Annotated[list[Part] | None, typer.Option(help="what to print; may be given several times")] = None,
+) -> None:
+    """Print parts of a bundle (plan and certificate by default)."""
+    artifact = bundle.read(path)
+    wanted = part or [Part.PLAN, Part.CERTIFICATE]
+    if Part.ALL in wanted:
+        wanted = [p for p in Part if p is not Part.ALL]
+    for p in wanted:
+        if len(wanted) > 1:
+            typer.echo(f"== {p.value} {'=' * (76 - len(p.value))}")
+        for line in lines(artifact, p):
+            typer.echo(line)
+
+
+def lines(artifact: Artifact, part: Part) -> Iterator[str]:
+    """One part as text."""
+    match part:
+        case Part.PLAN:
+            yield from _plan(artifact)
+        case Part.SOURCE:
+            yield artifact.source
+        case Part.PTX:
+            yield artifact.ptx
+        case Part.SASS:
+            yield from (sass(image.cubin) for image in artifact.kernels)
+        case Part.TILE:
+            yield artifact.tile_ir
+        case Part.TRANSPORT:
+            yield from (image.transport_ir for image in artifact.kernels)
+        case Part.CERTIFICATE:
+            yield from _certificate(artifact)
+        case Part.ALL:
+            for p in Part:
+                if p is not Part.ALL:
+                    yield from lines(artifact, p)
+
+
+def _plan(artifact: Artifact) -> Iterator[str]:
+    yield f"{artifact.name} for {artifact.target}, schema {artifact.schema_version}"
+    for tool in artifact.toolchain:
+        yield f"  built with {tool.name} {tool.version}"
+    yield "parameters"
+    for p in artifact.parameters:
+        match p:
+            case TensorParam(name, dtype, dims, access):
+                yield f"  {name}: {dtype}[{', '.join(map(str, dims))}], {access.value}"
+            case ScalarParam(name, dtype):
+                yield f"  {name}: {dtype}"
+    conditions = [*map(str, artifact.facts), *(f"{b.symbol} <= {b.limit}" for b in artifact.bounds)]
+    if conditions:
+        yield "serves arguments with"
+        yield from (f"  {c}" for c in conditions)
+    yield "variants, the first that holds"
+    for v in artifact.variants:
+        yield f"  {v.name} if {v.predicate}: {len(v.steps)} step(s)" + (f", {v.plan}" if v.plan else "")
+    yield "kernels"
+    yield from (f"  {_resources(image)}" for image in artifact.kernels)
+    if artifact.schedule:
+        yield f"schedule: {artifact.schedule}"
+    yield from artifact.plan
+
+
+def _resources(image: KernelImage) -> str:
+    shared = image.shared_bytes + image.static_shared_bytes
+    return (
+        f"{image.symbol}: {image.threads} threads, cluster {image.cluster}, {image.registers} registers, "
+        f"{shared} bytes of shared memory, {image.spill_bytes} bytes spilled"
+    )
+
+
+def _certificate(artifact: Artifact) -> Iterator[str]:
+    for image in artifact.kernels:
+        yield image.symbol
+        yield from map(_obligation, image.certificate)
+    for v in artifact.variants:
+        if v.certificate:
+            yield f"steps of {v.name}"
+            yield from map(_obligation, v.certificate)
+
+
+def _obligation(o: Obligation) -> str:
+    return f"  {o.name}: proved by {o.method}" + (f" ({o.detail})" if o.detail else "")

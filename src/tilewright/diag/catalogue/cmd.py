@@ -1,0 +1,44 @@
+"""CMD: what the command line refuses before any room is asked."""
+
+from __future__ import annotations
+
+from tilewright.diag.catalogue.entry import Code
+
+_SOURCE = "tilewright --help"
+
+CODES: tuple[Code, ...] = (
+    Code(
+        "CMD001",
+        "no such kernel",
+        "A kernel is named by its file and its name in it, with a colon between them. The file is run as Python, and "
+        "the name must be a function under @tw.kernel.",
+        bad="tilewright compile add.py",
+        good="tilewright compile add.py:add --out add.bundle",
+        source=_SOURCE,
+    ),
+    Code(
+        "CMD002",
+        "an option is not NAME=VALUE",
+        "Options that set something by name (--static, --dtype, --dim, --scalar, --input, --output) are written "
+        "NAME=VALUE and may be given several times, once a name.",
+        bad="--static 4096",
+        good="--static N=4096 --static K=512",
+        source=_SOURCE,
+    ),
+    Code(
+        "CMD003",
+        "no such error code",
+        "explain prints an entry of the error catalogue; it has no entry of this name.",
+        bad="tilewright explain TMA",
+        good="tilewright explain TMA012",
+        source="tilewright.diag.catalogue",
+    ),
+    Code(
+        "CMD004",
+        "an array file can't be used",
+        "--input reads a NumPy .npy file, whose dtype and shape must be the parameter's.",
+        bad="--input x=notes.txt",
+        good="--input x=x.npy",
+        source=_SOURCE,
+    ),
+)

@@ -1,0 +1,223 @@
+"""The command line, in process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda.bindings import nvrtc
+from typer.testing import CliRunner, Result
+
+from support.artifacts import scale, staged
+from support.gpu import gpu_present
+from tilewright import Kernel
+from tilewright.artifact import bundle
+from tilewright.artifact.disassemble import sass
+from tilewright.cli import app
+from tilewright.cli.run import extents_of, scalars_of
+from tilewright.diag import TilewrightError
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.lang.schedule import Schedule
+
+KERNEL = """
+from __future__ import annotations
+import tilewright as tw
+from helper import TIMES
+
+@tw.kernel
+def scale(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, alpha: tw.f32):
+    m, n = tw.grid(y, (None, 128))
+    y[m, n] = x[m, n] * alpha * TIMES
+
+other = 3
+"""
+
+
+def tilewright(*args: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+def refused(code: str, *args: object) -> None:
+    result = tilewright(*args)
+    assert isinstance(result.exception, TilewrightError)
+    assert result.exception.code == code
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    bundle.write_folder(scale(), tmp_path / "scale.bundle")
+    return tmp_path / "scale.bundle"
+
+
+@pytest.fixture
+def kernel_file(tmp_path: Path) -> Path:
+    (tmp_path / "helper.py").write_text("TIMES = 2\n")
+    (tmp_path / "mine.py").write_text(KERNEL)
+    return tmp_path / "mine.py"
+
+
+# -- compile ---------------------------------------------------------------------------------------------------------
+
+
+def test_compile_hands_everything_on(kernel_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def compile_(self: Kernel, **options: Any) -> Any:
+        asked.append({"kernel": self.name, **options})
+        return scale()
+
+    monkeypatch.setattr(Kernel, "compile", compile_)
+    out = tmp_path / "out"
+    options = ["--static", "N=4096", "--dtype", "x=bf16", "--dtype", "y=f16", "--schedule", "warps=4"]
+    result = tilewright(
+        "compile", f"{kernel_file}:scale", *options, "--set", "causal=True", "--set", "b=64", "--out", out
+    )
+    assert result.exit_code == 0, result.output
+    assert asked == [
+        {
+            "kernel": "scale",
+            "target": "sm_90a",
+            "static": {"N": 4096},
+            "dtypes": {"x": "bf16", "y": "f16"},
+            "schedule": Schedule(warps=4),
+            "causal": True,
+            "b": 64,
+        }
+    ]
+    assert bundle.read(out) == scale()
+    assert "2 obligation(s) proved" in result.output
+
+
+@pytest.mark.parametrize("name", ["mine.py", "mine.py:nothing", "mine.py:other", "nowhere.py:scale", ":scale"])
+def test_compile_needs_a_kernel(name: str, kernel_file: Path) -> None:
+    refused("CMD001", "compile", f"{kernel_file.parent}/{name}", "--out", "out")
+
+
+@pytest.mark.parametrize("option", ["N", "N=", "=4", "N=x", "1N=4"])
+def test_compile_options(option: str, kernel_file: Path) -> None:
+    refused("CMD002", "compile", f"{kernel_file}:scale", "--static", option, "--out", "out")
+
+
+def test_an_option_given_twice(kernel_file: Path) -> None:
+    refused("CMD002", "compile", f"{kernel_file}:scale", "--static", "N=1", "--static", "N=2", "--out", "out")
+
+
+# -- show ------------------------------------------------------------------------------------------------------------
+
+
+def test_show_plan_and_certificate(folder: Path) -> None:
+    text = tilewright("show", folder).output
+    for part in ("scale for sm_90a", "nvrtc 13.0.88", "x: bf16[M, N], read", "N <= 4096", "narrow if N <= 128",
+                 "scale_wide: 256 threads", "65536 bytes of shared", "two variants by row length",
+                 "cover: proved by isl (every element once)"):  # fmt: skip
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [("source", "// narrow"), ("ptx", ".version 9.0"), ("tile", "tile.func @scale"), ("transport", "transport")],
+)
+def test_show_parts(part: str, text: str, folder: Path) -> None:
+    output = tilewright("show", folder, "--part", part).output
+    assert text in output
+    assert "==" not in output
+
+
+def test_show_refuses_a_damaged_bundle(folder: Path) -> None:
+    (folder / "scale_wide.cu").write_text("// wide\n// and more\n")
+    refused("ART004", "show", folder)
+
+
+def test_show_sass_of_what_is_no_cubin(folder: Path) -> None:
+    refused("ART009", "show", folder, "--part", "sass")
+
+
+def test_sass_of_a_cubin() -> None:
+    source = b'extern "C" __global__ void k(float* p) { p[threadIdx.x] = 1.0f; }'
+    _, program = nvrtc.nvrtcCreateProgram(source, b"k.cu", 0, [], [])
+    assert int(nvrtc.nvrtcCompileProgram(program, 1, [b"-arch=sm_90a"])[0]) == 0
+    cubin = bytearray(nvrtc.nvrtcGetCUBINSize(program)[1])
+    nvrtc.nvrtcGetCUBIN(program, cubin)
+    assert "STG" in sass(bytes(cubin))
+
+
+# -- explain ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", sorted(c for c in CATALOGUE if c[:3] in ("ART", "RUN", "CMD")))
+def test_explain(code: str) -> None:
+    output = tilewright("explain", code.lower()).output
+    entry = CATALOGUE[code]
+    assert output.startswith(f"{code}: {entry.title}")
+    assert entry.why in output
+    assert entry.bad
+    assert entry.good
+
+
+def test_explain_lists_and_suggests() -> None:
+    output = tilewright("explain").output
+    assert all(code in output for code in CATALOGUE)
+    with pytest.raises(TilewrightError, match="RUN010"):
+        raise tilewright("explain", "RUN10").exception or AssertionError
+    refused("CMD003", "explain", "nonsense")
+
+
+# -- run -------------------------------------------------------------------------------------------------------------
+
+
+def test_extents_come_from_options_files_and_bounds() -> None:
+    assert extents_of(scale(), {}, {}) == {"M": 1024, "N": 1024}
+    assert extents_of(scale(), {"M": 3}, {"x": (3, 70)}) == {"M": 3, "N": 70}
+    assert extents_of(staged(), {"N": 8}, {}) == {"M": 1024, "N": 8}
+    with pytest.raises(TilewrightError, match="CMD002"):
+        extents_of(scale(), {"K": 3}, {})
+
+
+def test_scalars_have_their_type() -> None:
+    assert scalars_of(scale(), {"alpha": "0.5"}) == {"alpha": 0.5, "n": 1}
+    with pytest.raises(TilewrightError, match="CMD002"):
+        scalars_of(scale(), {"n": "0.5"})
+
+
+def test_run_inputs(folder: Path, tmp_path: Path) -> None:
+    refused("CMD004", "run", folder, "--input", "z=z.npy")
+    refused("CMD004", "run", folder, "--input", f"x={tmp_path / 'none.npy'}")
+    (tmp_path / "x.npy").write_text("numbers")
+    refused("CMD004", "run", folder, "--input", f"x={tmp_path / 'x.npy'}")
+
+
+@pytest.mark.skipif(gpu_present(), reason="a GPU is present")
+def test_run_without_a_gpu(folder: Path) -> None:
+    refused("RUN013", "run", folder)
+
+
+# -- the process -----------------------------------------------------------------------------------------------------
+
+
+def test_configuration() -> None:
+    output = tilewright("config").output
+    assert "TILEWRIGHT_STORE" in output
+    assert "store in use" in output
+
+
+def test_a_diagnostic_ends_on_stderr_with_status_1(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tilewright.cli", "show", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error[ART001]: not a Tilewright bundle")
+    assert "tilewright explain ART001" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_is_quick() -> None:
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "tilewright.cli", "--help"], capture_output=True, check=True)
+        times.append(time.perf_counter() - begin)
+    assert b"explain" in done.stdout
+    assert min(times) < 0.5
