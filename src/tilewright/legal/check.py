@@ -34,8 +34,8 @@ def check_tensor_map(
     """Raise ``TilewrightError`` with a reason for each rule the request breaks; return warnings otherwise.
 
     Arguments are named as ``cuTensorMapEncodeTiled`` names them (strides in bytes, dimension 0 innermost);
-    ``tensorMap`` is the address the map is written to, ``arch`` the device it is for. Warnings concern copies the driver encodes but whose
-    outcome is undocumented.
+    ``tensorMap`` is the address the map is written to, ``arch`` the device it is for. Warnings concern copies that the
+    driver encodes but whose outcome is undocumented.
     """
     target = target_named(arch)
     rank = _number("tensorRank", tensorRank, 32)

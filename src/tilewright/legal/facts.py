@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import gcd, lcm
 
 from tilewright.base.expr import (
     FALSE,
@@ -17,6 +18,8 @@ from tilewright.base.expr import (
     Interval,
     Mod,
     Not,
+    Sum,
+    Sym,
     all_of,
     any_of,
     divisor,
@@ -45,8 +48,7 @@ class Facts:
         for part in parts:
             name, n = _symbol_multiple(part)
             if name:
-                known = divisors.get(name, 1)
-                divisors[name] = n if n % known == 0 else known if known % n == 0 else known * n
+                divisors[name] = lcm(n, divisors.get(name, 1))
         return replace(self, divisors=divisors, assumed=self.assumed | set(parts))
 
     def apply(self, node: ExprLike) -> Expr:
@@ -77,17 +79,13 @@ class Facts:
         rest = self.residual(predicate)
         return True if rest == TRUE else False if rest == FALSE else None
 
-    def residuals(self, predicates: Iterable[Expr]) -> Expr:
-        """What remains of a conjunction."""
-        return all_of(self.residual(p) for p in predicates)
-
 
 def _symbol_multiple(predicate: Expr) -> tuple[str, int]:
-    """``(name, n)`` when the predicate is ``name % n == 0``."""
+    """``(name, n)`` when the predicate says that n divides the symbol: ``K % n == 0`` or ``(K*c) % m == 0``."""
     match predicate:
-        case Compare("==", Mod(numerator, denominator), Const(0)) if n := denominator.constant:
-            names = numerator.symbols
-            name = next(iter(names), "")
-            return (name, n) if numerator.text == name else ("", 0)
+        case Compare("==", Mod(Sym(name), Const(n)), Const(0)):
+            return name, n
+        case Compare("==", Mod(Sum(0, ((Sym(name), factor),)), Const(n)), Const(0)):
+            return name, n // gcd(n, factor)
         case _:
             return "", 0
