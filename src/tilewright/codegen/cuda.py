@@ -194,6 +194,8 @@ class _Emitter:
             case t.Fold():
                 self.comment(op)
                 self.fold(op)
+            case t.Pin():
+                self.pin(op)
             case t.Shuffle():
                 self.shuffle(op)
             case t.SharedWrite() | t.SharedRead():
@@ -441,6 +443,13 @@ class _Emitter:
             into = self.c(op.into.expr)
             for line in fold_step(op.fn.data, sources, targets, into):
                 self.line(line)
+
+    def pin(self, op: t.Pin) -> None:
+        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
+        words = -(-storage.count // storage.per_word)
+        kind = "r" if storage.packed or storage.dtype.is_int else "f"
+        with self.registers(words):
+            self.line(f'asm volatile("" : "+{kind}"({buffer}[r]));')
 
     def shuffle(self, op: t.Shuffle) -> None:
         buffers = [(self.storages[b], self.names[b]) for b in op.buffers]

@@ -9,7 +9,7 @@ those at an edge. Inside the first, a stream's last, partial step is split off t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.reduce import Reduction
+from tilewright.schedule.reduce import Reduction, accumulator
 from tilewright.schedule.tiles import Access, coords_of, element, place, spans_of
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -50,8 +50,14 @@ class Lowering:
         self.shared: list[Operation] = []
         self.scope = Scope(frozenset())
         self.loops = 0
+        self.partials: dict[Operation, list[SSAValue]] = {}
+        self.sunk: set[Operation] = set()
         self.order = {op: i for i, op in enumerate(kernel.walk())}
         self.bounds = {t.THREAD: (0, placement.home.threads - 1)}
+
+    kept_registers = 32
+    """Values of up to so many elements per thread are kept for their next use; larger ones are computed again, so that a
+    long row stays in registers as it was loaded."""
 
     # -- emission -------------------------------------------------------------------------------------------------
     def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
@@ -144,7 +150,10 @@ class Lowering:
             case tile.Read():
                 self.scope.buffers[op.results[0]] = self.scope.buffers[op.operands[0]]
             case tile.Write():
-                self.write(op)
+                if op not in self.sunk:
+                    self.write(op)
+            case tile.Reduce() if op in self.partials:
+                Reduction(self, op).accumulate(self.partials[op])
             case tile.Reduce():
                 Reduction(self, op).lower()
             case tile.Stream():
@@ -189,7 +198,7 @@ class Lowering:
         results, outputs = list(results), list(outputs)
         kept: dict[SSAValue, Buffered] = {}
         for value in builder.computed:
-            if not is_costly(value.owner) or self.axes_of[value] != builder.axes or builder.count > KEPT_REGISTERS:
+            if not is_costly(value.owner) or self.axes_of[value] != builder.axes or builder.count > self.kept_registers:
                 continue
             if not self.needed_after(value, source):
                 continue
@@ -401,25 +410,44 @@ class Lowering:
         written &= self.scope.buffers.keys()
         self.snapshot(written, op)
         self.hoist(op)
-        span = op.axis.data
-        trip = op.trip.expr
-        counter = op.counter.data
+        sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.Write) and (r := sinkable(w, op))}
+        for reduction in sunk.values():
+            self.partials[reduction] = Reduction(self, reduction).start()
+        self.sunk |= sunk.keys()
+        self.loops_of(op, split=split)
+        for write, reduction in sunk.items():
+            self.combine(write, Reduction(self, reduction))
+        self.sunk -= sunk.keys()
+
+    def combine(self, write: tile.Write, reduction: Reduction) -> None:
+        """After a stream: the threads' partial results are reduced and added to the fragment."""
+        total = reduction.across(self.partials.pop(reduction.op))[-1]
+        target = self.scope.buffers[write.frag]
+        builder = self.mapping(target.axes)
+        old = builder.read(target, element(write.frag))
+        new = builder.read(Buffered(total, reduction.inner), reduction.dtype)
+        result = builder.emit(write.value.owner, [old, new], element(write.frag))
+        self.emit(builder.finish([result], [target.buffer]), write)
+
+    def loops_of(self, op: tile.Stream, *, split: bool) -> None:
+        """The stream's loop, or two: whole steps without guards, then the partial one."""
+        span, trip, counter = op.axis.data, op.trip.expr, op.counter.data
         if not split or self.inside(span):
             self.loop(op, Const(0), trip, split=split)
             return
-        # the last step may be partial: full steps first, then the rest under guards
         begin = span.origin.substitute({counter: 0})
         whole = minimum(trip, (span.stop - begin) // span.size)
-        if simplify(whole - trip, self.placement.bounds) == Const(0):
-            self.scope.full |= {span}
-            self.loop(op, Const(0), trip, split=split)
-            return
-        self.emit(t.Let(f"{counter}_full", whole))
         full = self.scope.full
         self.scope.full = full | {span}
-        self.loop(op, Const(0), Sym(f"{counter}_full"), split=split)
+        if simplify(whole - trip, self.placement.bounds) == Const(0):
+            self.loop(op, Const(0), trip, split=split)
+        else:
+            name = f"{counter}_full"
+            self.emit(t.Let(name, whole))
+            self.loop(op, Const(0), Sym(name), split=split)
+            self.scope.full = full
+            self.loop(op, Sym(name), trip, split=False)
         self.scope.full = full
-        self.loop(op, Sym(f"{counter}_full"), trip, split=False)
 
     def loop(self, op: tile.Stream, begin: Expr, end: Expr, *, split: bool) -> None:
         block = Block()
@@ -462,9 +490,26 @@ class Lowering:
         self.emit(t.Print(op.format.data, [v.buffer for v in values], indices, guard, home.registers(axes)), op)
 
 
-KEPT_REGISTERS = 32
-"""Values of up to so many elements per thread are kept for their next use; larger ones are computed again, so that a long
-row stays in registers as it was loaded."""
+def sinkable(write: tile.Write, stream: tile.Stream) -> tile.Reduce | None:
+    """The reduction that a stream only accumulates: ``f += x.sum(axis)``, with f untouched otherwise in its body.
+
+    Its lanes and warps are then reduced once, after the stream. (The order of sums is free under every policy.)
+    """
+    update = write.value.owner
+    if not isinstance(update, tile.Binary) or write.parent_op() is not stream:
+        return None
+    uses = [u.operation for u in write.frag.uses if stream.is_ancestor(u.operation)]
+    for read, value in ((update.a.owner, update.b.owner), (update.b.owner, update.a.owner)):
+        if not isinstance(read, tile.Read) or not isinstance(value, tile.Reduce) or read.frag != write.frag:
+            continue
+        alone = set(uses) == {write, read} and all(len(list(o.results[0].uses)) == 1 for o in (read, value, update))
+        same = _FOLDS.get(value.fn.data.value) == update.fn.data.value and value.parent_op() is stream
+        if alone and same and accumulator(element(value.x)) == element(write.frag):
+            return value
+    return None
+
+
+_FOLDS = {"sum": "add", "max": "max", "min": "min"}
 
 _COSTLY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "div", "floordiv", "mod"})
 

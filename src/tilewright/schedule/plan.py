@@ -148,11 +148,10 @@ def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict
 
     A wide vector under a narrow access would put its lanes 16 bytes apart, which costs 3x (measured on H200).
     """
+    heaviest = max((a.weight for a in accesses), default=0)
     vectors: dict[ClassId, int] = {}
     for c, size in sizes.items():
-        own = [a for a in accesses if a.unit == c]
-        heaviest = max((a.weight for a in own), default=0)
-        widths = [a.vector for a in own if a.weight * _HEAVY >= heaviest]
+        widths = [a.vector for a in accesses if a.unit == c and a.weight * _HEAVY >= heaviest]
         vectors[c] = min([_floor_power(size), *widths]) if widths else 1
     return vectors
 

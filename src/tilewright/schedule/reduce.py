@@ -65,20 +65,53 @@ class Reduction:
         return cls is not None and self.lowering.placement.digits(cls).registers > 1
 
     def lower(self) -> None:
-        lowering, op = self.lowering, self.op
+        """The reduction where it stands."""
         buffers = self.operands()
+        if self.folds:
+            buffers = self.fold(buffers, self.into)
+        self.pin_rows()
+        self.publish(self.across(buffers)[-1])
+
+    # -- a reduction that is accumulated over a stream -------------------------------------------------------------
+    def start(self) -> list[SSAValue]:
+        """Partial results, one per thread, holding the identity."""
+        lowering = self.lowering
+        builder = lowering.mapping(self.inner)
+        starts = [builder.constant(v, d) for v, d in zip(self.identities, self.kinds, strict=False)]
+        targets = [lowering.registers(self.fn, d, builder.count) for d in self.kinds]
+        lowering.emit(builder.finish(starts, targets))
+        return targets
+
+    def accumulate(self, partials: list[SSAValue]) -> None:
+        """Reduces this iteration's elements into the thread's partial results."""
+        self.lowering.emit(t.Fold(self.fn, self.operands(), partials, self.into), self.op)
+
+    def across(self, buffers: list[SSAValue]) -> list[SSAValue]:
+        """Reduces the threads' partial results: lanes, then warps."""
+        lowering, op = self.lowering, self.op
         cls = self.outer[self.axis]
-        if cls is not None:
-            if self.folds:
-                buffers = self.fold(buffers, self.home.register_of(self.inner, self.outer, R))
-            bits = lowering.placement.digits(cls).thread_bits
-            lanes = [1 << b for b in bits if b < _LANE_BITS]
-            if lanes:
-                lowering.emit(t.Shuffle(self.fn, buffers, lanes), op)
-            warps = [b for b in bits if b >= _LANE_BITS]
-            if warps:
-                buffers = self.across_warps(buffers, warps)
-        self.publish(buffers[-1])
+        if cls is None:
+            return buffers
+        bits = lowering.placement.digits(cls).thread_bits
+        lanes = [1 << b for b in bits if b < _LANE_BITS]
+        if lanes:
+            lowering.emit(t.Shuffle(self.fn, buffers, lanes), op)
+        warps = [b for b in bits if b >= _LANE_BITS]
+        return self.across_warps(buffers, warps) if warps else buffers
+
+    @property
+    def into(self) -> Expr:
+        """The result's register for each of the operand's."""
+        return self.home.register_of(self.inner, self.outer, R)
+
+    def pin_rows(self) -> None:
+        """Long packed rows that are read again stay packed."""
+        lowering = self.lowering
+        for value, held in list(lowering.scope.buffers.items()):
+            kind = t.registers_of(held.buffer)
+            long = kind.count.data > lowering.kept_registers and kind.dtype.dtype.bits < 32
+            if long and lowering.needed_after(value, self.op):
+                lowering.emit(t.Pin(held.buffer))
 
     def operands(self) -> list[SSAValue]:
         """The reduced value in the accumulator's dtype, the identity where it has none; indices for argmax."""
@@ -102,12 +135,8 @@ class Reduction:
 
     def fold(self, sources: Sequence[SSAValue], into: Expr) -> list[SSAValue]:
         """Reduces each thread's registers into as many as the result has."""
-        lowering = self.lowering
-        builder = lowering.mapping(self.inner)
-        starts = [builder.constant(v, d) for v, d in zip(self.identities, self.kinds, strict=False)]
-        targets = [lowering.registers(self.fn, d, builder.count) for d in self.kinds]
-        lowering.emit(builder.finish(starts, targets))
-        lowering.emit(t.Fold(self.fn, list(sources), targets, into), self.op)
+        targets = self.start()
+        self.lowering.emit(t.Fold(self.fn, list(sources), targets, into), self.op)
         return targets
 
     def across_warps(self, buffers: list[SSAValue], warps: list[int]) -> list[SSAValue]:

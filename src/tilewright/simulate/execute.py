@@ -33,6 +33,7 @@ from tilewright.transport.dialect import (
     Let,
     Load,
     Map,
+    Pin,
     Print,
     Programs,
     ReduceAdd,
@@ -179,7 +180,7 @@ class Agent:
                 self._count(len(op.distances) * sum(b.count for b in buffers))
             case Print():
                 self._print(op)
-            case Yield():
+            case Pin() | Yield():
                 pass
             case _:
                 raise AssertionError(f"the simulator does not know {op.name}")

@@ -32,7 +32,7 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.traits import IsTerminator
+from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.dtypes import DType, bool_
@@ -127,6 +127,7 @@ class Kernel(TransportOp):
     numerics = attr_def(StringAttr)
     assumptions = attr_def(ArrayAttr[ExprAttr])
     body = region_def("single_block")
+    traits = traits_def(NoTerminator())
 
     def __init__(
         self,
@@ -173,6 +174,7 @@ class Programs(TransportOp):
     extents = attr_def(ArrayAttr[ExprAttr])
     persistent = attr_def(IntAttr)
     body = region_def("single_block")
+    traits = traits_def(NoTerminator())
 
     def __init__(self, names: Sequence[str], extents: Sequence[Expr], persistent: bool, body: Region):
         super().__init__(
@@ -211,6 +213,7 @@ class For(TransportOp):
     end = attr_def(ExprAttr)
     step = attr_def(ExprAttr)
     body = region_def("single_block")
+    traits = traits_def(NoTerminator())
 
     def __init__(self, counter: str, begin: Expr, end: Expr, step: Expr, body: Region):
         super().__init__(
@@ -232,6 +235,7 @@ class If(TransportOp):
     condition = attr_def(ExprAttr)
     then = region_def("single_block")
     otherwise = region_def("single_block")
+    traits = traits_def(NoTerminator())
 
     def __init__(self, condition: Expr, then: Region, otherwise: Region):
         super().__init__(attributes={"condition": ExprAttr.of(condition)}, regions=[then, otherwise])
@@ -396,6 +400,20 @@ class Fold(TransportOp):
 
 
 @irdl_op_definition
+class Pin(TransportOp):
+    """Keeps a buffer in registers as it is: what was computed from it before is computed again after.
+
+    Without it the compiler behind us carries the unpacked elements of a long row across a reduction, and spills.
+    """
+
+    name = "transport.pin"
+    buffer = operand_def(RegistersType)
+
+    def __init__(self, buffer: SSAValue):
+        super().__init__(operands=[buffer])
+
+
+@irdl_op_definition
 class Shuffle(TransportOp):
     """Butterfly reduction over lanes, in place: for each distance d, ``x = fn(x, x of lane ^ d)``."""
 
@@ -502,6 +520,7 @@ Transport = Dialect(
         Map,
         Predicate,
         Fold,
+        Pin,
         Shuffle,
         SharedWrite,
         SharedRead,

@@ -13,12 +13,6 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "CGN002",
-        "ptxas refuses the PTX",
-        "The PTX that NVRTC makes of emitted code always assembles for the target it was made for.",
-        source="nvJitLink documentation, nvJitLinkComplete",
-    ),
-    Code(
-        "CGN003",
         "ptxas gave up what the schedule was chosen for",
         "Spilled registers, serialised wgmma (C7510) and an ignored setmaxnreg (C7508) make a kernel several times slower "
         "than its plan. The compiler falls back to the next schedule; a pinned one is refused.",

@@ -144,8 +144,8 @@ CODES: tuple[Code, ...] = (
         id="LNG021",
         title="the grid, axis or stream can't be laid out",
         why="Programs are laid out once, in blocks whose extents the compiler knows.",
-        bad="tw.grid(x, (64,))  # x has two dimensions",
-        good="tw.grid(x, (64, None))",
+        bad="m, n = tw.grid(x, (x.shape[0], 64))",
+        good="m, n = tw.grid(x, (64, 64))",
     ),
     Code(
         id="LNG022",

@@ -1,0 +1,87 @@
+"""From a request to planned and proved transport kernels, one per variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import StringAttr
+
+from tilewright.artifact.schema import Obligation
+from tilewright.base.expr import TRUE, Const, Expr, all_of
+from tilewright.compiler.certify import certify
+from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.schedule.extents import bound_ladder, choose_extents, resize_bounds
+from tilewright.schedule.lower import Lowering
+from tilewright.schedule.plan import Placement, place
+from tilewright.tile import dialect as tile
+from tilewright.tile.tracer import trace
+from tilewright.transport import dialect as transport
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """One variant before code generation: when it applies, its IRs, and its certificate."""
+
+    predicate: Expr
+    tile: tile.Kernel
+    transport: transport.Kernel
+    placement: Placement
+    certificate: tuple[Obligation, ...]
+
+    @property
+    def grid(self) -> Expr:
+        """CTAs of a launch: one a program."""
+        total: Expr = Const(1)
+        for extent in self.tile.grid:
+            total = total * extent.expr
+        return total
+
+
+@dataclass(frozen=True)
+class Program:
+    """All variants of one request, in dispatch order: the first whose predicate holds runs."""
+
+    request: Request
+    variants: tuple[PlannedKernel, ...]
+
+
+def traced(request: Request, extents: Mapping[str, int] | None = None) -> tile.Kernel:
+    """The kernel's tile IR with the given extents for its autos."""
+    module = trace(request.function, request.signature.with_extents(extents or {}))
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, tile.Kernel)
+    return kernel
+
+
+def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
+    """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them."""
+    pinned = dict(request.schedule.extents)
+    autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
+    ladder = bound_ladder([b.data for b in traced(request, pinned).bounds])
+    if dims is not None:
+        ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
+    variants: list[PlannedKernel] = []
+    for sizes in ladder:
+
+        def resized(extents: Mapping[str, int], sizes: Mapping[Expr, int] = dict(sizes)) -> tile.Kernel:
+            kernel = traced(request, {**extents, **pinned})
+            resize_bounds(kernel, sizes)
+            return kernel
+
+        kernel = resized(choose_extents(autos, resized, request.facts))
+        predicate = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
+        suffix = "".join(f"_{size}" for _, size in sizes) if len(ladder) > 1 else ""
+        variants.append(plan_kernel(request, kernel, predicate, kernel.sym_name.data + suffix))
+    return Program(request, tuple(variants))
+
+
+def plan_kernel(
+    request: Request, kernel: tile.Kernel, predicate: Expr, name: str, threads: int | None = None
+) -> PlannedKernel:
+    """Lower one variant and prove it; ``threads`` overrides the schedule's choice."""
+    assumptions = assumptions_of(kernel, request.facts)
+    placement = place(kernel, request.facts, threads or request.schedule.threads, assumptions)
+    lowered = Lowering(kernel, placement, request.facts).run()
+    lowered.attributes["sym_name"] = StringAttr(name)
+    return PlannedKernel(predicate, kernel, lowered, placement, certify(kernel, lowered))

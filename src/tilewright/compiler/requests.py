@@ -1,0 +1,111 @@
+"""What a caller asks for, observed from his arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from xdsl.ir import BlockArgument
+
+from tilewright.artifact.schema import Access, Artifact, Bound, ScalarParam, TensorParam
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import TRUE, Expr, Sym
+from tilewright.hw.target import Target
+from tilewright.lang.params import KernelFunction
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
+from tilewright.schedule.facts import Facts, contiguous, observe, offsets_fit, predicates
+from tilewright.tile import dialect as tile
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile: the function, what it is specialised for, the facts of its class, target and pinned schedule."""
+
+    function: KernelFunction
+    signature: Signature
+    facts: Facts
+    target: Target
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Observed:
+    """One tensor argument: ``address`` in bytes, ``strides`` in elements."""
+
+    dtype: DType
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def reach(self) -> int:
+        """Greatest element offset in magnitude."""
+        return sum(max(0, n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
+
+
+def observe_facts(tensors: Mapping[str, Observed]) -> Facts:
+    """The specialisation class that arguments belong to."""
+    found = tuple((name, observe(t.dtype, t.address, t.shape, t.strides)) for name, t in tensors.items())
+    wide = any(t.reach >= 2**31 for t in tensors.values())
+    return Facts(found, 64 if wide else 32)
+
+
+def default_facts(function: KernelFunction) -> Facts:
+    """The class of row-major tensors with 16-byte aligned rows and 32-bit offsets."""
+    return Facts(tuple((t.name, contiguous(len(t.dims))) for t in function.tensors))
+
+
+def tensors_of(kernel: tile.Kernel) -> dict[str, tile.TensorType]:
+    """Tensor parameters by name, in order."""
+    names = [n.data for n in kernel.arg_names]
+    pairs = zip(names, kernel.body.block.args, strict=True)
+    return {name: arg.type for name, arg in pairs if isinstance(arg.type, tile.TensorType)}
+
+
+def assumptions_of(kernel: tile.Kernel, facts: Facts) -> tuple[Expr, ...]:
+    """The predicates of the specialisation class, as the dispatcher will check them."""
+    found: dict[Expr, None] = {}
+    for name, tensor in tensors_of(kernel).items():
+        dims = tuple(d.expr for d in tensor.dims)
+        for predicate in predicates(name, tensor.element, dims, facts.of(name)):
+            found[predicate] = None
+        if facts.index_bits == 32:
+            found[offsets_fit(name, dims)] = None
+    for predicate in kernel.requires:
+        found[predicate.expr] = None
+    found.pop(TRUE, None)
+    return tuple(found)
+
+
+def interface(request: Request, kernel: tile.Kernel) -> Artifact:
+    """The artifact of a kernel without its programs: parameters, facts and bounds, enough to check a call."""
+    bounds: list[Bound] = []
+    facts = list(assumptions_of(kernel, request.facts))
+    for attr in kernel.bounds:
+        extent, upto = attr.data
+        if isinstance(extent, Sym):
+            bounds.append(Bound(extent.name, upto))
+        else:
+            facts.append(extent <= upto)
+    return Artifact(
+        name=request.function.name,
+        target=request.target.name,
+        parameters=tuple(_parameter(n.data, a) for n, a in zip(kernel.arg_names, kernel.body.block.args, strict=True)),
+        variants=(),
+        kernels=(),
+        facts=tuple(facts),
+        bounds=tuple(bounds),
+        schedule=str(request.schedule),
+    )
+
+
+def _parameter(name: str, arg: BlockArgument) -> TensorParam | ScalarParam:
+    if not isinstance(arg.type, tile.TensorType):
+        assert isinstance(arg.type, tile.TileType)
+        return ScalarParam(name, arg.type.element.name)
+    users = [use.operation for use in arg.uses]
+    reads = any(isinstance(op, tile.Load | tile.ReduceAdd) for op in users)
+    writes = any(isinstance(op, tile.Store | tile.ReduceAdd) for op in users)
+    access = Access.READ_WRITE if reads and writes else Access.WRITE if writes else Access.READ
+    return TensorParam(name, arg.type.element.name, tuple(d.expr for d in arg.type.dims), access)

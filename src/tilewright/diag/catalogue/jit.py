@@ -1,0 +1,37 @@
+"""JIT: calls of a kernel and requests to compile one."""
+
+from __future__ import annotations
+
+from tilewright.diag.catalogue.entry import Code
+
+CODES: tuple[Code, ...] = (
+    Code(
+        "JIT001",
+        "the call does not fit the kernel's parameters",
+        "Tensors and runtime scalars are positional or named; compile-time keywords are named.",
+        bad="softmax(x)",
+        good="softmax(x, y)",
+    ),
+    Code(
+        "JIT002",
+        "arguments of different kinds",
+        "A kernel runs where its tensors are: all in one GPU's memory, or all NumPy arrays in the simulator.",
+        bad="softmax(x_numpy, y_torch)",
+        good="softmax(x_numpy, y_numpy)",
+    ),
+    Code(
+        "JIT003",
+        "an element type that no kernel has",
+        "Kernels compute with f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool.",
+        bad="compile(dtypes={'x': 'float64'})",
+        good="compile(dtypes={'x': 'f32'})",
+    ),
+    Code(
+        "JIT004",
+        "an unknown target",
+        "Code is generated for the architectures whose limits are rows of hw.target.",
+        bad="compile(target='sm_90')",
+        good="compile(target='sm_90a')",
+        source="tilewright.hw.target",
+    ),
+)

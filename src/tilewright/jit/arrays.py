@@ -1,0 +1,54 @@
+"""NumPy arguments, which run in the simulator."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.base.dtypes import DType, bf16, bool_, e4m3, e5m2, f16, f32, i8, i32, i64
+from tilewright.diag import fail
+from tilewright.runtime.arguments import Described
+
+_DTYPES: dict[str, DType] = {
+    np.dtype(python).str + python.__name__: dtype
+    for python, dtype in (
+        (np.float32, f32),
+        (np.float16, f16),
+        (ml_dtypes.bfloat16, bf16),
+        (ml_dtypes.float8_e4m3fn, e4m3),
+        (ml_dtypes.float8_e5m2, e5m2),
+        (np.int8, i8),
+        (np.int32, i32),
+        (np.int64, i64),
+        (np.bool_, bool_),
+    )
+}
+
+
+def is_array(value: object) -> bool:
+    """The value is a NumPy array."""
+    return isinstance(value, np.ndarray)
+
+
+def describe(name: str, value: object) -> Described:
+    """An array as the runtime describes tensors; JIT002 for anything else, JIT003 for dtypes that no kernel has."""
+    if not isinstance(value, np.ndarray):
+        fail(
+            "JIT002",
+            found=f"{name} is a {type(value).__name__} beside NumPy arrays",
+            required="all tensors in one GPU's memory, or all NumPy arrays",
+            help=f"convert {name}",
+        )
+    dtype = _DTYPES.get(value.dtype.str + value.dtype.type.__name__)
+    if dtype is None:
+        fail("JIT003", found=f"{name} of {value.dtype}", required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool")
+    if any(s % value.itemsize for s in value.strides):
+        fail("JIT003", found=f"{name} with byte strides {value.strides}", required="strides of whole elements")
+    return Described(
+        address=int(value.__array_interface__["data"][0]),
+        shape=value.shape,
+        strides=tuple(s // value.itemsize for s in value.strides),
+        dtype=dtype,
+        device=None,
+        read_only=not value.flags.writeable,
+    )

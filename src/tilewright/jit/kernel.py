@@ -1,0 +1,189 @@
+"""The object that ``@tw.kernel`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING
+
+from tilewright.artifact.schema import Artifact
+from tilewright.artifact.store import Store, digest
+from tilewright.base.dtypes import DType, dtype_named, f32
+from tilewright.diag import fail
+from tilewright.diag.configuration import Configuration
+from tilewright.hw.target import SM90A, TARGETS, Target
+from tilewright.jit import rooms
+from tilewright.jit.calls import Call, bind
+from tilewright.jit.fingerprint import compiler_identity, fingerprint
+from tilewright.lang.params import KernelFunction
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
+
+if TYPE_CHECKING:
+    from tilewright.compiler.program import Program as Planned
+    from tilewright.compiler.requests import Request
+    from tilewright.runtime import Program
+    from tilewright.schedule.facts import Facts
+
+_DEFAULT_SCHEDULE = Schedule()
+
+
+class Kernel:
+    """A kernel function with its compiled programs. Call it on tensors, ``compile`` it ahead, or ``explain`` it."""
+
+    def __init__(self, function: KernelFunction):
+        self.function = function
+        self.__name__ = function.name
+        self.__doc__ = function.fn.__doc__
+        self._programs: list[tuple[dict[str, Hashable], Program]] = []
+        self._plans: dict[Request, Planned] = {}
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.function.name} at {self.function.where}>"
+
+    # -- ahead of time --------------------------------------------------------------------------------------------
+    def compile(
+        self,
+        target: str | Target = SM90A,
+        *,
+        dtypes: Mapping[str, DType | str] | None = None,
+        static: Mapping[str, int] | None = None,
+        schedule: Schedule | None = None,
+        facts: Facts | None = None,
+        **keywords: Hashable,
+    ) -> Artifact:
+        """Compile without arguments.
+
+        ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts`` of the
+        tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
+        Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
+        """
+        return self._artifact(self._ahead(target, dtypes, static, schedule, facts, keywords))
+
+    def explain(
+        self,
+        target: str | Target = SM90A,
+        *,
+        dtypes: Mapping[str, DType | str] | None = None,
+        static: Mapping[str, int] | None = None,
+        schedule: Schedule | None = None,
+        facts: Facts | None = None,
+        **keywords: Hashable,
+    ) -> str:
+        """The plan in words; takes the arguments of ``compile``."""
+        request = self._ahead(target, dtypes, static, schedule, facts, keywords)
+        lines = [f"{self.function.name} for {request.target.name}"]
+        for variant in self._plan(request).variants:
+            lines.append(f"  {variant.transport.sym_name.data}: if {variant.predicate}")
+            lines += [f"    {note}" for note in variant.placement.notes]
+            lines += [f"    proved {o.name}: {o.method}" for o in variant.certificate]
+        return "\n".join(lines)
+
+    def _ahead(
+        self,
+        target: str | Target,
+        dtypes: Mapping[str, DType | str] | None,
+        static: Mapping[str, int] | None,
+        schedule: Schedule | None,
+        facts: Facts | None,
+        keywords: Mapping[str, Hashable],
+    ) -> Request:
+        return self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+    def __call__(self, *args: object, stream: object = None, **kwargs: object) -> None:
+        """Run on tensors: on their device, or in the simulator for NumPy arrays. Outputs are written in place.
+
+        ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream.
+        """
+        if not kwargs:
+            for keywords, program in self._programs:
+                if not keywords and program.launch_known(args, stream):
+                    return
+        call = bind(self.function, args, kwargs)
+        if any(rooms.arrays.is_array(t) for t in call.tensors.values()):
+            self._simulate(call)
+            return
+        values = (*call.tensors.values(), *call.scalars.values())
+        for keywords, program in self._programs:
+            if keywords == call.keywords and program.launch_known(values, stream):
+                return
+        self._launch(call, values, stream)
+
+    def _launch(self, call: Call, values: tuple[object, ...], stream: object) -> None:
+        """The first call of a specialisation class: find or compile its artifact, load it, launch it."""
+        described = rooms.runtime.describe_all(call.tensors, stream)
+        seen = {n: rooms.requests.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
+        target = next(
+            (t for t in TARGETS.values() if t.compute_capability == rooms.runtime.capability(described)), SM90A
+        )
+        request = self._request(
+            target, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.requests.observe_facts(seen)
+        )
+        program = rooms.runtime.load(self._artifact(request))
+        program.launch(values, stream)
+        self._programs.insert(0, (dict(call.keywords), program))
+
+    def _simulate(self, call: Call) -> None:
+        described = {name: rooms.arrays.describe(name, value) for name, value in call.tensors.items()}
+        seen = {n: rooms.requests.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
+        request = self._request(
+            SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.requests.observe_facts(seen)
+        )
+        interface = rooms.requests.interface(request, rooms.program.traced(request))
+        symbols = rooms.runtime.check(interface, described, call.scalars)
+        if any(0 in d.shape for d in described.values()):
+            return
+        planned = self._plan(request, symbols)
+        rooms.simulate.run(planned.variants[0].transport, dict(call.tensors), call.scalars)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+    def _request(
+        self,
+        target: Target,
+        dtypes: Mapping[str, DType],
+        keywords: Mapping[str, Hashable],
+        facts: Facts | None = None,
+        static: Mapping[str, int] | None = None,
+        schedule: Schedule | None = None,
+    ) -> Request:
+        signature = Signature.of(dtypes, static=static, keywords=keywords)
+        known = facts if facts is not None else rooms.requests.default_facts(self.function)
+        return rooms.requests.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
+
+    def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> Planned:
+        if request in self._plans:
+            return self._plans[request]
+        planned = rooms.program.plan(request, extents)
+        if extents is None:
+            self._plans[request] = planned
+        return planned
+
+    def _artifact(self, request: Request) -> Artifact:
+        """From the store, or compiled and stored."""
+        code = fingerprint(self.function.fn)
+        if code is None:
+            code = "\n".join(str(v.tile) for v in self._plan(request).variants)
+        what = (request.signature, request.facts, request.target.name, str(request.schedule), self.function.numerics)
+        key = digest((compiler_identity(), code, *map(repr, what)))
+        store = Store(Configuration.from_environment().store)
+        found = store.get(key)
+        if found is None:
+            found = rooms.build.build(self._plan(request))
+            store.put(key, found)
+        return found
+
+    def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
+        result = {t.name: f32 for t in self.function.tensors}
+        for name, value in given.items():
+            dtype = dtype_named(value) if isinstance(value, str) else value
+            if dtype is None:
+                fail("JIT003", where=self.function.where, found=f"{name} of {value}")
+            result[name] = dtype
+        return result
+
+    def _target(self, target: str | Target) -> Target:
+        if isinstance(target, Target):
+            return target
+        if target not in TARGETS:
+            fail("JIT004", where=self.function.where, found=target, required=", ".join(TARGETS))
+        return TARGETS[target]

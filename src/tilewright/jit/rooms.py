@@ -1,0 +1,31 @@
+"""The one table of rooms that load late, so that ``import tilewright`` stays quick and needs no compiler."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what the table below loads, for the type checker and the import contract
+    from tilewright import runtime, simulate
+    from tilewright.compiler import build, program, requests
+    from tilewright.jit import arrays
+
+_TABLE = {
+    "arrays": "tilewright.jit.arrays",
+    "build": "tilewright.compiler.build",
+    "program": "tilewright.compiler.program",
+    "requests": "tilewright.compiler.requests",
+    "runtime": "tilewright.runtime",
+    "simulate": "tilewright.simulate",
+}
+
+__all__ = ["arrays", "build", "program", "requests", "runtime", "simulate"]
+
+
+def __getattr__(name: str) -> object:
+    """Imports a room on first use: ``rooms.build.build(program)``."""
+    if name not in _TABLE:
+        raise AttributeError(name)
+    module = import_module(_TABLE[name])
+    globals()[name] = module
+    return module
