@@ -62,7 +62,7 @@ def _recorder_of(values: Iterable[object]) -> Recorder:
 
 # -- places -----------------------------------------------------------------------------------------------------------
 def grid(over: Extent | tuple[Extent, ...], blocks: int | tuple[int | None, ...] | None) -> Any:
-    """One program per block of a tensor's shape, or of the given extents; once per kernel.
+    """One program per block of a tensor's leading dimensions, or of the given extents; once per kernel.
 
     An int n gives a ``Range`` of n coordinates, None a scalar index. A tuple of blocks gives as many values; a single
     block its one value.
@@ -70,11 +70,13 @@ def grid(over: Extent | tuple[Extent, ...], blocks: int | tuple[int | None, ...]
     rec = _recorder_of(over if isinstance(over, tuple) else (over,))
     extents = _extents(over)
     sizes = blocks if isinstance(blocks, tuple) else (blocks,)
+    if isinstance(over, Tensor):
+        extents = extents[: len(sizes)]
     if len(sizes) != len(extents) or not extents:
         refuse(
             "LNG021",
             found=f"{len(sizes)} blocks for {len(extents)} extents",
-            required="one block per dimension",
+            required="one block per extent, or per leading dimension of a tensor",
             help="a block is a tile extent, or None for a scalar index",
         )
     coords = rec.grid(extents, [None if b is None else _tile_extent(b, "a block") for b in sizes])

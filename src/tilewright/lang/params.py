@@ -26,7 +26,7 @@ class Auto:
         return "tw.auto"
 
 
-auto = Auto()
+auto: Any = Auto()
 
 
 @dataclass(frozen=True)

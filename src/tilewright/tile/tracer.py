@@ -28,7 +28,7 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.streams import Loop, check_rebinding, enter
 
 MAX_TILE_ELEMENTS = 1 << 20
-"""A larger tile fits no CTA's registers and shared memory, whatever the schedule."""
+"""A tile that large by pinned extents alone fits no CTA's registers and shared memory, whatever the schedule."""
 
 
 def trace(kernel: KernelFunction, signature: Signature) -> ModuleOp:
@@ -43,7 +43,9 @@ def trace(kernel: KernelFunction, signature: Signature) -> ModuleOp:
     block = Block(arg_types=[*types, *(TileType.of(p.dtype, ()) for p in kernel.scalars)])
     for arg, name in zip(block.args, names, strict=True):
         arg.name_hint = name
-    tracer = Tracer(block, frozenset(kernel.dims))
+    pinned = dict(signature.keywords)
+    chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
+    tracer = Tracer(block, frozenset(kernel.dims), chosen)
     arguments = _arguments(kernel, signature, tracer, block)
     returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
@@ -86,7 +88,8 @@ def _arguments(kernel: KernelFunction, signature: Signature, tracer: Tracer, blo
 class Tracer:
     """Builds IR as ``lang.recorder.Recorder`` asks for it, and keeps the rules that make a trace mean what it says."""
 
-    def __init__(self, block: Block, dims: frozenset[str]):
+    def __init__(self, block: Block, dims: frozenset[str], chosen_sizes: frozenset[int]):
+        self._chosen_sizes = chosen_sizes  # extents of tw.auto axes: how large they get is the schedule's care
         self._body = block
         self._blocks = [block]
         self._loops = list[Loop]()
@@ -141,9 +144,19 @@ class Tracer:
         value = op.results[0]
         tile = dialect.tile_type(value)
         axes = tile.axes_tuple
-        _check_size(axes)
+        self._check_size(axes)
         self._emit(op)
         return Node(value, tile.element, axes)
+
+    def _check_size(self, axes: tuple[Axis, ...]) -> None:
+        elements = prod(a.size for a in axes if a.size not in self._chosen_sizes)
+        if elements > MAX_TILE_ELEMENTS:
+            refuse(
+                "LNG005",
+                found=f"{elements} elements, axes {show_axes(axes)}",
+                required=f"at most {MAX_TILE_ELEMENTS}",
+                help="use smaller blocks, or walk the axis with tw.stream",
+            )
 
     def _value(self, used: Node | Cell) -> SSAValue[Attribute]:
         """The SSA value of a recorded one; refuses values of streams that have ended."""
@@ -341,14 +354,3 @@ def _handle(recorded: Node | Cell) -> SSAValue[Attribute]:
 
 def _tensor(array: Array) -> SSAValue[Attribute]:
     return cast("SSAValue[Attribute]", array.handle)
-
-
-def _check_size(axes: tuple[Axis, ...]) -> None:
-    elements = prod(a.size for a in axes)
-    if elements > MAX_TILE_ELEMENTS:
-        refuse(
-            "LNG005",
-            found=f"{elements} elements, axes {show_axes(axes)}",
-            required=f"at most {MAX_TILE_ELEMENTS}",
-            help="use smaller blocks, or walk the axis with tw.stream",
-        )

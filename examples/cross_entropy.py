@@ -1,0 +1,25 @@
+"""Cross-entropy over rows of logits, forward: -log softmax(x)[target]."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel
+def cross_entropy(x: tw.Tensor["M", "N"], target: tw.Tensor["M"], loss: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto):
+    m = tw.grid(loss, bm)
+    wanted = target[m].to(tw.i32)
+    top = tw.full(m, -tw.inf, tw.f32)
+    total = tw.zeros(m, tw.f32)
+    picked = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        v = x[m, n].to(tw.f32)
+        new = tw.maximum(top, v.max(1))
+        base = tw.where(new == -tw.inf, 0.0, new)
+        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
+        top.set(new)
+        picked += tw.where(n.index[None, :] == wanted[:, None], v, 0.0).sum(1)
+    loss[m] = top + tw.log(total) - picked

@@ -1,0 +1,64 @@
+"""RMSNorm, LayerNorm, and RMSNorm fused with the residual that precedes it."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel
+def rms_norm(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"],
+    y: tw.Tensor["M", "N"],
+    *,
+    eps: tw.f32 = 1e-6,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    scale = tw.rsqrt((row * row).mean(1) + eps)
+    y[m, n] = row * scale[:, None] * w[n].to(tw.f32)
+
+
+@tw.kernel
+def layer_norm(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"],
+    b: tw.Tensor["N"],
+    y: tw.Tensor["M", "N"],
+    *,
+    eps: tw.f32 = 1e-5,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    centred = row - row.mean(1)[:, None]
+    scale = tw.rsqrt((centred * centred).mean(1) + eps)
+    y[m, n] = centred * scale[:, None] * w[n].to(tw.f32) + b[n].to(tw.f32)
+
+
+@tw.kernel
+def residual_rms_norm(
+    x: tw.Tensor["M", "N"],
+    residual: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"],
+    total: tw.Tensor["M", "N"],
+    y: tw.Tensor["M", "N"],
+    *,
+    eps: tw.f32 = 1e-6,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32) + residual[m, n].to(tw.f32)
+    total[m, n] = row
+    scale = tw.rsqrt((row * row).mean(1) + eps)
+    y[m, n] = row * scale[:, None] * w[n].to(tw.f32)

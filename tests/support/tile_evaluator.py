@@ -1,0 +1,242 @@
+"""A NumPy evaluator of ``tile`` IR, written from the dialect's documentation only: an independent opinion on traces.
+
+Elements outside a domain do not exist here: an array holds the domain of its axes and nothing else, so any rule that
+would touch an element without a value fails by its shape.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.tile import dialect as tile
+
+NUMPY = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "i8": np.dtype(np.int8),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "bool": np.dtype(np.bool_),
+}
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": lambda x: _erf(x).astype(x.dtype) if x.size else x,
+    "not": np.invert,
+}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+def evaluate(
+    module: ModuleOp, arrays: Mapping[str, np.ndarray], scalars: Mapping[str, float | int] | None = None
+) -> dict[str, np.ndarray]:
+    """Run the module's kernel on copies of ``arrays``; returns how often each element was stored, by tensor.
+
+    ``arrays`` are changed in place, as a launch would.
+    """
+    kernel = module.body.block.first_op
+    assert isinstance(kernel, tile.Kernel)
+    names = [n.data for n in kernel.arg_names]
+    env: dict[str, int] = {n: v for n, v in (scalars or {}).items() if isinstance(v, int)}
+    values: dict[SSAValue, Any] = {}
+    for name, arg in zip(names, kernel.body.block.args, strict=True):
+        if isinstance(arg.type, tile.TensorType):
+            array = arrays[name]
+            assert array.dtype == NUMPY[arg.type.element.name], (name, array.dtype)
+            for dim, extent in zip(arg.type.dims, array.shape, strict=True):
+                if dim.expr.constant is None:
+                    assert env.setdefault(dim.expr.text, extent) == extent
+                else:
+                    assert dim.expr.constant == extent
+            values[arg] = array
+        else:
+            values[arg] = np.asarray((scalars or {})[name], NUMPY[tile.tile_type(arg).element.name])
+    assert all(b.data[0].evaluate(env) <= b.data[1] for b in kernel.bounds)
+    assert all(r.expr.evaluate(env) for r in kernel.requires)
+    run = _Run(values, {n: np.zeros(a.shape, np.int64) for n, a in arrays.items()})
+    counts = [range(g.expr.evaluate(env)) for g in kernel.grid]
+    with np.errstate(all="ignore"):
+        for program in itertools.product(*counts):
+            run.block(kernel.body.block, {**env, **{f"p{i}": p for i, p in enumerate(program)}})
+    return run.stores
+
+
+class _Run:
+    def __init__(self, values: dict[SSAValue, Any], stores: dict[str, np.ndarray]):
+        self.values, self.stores = values, stores
+
+    def block(self, block: Block, env: dict[str, int]) -> None:
+        for op in block.ops:
+            self.op(op, env)
+
+    def get(self, value: SSAValue) -> Any:
+        return self.values[value]
+
+    def op(self, op: Operation, env: dict[str, int]) -> None:
+        match op:
+            case tile.Load():
+                result = self.get(op.tensor)[self.where(op, env)].copy()
+            case tile.Store() | tile.ReduceAdd():
+                place, value, name = (
+                    self.where(op, env),
+                    self.get(op.value),
+                    tile.tensor_type(op.tensor).tensor_name.data,
+                )
+                if isinstance(op, tile.Store):
+                    self.get(op.tensor)[place] = value
+                    self.stores[name][place] += 1
+                else:
+                    self.get(op.tensor)[place] += value
+                return
+            case tile.Index():
+                first, last = domain(op.axis, env)
+                result = np.arange(first, last, dtype=np.int32)
+            case tile.Scalar():
+                result = np.asarray(op.expr.expr.evaluate(env), dtype_of(op))
+            case tile.Constant():
+                result = np.asarray(op.value.data, dtype_of(op))
+                assert not np.isfinite(op.value.data) or op.dtype.name == "f32" or float(result) == float(op.value.data)
+            case tile.Expand():
+                result = np.expand_dims(self.get(op.x), tuple(p.data for p in op.positions))
+            case tile.Broadcast():
+                result = np.broadcast_to(self.get(op.x), shape_of(tile.tile_type(op.result), env))
+            case tile.Transpose():
+                result = np.transpose(self.get(op.x), [p.data for p in op.perm])
+            case tile.Unary():
+                result = rounded(_UNARY[str(op.fn.data)], dtype_of(op), self.get(op.x))
+            case tile.Binary():
+                a, b = self.get(op.a), self.get(op.b)
+                result = rounded(_BINARY[str(op.fn.data)], dtype_of(op), a, b)
+            case tile.Compare():
+                a, b = self.get(op.a), self.get(op.b)
+                result = _COMPARE[str(op.fn.data)](a, b)
+            case tile.Select():
+                result = np.where(self.get(op.cond), self.get(op.a), self.get(op.b))
+            case tile.Cast():
+                result = self.get(op.x).astype(dtype_of(op))
+            case tile.Reduce():
+                result = reduced(str(op.fn.data), self.get(op.x), op.axis.data, dtype_of(op))
+            case tile.Dot():
+                wide = np.int32 if dtype_of(op) == np.int32 else np.float32
+                result = self.get(op.a).astype(wide) @ self.get(op.b).astype(wide)
+            case tile.Fragment():
+                self.values[op.result] = [np.array(self.get(op.init))]
+                return
+            case tile.Read():
+                result = self.get(op.frag)[0].copy()
+            case tile.Write():
+                self.get(op.frag)[0] = np.array(self.get(op.value))
+                return
+            case tile.Stream():
+                for count in range(op.trip.expr.evaluate(env)):
+                    inner = {**env, op.counter.data: count}
+                    first, last = domain(op.axis, inner)
+                    assert first < last, "a stream's iteration has an empty domain"
+                    self.block(op.body.block, inner)
+                return
+            case tile.Yield() | tile.Print():
+                return
+            case _:
+                raise NotImplementedError(op.name)
+        (target,) = op.results
+        result = np.asarray(result)
+        type_ = tile.tile_type(target)
+        assert result.shape == shape_of(type_, env), (op.name, result.shape, type_)
+        assert result.dtype == NUMPY[type_.element.name], (op.name, result.dtype, type_)
+        self.values[target] = result
+
+    def where(self, op: tile.Load | tile.Store | tile.ReduceAdd, env: dict[str, int]) -> tuple[Any, ...]:
+        index = list[Any]()
+        for coord, extent in zip(op.coords, self.get(op.tensor).shape, strict=True):
+            if isinstance(coord, tile.RangeAttr):
+                first, last = domain(coord, env)
+                assert 0 <= first <= last <= extent, f"{coord} leaves an extent of {extent}"
+                index.append(slice(first, last))
+            else:
+                at = coord.expr.evaluate(env)
+                assert 0 <= at < extent, f"{coord.expr} = {at} leaves an extent of {extent}"
+                index.append(at)
+        return tuple(index)
+
+
+def domain(axis: tile.RangeAttr, env: Mapping[str, int]) -> tuple[int, int]:
+    first = axis.data.origin.evaluate(env)
+    return first, max(first, min(first + axis.data.size, axis.data.stop.evaluate(env)))
+
+
+def shape_of(type_: tile.TileType, env: Mapping[str, int]) -> tuple[int, ...]:
+    ends = [domain(a, env) if isinstance(a, tile.RangeAttr) else (0, 1) for a in type_.axes]
+    return tuple(last - first for first, last in ends)
+
+
+def dtype_of(op: Operation) -> np.dtype[Any]:
+    element: DType = tile.tile_type(op.results[0]).element
+    return NUMPY[element.name]
+
+
+def rounded(fn: Callable[..., Any], dtype: np.dtype[Any], *args: Any) -> Any:
+    """16-bit floats are computed in f32 and rounded; everything else in its own dtype."""
+    if dtype.itemsize == 2:
+        return fn(*(a.astype(np.float32) for a in args)).astype(dtype)
+    return fn(*args).astype(dtype)
+
+
+def reduced(fn: str, x: np.ndarray, axis: int, dtype: np.dtype[Any]) -> Any:
+    assert x.shape[axis] > 0, "a reduction over an empty domain"
+    match fn:
+        case "sum":
+            assert dtype.itemsize >= 4
+            return np.sum(x, axis, dtype=dtype)
+        case "max":
+            return np.maximum.reduce(x, axis)
+        case "min":
+            return np.minimum.reduce(x, axis)
+        case "argmax":
+            return np.argmax(x, axis).astype(np.int32)
+        case _:
+            raise NotImplementedError(fn)
