@@ -138,3 +138,18 @@ class StoreDomain:
     coords: tuple[Expr, ...]
     guard: Expr = TRUE
     instances: tuple[str, ...] = ()
+
+    def as_map(self, dims: tuple[Expr, ...]) -> AccessMap:
+        """The same points as an access map of a tensor with these extents."""
+        return AccessMap(
+            op=f"domain of {self.tensor}",
+            location=self.location,
+            group="",
+            tensor=self.tensor,
+            kind=AccessKind.WRITE,
+            dims=dims,
+            scope=self.indices,
+            conditions=(),
+            guard=self.guard,
+            coords=self.coords,
+        )

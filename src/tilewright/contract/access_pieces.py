@@ -1,0 +1,206 @@
+"""Access maps as linear pieces: index variables with ranges, a predicate, linear coordinates.
+
+``tid`` and ``r`` occur as ``tid // 32`` or ``r % 4``: divisions by constants that form a chain of divisors. Such an
+index is replaced, exactly, by one variable per digit of its mixed-radix form,
+
+    tid = d0 + 4*d1 + 32*d2,   0 <= d0 < 4,  0 <= d1 < 8,  0 <= d2,
+
+after which these divisions and remainders are sums of digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tilewright.base.expr import Expr, FloorDiv, Mod, Sum, Sym, children
+from tilewright.contract.access_linear import FALSEHOOD, Both, Formula, Linear, Lowering, Variables, rewritten
+from tilewright.protocol.access import AccessMap, Definition, Index
+
+_NARROWING_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One access map over variables. A point belongs to it if ``ranges``, ``definitions`` and ``predicate`` hold.
+
+    ``indices`` gives every index of the map as a form over ``free`` variables; ``definitions`` fix what is not linear
+    and are satisfiable wherever the ranges hold. ``sizes`` holds the extent of each free variable before the predicate
+    narrowed it, None where it depends on parameters; ``local`` all variables that differ from point to point.
+    """
+
+    source: AccessMap
+    free: tuple[int, ...]
+    sizes: Mapping[int, int | None]
+    indices: Mapping[str, Linear]
+    ranges: Formula
+    definitions: Formula
+    predicate: Formula
+    coords: tuple[Linear, ...]
+    local: frozenset[int]
+
+    @property
+    def points(self) -> Both:
+        """All conditions of the piece."""
+        return Both((self.ranges, self.definitions, self.predicate))
+
+
+def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Mapping[str, Linear]) -> Piece:
+    """The piece of ``source`` with index variables of its own; indices in ``fixed`` are taken as given."""
+    local = Lowering(variables, {**outer.env, **fixed}, outer)
+    builder = _Indices(source, local)
+    for item in source.scope:
+        match item:
+            case Definition(name, value):
+                local.env[name] = local.form(value)
+            case Index():
+                builder.add(item, fixed.get(item.name))
+    predicate = local.formula(source.predicate)
+    highs = {v: variables.bounds[v][1] for v in builder.free}
+    pinned = _narrow(variables, Both((*builder.ranges, predicate)), builder.free)
+    narrowed = [_within(variables, v) for v in builder.free if v not in pinned]
+    coords = tuple(local.form(c).replaced(pinned) for c in source.coords)
+    return Piece(
+        source=source,
+        free=tuple(v for v in builder.free if v not in pinned),
+        sizes={v: None if high is None else high + 1 for v, high in highs.items()},
+        indices={name: form.replaced(pinned) for name, form in builder.indices.items()},
+        ranges=Both((*narrowed, *(rewritten(f, pinned) for f in builder.ranges))),
+        definitions=Both(tuple(rewritten(f, pinned) for f in local.facts)),
+        predicate=rewritten(predicate, pinned),
+        coords=coords,
+        local=frozenset(local.own - pinned.keys()),
+    )
+
+
+class _Indices:
+    """Introduces variables for the indices of one map."""
+
+    def __init__(self, source: AccessMap, local: Lowering):
+        self.local = local
+        self.free: list[int] = []
+        self.indices: dict[str, Linear] = {}
+        self.ranges: list[Formula] = []
+        self.expressions = [source.predicate, *source.coords]
+        for item in source.scope:
+            self.expressions += [item.value] if isinstance(item, Definition) else [item.begin, item.end]
+
+    def add(self, index: Index, given: Linear | None) -> None:
+        begin, end, step = (self.local.form(e) for e in (index.begin, index.end, index.step))
+        if given is not None:
+            self.ranges += [given.plus(begin, -1), end.plus(given, -1).shifted(-1)]
+            if step.const != 1 or step.terms:
+                name = Sym(index.name)
+                self.ranges.append(self.local.formula(((name - index.begin) % index.step).eq(0)))
+            self.indices[index.name] = given
+            return
+        if step.terms or step.const < 1:  # the values between are allowed too, which only adds points
+            self.local.variables.inexact.append(f"the step {index.step} of {index.name}")
+            step = Linear(1)
+        extent = end.plus(begin, -1)
+        size = None if extent.terms else -(-extent.const // step.const)
+        if size is not None and size <= 0:
+            self.ranges.append(FALSEHOOD)
+            size = 1
+        position = self._digits(index.name, size, step.const == 1 and not begin.terms and not begin.const)
+        value = begin.plus(position, step.const)
+        if size is None:
+            self.ranges.append(end.plus(value, -1).shifted(-1))
+        self.indices[index.name] = self.local.env[index.name] = value
+
+    def _digits(self, name: str, size: int | None, split: bool) -> Linear:
+        """A form with values ``0 <= x < size`` over fresh variables."""
+        cuts = [1, *(_chain(self.expressions, name, size) if split else ())]
+        form = Linear(0)
+        for low, high in zip(cuts, [*cuts[1:], size], strict=True):
+            count = None if high is None else -(-high // low)
+            if count == 1:
+                continue
+            variable = self.local.variables.new(f"{name}/{low}", 0, None if count is None else count - 1)
+            self.free.append(variable)
+            self.local.own.add(variable)
+            form = form.plus(Linear(0, {variable: low}))
+        if size is not None and size % cuts[-1]:
+            self.ranges.append(form.times(-1).shifted(size - 1))
+        return form
+
+
+def _within(variables: Variables, variable: int) -> Both:
+    low, high = variables.bounds[variable]
+    parts = [Linear(-low, {variable: 1})] if low is not None else []
+    return Both((*parts, *([Linear(high, {variable: -1})] if high is not None else [])))
+
+
+def _narrow(variables: Variables, formula: Formula, free: Iterable[int]) -> dict[int, Linear]:
+    """Bounds that follow from the literals which must hold; returns the variables left with one value."""
+    literals = list(_literals(formula))
+    free = set(free)
+    for _ in range(_NARROWING_ROUNDS):
+        before = [variables.bounds[v] for v in free]
+        for literal in literals:
+            for variable, c in literal.terms.items():
+                if variable not in free:
+                    continue
+                rest = variables.interval(
+                    Linear(literal.const, {v: k for v, k in literal.terms.items() if v != variable})
+                )
+                most = rest[1]
+                if most is None:
+                    continue
+                if c > 0:
+                    variables.narrow(variable, -(most // c), None)
+                else:
+                    variables.narrow(variable, None, most // -c)
+        if before == [variables.bounds[v] for v in free]:
+            break
+    return {v: Linear(low) for v in free for low, high in (variables.bounds[v],) if low is not None and low == high}
+
+
+def _literals(formula: Formula) -> Iterable[Linear]:
+    if isinstance(formula, Linear):
+        yield formula
+    elif isinstance(formula, Both):
+        for part in formula.parts:
+            yield from _literals(part)
+
+
+# -- digits of an index ------------------------------------------------------------------------------------------------
+def _chain(expressions: Iterable[Expr], name: str, size: int | None) -> list[int]:
+    """Ascending places above 1 at which ``name`` is cut, each dividing the next."""
+    cuts: set[int] = set()
+    for node in expressions:
+        if name in node.symbols:
+            _collect(node, name, cuts)
+    chain = [1]
+    for cut in sorted(cuts):
+        if cut > chain[-1] and cut % chain[-1] == 0 and (size is None or cut < size):
+            chain.append(cut)
+    return chain[1:]
+
+
+def _collect(node: Expr, name: str, cuts: set[int]) -> None:
+    """Places where a division or remainder in ``node`` cuts the digits of ``name``."""
+    for child in children(node):
+        if name in child.symbols:
+            _collect(child, name, cuts)
+    if isinstance(node, FloorDiv | Mod):
+        divisor = node.denominator.constant
+        terms = node.numerator.terms if isinstance(node.numerator, Sum) else ((node.numerator, 1),)
+        for term, c in terms:
+            low = _lowest(term, name)
+            if low is not None and divisor and divisor % abs(c) == 0:
+                cuts.add(low * divisor // abs(c))
+
+
+def _lowest(node: Expr, name: str) -> int | None:
+    """If ``node`` is a run of digits of ``name``: the place of its lowest."""
+    match node:
+        case Sym(found):
+            return 1 if found == name else None
+        case FloorDiv(a, b):
+            low = _lowest(a, name)
+            return low * b.constant if low is not None and b.constant else None
+        case Mod(a, b):
+            return _lowest(a, name) if b.constant else None
+        case _:
+            return None

@@ -1,0 +1,205 @@
+"""Pieces whose coordinates are mixed-radix numbers, laid over one shared system of digits.
+
+If every index variable occurs in one coordinate only, and the coordinate's terms are the digits of a mixed-radix
+number,
+
+    coord = offset + v0 + 4*v1 + 32*v2,   0 <= v0 < 4,  0 <= v1 < 8,  0 <= v2,
+
+then different points have different coordinates, and a coordinate determines the variables: each is a run of the digits
+of ``coord - offset``. All pieces of a tensor are rewritten over the digits of the coordinate itself, so that "some
+point of the piece writes this element" becomes a formula without quantifiers, which can be negated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables, equal, opposite, rewritten
+from tilewright.contract.access_pieces import Piece
+
+
+@dataclass(frozen=True)
+class Digit:
+    """One variable's place in a coordinate; ``flipped`` if the coordinate falls as the variable grows."""
+
+    variable: int
+    stride: int
+    size: int | None
+    flipped: bool
+
+
+@dataclass(frozen=True)
+class Radix:
+    """``offset + sum(stride * digit)``, strides ascending, each a multiple of what the digits below it reach."""
+
+    offset: Linear
+    digits: tuple[Digit, ...]
+
+    @property
+    def top(self) -> int:
+        """Stride of the last digit; 1 if there is none."""
+        return self.digits[-1].stride if self.digits else 1
+
+    @property
+    def cuts(self) -> set[int]:
+        """Places above 1 at which the number is cut into digits."""
+        ends = {d.stride * d.size for d in self.digits[:-1] if d.size is not None}
+        return (ends | {d.stride for d in self.digits}) - {1}
+
+
+def radix_of(piece: Piece) -> tuple[Radix, ...] | str:
+    """The mixed-radix form of each coordinate, or why there is none."""
+    used: set[int] = set()
+    result: list[Radix] = []
+    for dim, coord in enumerate(piece.coords):
+        digits: list[Digit] = []
+        offset = Linear(coord.const, {v: c for v, c in coord.terms.items() if v not in piece.local})
+        for variable in coord.terms.keys() & piece.local:
+            stride, size = coord.terms[variable], piece.sizes.get(variable)
+            if variable not in piece.free or (stride < 0 and size is None):
+                return f"coordinate {dim} is not linear in the indices"
+            if variable in used:
+                return f"coordinate {dim} shares an index with another"
+            used.add(variable)
+            if stride < 0 and size is not None:
+                offset = offset.shifted(stride * (size - 1))
+            digits.append(Digit(variable, abs(stride), size, stride < 0))
+        digits.sort(key=lambda d: d.stride)
+        for lower, upper in pairwise(digits):
+            if lower.size is None or upper.stride % (lower.stride * lower.size):
+                return f"the terms of coordinate {dim} are no digits of one number"
+        result.append(Radix(offset, tuple(digits)))
+    if used != set(piece.free):
+        return "an index takes several values for one element"
+    return tuple(result)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The digits of ``coordinate - base``: ``places[k]`` is worth ``variables[k]``; the last digit is unbounded."""
+
+    base: Linear
+    places: tuple[int, ...]
+    variables: tuple[int, ...]
+
+    @property
+    def value(self) -> Linear:
+        """The coordinate."""
+        return self.base.plus(Linear(0, dict(zip(self.variables, self.places, strict=True))))
+
+    def run(self, low: int, high: int | None) -> Linear:
+        """The digits from place ``low`` up to ``high`` as a number."""
+        pairs = zip(self.variables, self.places, strict=True)
+        return Linear(0, {v: p // low for v, p in pairs if p >= low and (high is None or p < high)})
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A piece over the plane: ``inside`` and ``outside`` say whether an element belongs to it; ``outside`` is None when
+    that needs a quantifier. ``values`` gives the piece's variables at the element."""
+
+    piece: Piece
+    inside: Formula
+    outside: Formula | None
+    values: Mapping[int, Linear]
+
+
+class Plane:
+    """The elements of one tensor as variables, shared by all pieces that write or promise them."""
+
+    def __init__(self, variables: Variables, rank: int, radixes: Sequence[tuple[Radix, ...]]):
+        self.variables = variables
+        self.facts: list[Formula] = []
+        self._chains: list[dict[object, Chain]] = []
+        for dim in range(rank):
+            self._chains.append(self._dimension(dim, [r[dim] for r in radixes]))
+
+    @property
+    def element(self) -> tuple[Linear, ...]:
+        """The coordinates of an element."""
+        return tuple(next(iter(chains.values())).value for chains in self._chains)
+
+    def place(self, piece: Piece, radixes: tuple[Radix, ...]) -> Placed:
+        """The piece over the digits of the element."""
+        values: dict[int, Linear] = {}
+        extra: list[Formula] = []
+        for chains, radix in zip(self._chains, radixes, strict=True):
+            chain = _chain_of(chains, radix)
+            rest = radix.offset.plus(chain.base, -1)
+            if not radix.digits:
+                extra.append(equal(chain.value, radix.offset))
+                continue
+            covered: set[int] = set()
+            for digit in radix.digits:
+                is_top = digit is radix.digits[-1]
+                end = None if is_top or digit.size is None else digit.stride * digit.size
+                run = chain.run(digit.stride, end)
+                covered |= {p for p in chain.places if p >= digit.stride and (end is None or p < end)}
+                if is_top:
+                    shift = rest.over(digit.stride)
+                    assert shift is not None
+                    run = run.plus(shift, -1)
+                values[digit.variable] = run.times(-1).shifted((digit.size or 1) - 1) if digit.flipped else run
+            gaps = [v for v, p in zip(chain.variables, chain.places, strict=True) if p not in covered]
+            extra += [equal(Linear(0, {v: 1}), Linear(0)) for v in gaps]
+        ranges = Both((*extra, rewritten(piece.ranges, values)))
+        definitions, predicate = rewritten(piece.definitions, values), rewritten(piece.predicate, values)
+        return Placed(
+            piece,
+            Both((ranges, definitions, predicate)),
+            Either((opposite(ranges), Both((ranges, definitions, opposite(predicate))))),
+            values,
+        )
+
+    def place_any(self, piece: Piece) -> Placed:
+        """A piece that is no mixed-radix number: the element equals the coordinates of some point."""
+        same = [equal(e, c) for e, c in zip(self.element, piece.coords, strict=True)]
+        return Placed(piece, Both((piece.points, *same)), None, {})
+
+    # -- digits of one dimension ----------------------------------------------------------------------------------
+    def _dimension(self, dim: int, radixes: Sequence[Radix]) -> dict[object, Chain]:
+        groups: dict[object, list[Radix]] = {}
+        for radix in radixes:
+            groups.setdefault(_group(radix), []).append(radix)
+        chains: dict[object, Chain] = {}
+        for key, members in groups.items():
+            cuts = _ascending(members)
+            if cuts is not None:
+                chains[key] = self._chain(dim, Linear(0) if key == _ORIGIN else members[0].offset, cuts)
+                continue
+            for radix in members:  # cut at places that don't divide each other: digits of their own
+                chains[id(radix)] = self._chain(dim, radix.offset, _ascending([radix]) or [])
+        if not chains:
+            chains[_ORIGIN] = self._chain(dim, Linear(0), [])
+        first, *others = chains.values()
+        self.facts += [equal(first.value, other.value) for other in others]
+        return chains
+
+    def _chain(self, dim: int, base: Linear, cuts: Sequence[int]) -> Chain:
+        places = (1, *cuts)
+        highs = (*(b // a - 1 for a, b in zip(places, cuts, strict=False)), None)
+        lows = (*(0 for _ in cuts), None)
+        variables = tuple(
+            self.variables.new(f"e{dim}/{p}", low, high) for p, low, high in zip(places, lows, highs, strict=True)
+        )
+        return Chain(base, places, variables)
+
+
+_ORIGIN = "origin"
+
+
+def _group(radix: Radix) -> object:
+    """Numbers whose offset touches only their top digit share the digits of the coordinate itself."""
+    return _ORIGIN if not radix.digits or radix.offset.over(radix.top) is not None else radix.offset.key
+
+
+def _chain_of(chains: Mapping[object, Chain], radix: Radix) -> Chain:
+    return chains.get(id(radix)) or chains[_group(radix)]
+
+
+def _ascending(radixes: Iterable[Radix]) -> list[int] | None:
+    """All cuts in ascending order, if each divides the next."""
+    cuts = sorted(set[int]().union(*(r.cuts for r in radixes)))
+    return cuts if all(b % a == 0 for a, b in pairwise(cuts)) else None
