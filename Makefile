@@ -1,0 +1,39 @@
+# The two commands a fresh machine needs: `make demo` and `make test`. Each makes .venv, installs, and runs.
+# Needs Python 3.11 or newer with pip, and make. `make check` adds lint, types and the import contracts.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+BIN := .venv/bin
+
+.PHONY: demo test check lint types imports venv clean
+
+demo: .venv/.installed
+	$(BIN)/python -m tilewright.cli demo
+
+test: .venv/.installed
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint types imports test
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.installed
+	$(BIN)/pyright
+
+imports: .venv/.installed
+	$(BIN)/lint-imports --no-logo
+
+venv: .venv/.installed
+
+# Some systems ship Python without the module that puts pip into an environment; their own pip installs from outside.
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv || $(PYTHON) -m venv --clear --without-pip .venv
+	@echo "installing into .venv (a few minutes the first time) ..."
+	if test -x $(BIN)/pip; then $(BIN)/python -m pip install -q -e '.[dev]'; \
+	else $(PYTHON) -m pip --python $(BIN)/python install -q -e '.[dev]'; fi
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis

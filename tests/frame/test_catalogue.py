@@ -1,0 +1,52 @@
+"""The error catalogue against the source that reports its codes and the tests that trigger them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tilewright.diag import catalogue
+from tilewright.diag.catalogue import CATALOGUE
+
+ROOT = Path(__file__).parents[2]
+MODULES = catalogue._MODULES
+NAMED_IN_TESTS = ("ART", "CMD", "RUN")  # the rules of descriptors are tested from tables, without naming each code
+CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
+
+
+@cache
+def codes_in(folder: Path) -> set[str]:
+    skipped = ROOT / "src" / "tilewright" / "diag" / "catalogue"
+    files = (p for p in folder.rglob("*.py") if skipped not in p.parents)
+    return {code for p in files for code in CODE.findall(p.read_text())}
+
+
+def test_ids_are_unique_and_share_their_modules_prefix() -> None:
+    ids = [code.id for module in MODULES for code in module.CODES]
+    assert len(ids) == len(set(ids)) == len(CATALOGUE)
+    assert all(CODE.fullmatch(i) for i in ids)
+    for module in MODULES:
+        assert len({code.id[:3] for code in module.CODES}) <= 1
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUE))
+def test_an_entry_explains(code: str) -> None:
+    entry = CATALOGUE[code]
+    assert entry.title
+    assert not entry.title.endswith(".")
+    assert entry.why.endswith(".")
+    assert entry.source
+
+
+def test_codes_in_the_source_are_in_the_catalogue() -> None:
+    known = {code[:3] for code in CATALOGUE}
+    reported = {code for code in codes_in(ROOT / "src") if code[:3] in known}
+    assert reported - CATALOGUE.keys() == set()
+
+
+@pytest.mark.parametrize("code", sorted(c for c in CATALOGUE if c[:3] in NAMED_IN_TESTS))
+def test_every_code_has_a_test_that_names_it(code: str) -> None:
+    assert code in codes_in(ROOT / "tests")

@@ -1,0 +1,25 @@
+"""``import tilewright`` is quick and loads the language only."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("xdsl", "z3", "egglog", "islpy", "numpy", "cuda", "torch", "flint", "rich", "typer")
+
+
+def python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("module", ["tilewright", "tilewright.artifact.store", "tilewright.diag.catalogue"])
+def test_nothing_heavy_is_loaded(module: str) -> None:
+    loaded = python(f"import sys, {module}; print(*(m for m in {HEAVY} if m in sys.modules))").split()
+    assert loaded == []
+
+
+def test_import_takes_at_most_100_ms() -> None:
+    code = "import time; t = time.perf_counter(); import tilewright; print(time.perf_counter() - t)"
+    assert min(float(python(code)) for _ in range(7)) <= 0.100
