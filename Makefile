@@ -29,11 +29,11 @@ venv: .venv/.installed
 # Some systems ship Python without the module that puts pip into an environment; their own pip installs from outside.
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv || $(PYTHON) -m venv --clear --without-pip .venv
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || $(PYTHON) -m venv --clear --without-pip .venv
 	@echo "installing into .venv (a few minutes the first time) ..."
-	if test -x $(BIN)/pip; then $(BIN)/python -m pip install -q -e '.[dev]'; \
+	@if test -x $(BIN)/pip; then $(BIN)/python -m pip install -q -e '.[dev]'; \
 	else $(PYTHON) -m pip --python $(BIN)/python install -q -e '.[dev]'; fi
-	touch $@
+	@touch $@
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -12,6 +12,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
 from tilewright.artifact.schema import Artifact, KernelImage, Obligation, ScalarParam, TensorParam
+from tilewright.base.expr import TRUE
 from tilewright.cli.group import group_with_default
 
 app = group_with_default("bundle", "Show a bundle's plan, source, PTX, SASS, IR and certificate.")
@@ -91,7 +92,8 @@ def _plan(artifact: Artifact) -> Iterator[str]:
         yield from (f"  {c}" for c in conditions)
     yield "variants, the first that holds"
     for v in artifact.variants:
-        yield f"  {v.name} if {v.predicate}: {len(v.steps)} step(s)" + (f", {v.plan}" if v.plan else "")
+        when = "always" if v.predicate == TRUE else f"if {v.predicate}"
+        yield f"  {v.name} {when}: {len(v.steps)} step(s)" + (f", {v.plan}" if v.plan else "")
     yield "kernels"
     yield from (f"  {_resources(image)}" for image in artifact.kernels)
     if artifact.schedule:

@@ -1,0 +1,209 @@
+"""The runtime on a real device: arguments, descriptors, workspace, streams, and the cost of a call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda.bindings import nvrtc
+
+from tilewright.artifact.descriptor import ElementType, TensorMapRecipe
+from tilewright.artifact.schema import (
+    Access,
+    Artifact,
+    Copy,
+    EncodeTensorMap,
+    Fill,
+    FloatScalar,
+    IntScalar,
+    KernelImage,
+    Launch,
+    ScalarParam,
+    TensorMapArg,
+    TensorParam,
+    TensorPointer,
+    Variant,
+    WorkspacePointer,
+)
+from tilewright.base.dtypes import f32
+from tilewright.base.expr import TRUE, Const, ceildiv, sym
+from tilewright.diag import TilewrightError
+from tilewright.runtime import load
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.driver import Driver
+
+pytestmark = pytest.mark.gpu
+
+M = sym("M")
+ONE = Const(1)
+
+AXPY = """
+extern "C" __global__ void axpy(const float* x, float* y, float alpha, int m, int shift) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < m) y[i] = alpha * x[i] + shift;
+}
+"""
+
+ACCUMULATE = """
+extern "C" __global__ void accumulate(const float* x, float* total, int m) {
+  for (int i = threadIdx.x; i < m; i += blockDim.x) atomicAdd(total + i % 4, x[i]);
+}
+"""
+
+TMA = """
+struct alignas(64) Map { char bytes[128]; };
+extern "C" __global__ void tma(const __grid_constant__ Map map, float* out) {
+  __shared__ alignas(128) float tile[32];
+  __shared__ alignas(8) unsigned long long barrier;
+  unsigned t = (unsigned)__cvta_generic_to_shared(tile), b = (unsigned)__cvta_generic_to_shared(&barrier);
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(b));
+    asm volatile("fence.proxy.async.shared::cta;");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 128;" ::"r"(b));
+    asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2}], [%3];" ::
+                 "r"(t), "l"(&map), "r"((int)blockIdx.x * 32), "r"(b) : "memory");
+  }
+  __syncthreads();
+  asm volatile("{ .reg .pred p; w: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;"
+               " @!p bra w; }" ::"r"(b) : "memory");
+  out[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x];
+}
+"""
+
+
+def cubin(source: str) -> bytes:
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"k.cu", 0, [], [])
+    status = int(nvrtc.nvrtcCompileProgram(program, 1, [b"-arch=sm_90a"])[0])
+    log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert status == 0, log.decode()
+    image = bytearray(nvrtc.nvrtcGetCUBINSize(program)[1])
+    nvrtc.nvrtcGetCUBIN(program, image)
+    return bytes(image)
+
+
+def artifact(
+    name: str, source: str, threads: int, parameters: tuple[Any, ...], *steps: Any, workspace: Any = ()
+) -> Artifact:
+    return Artifact(
+        name=name,
+        target="sm_90a",
+        parameters=parameters,
+        variants=(Variant("only", TRUE, steps, workspace=workspace),),
+        kernels=(KernelImage(name, threads, cubin(source)),),
+    )
+
+
+def vector(name: str, access: Access) -> TensorParam:
+    return TensorParam(name, "f32", (M,), access)
+
+
+def axpy() -> Artifact:
+    args = (TensorPointer("x"), TensorPointer("y"), FloatScalar("alpha"), IntScalar(M), IntScalar(sym("shift")))
+    parameters = (
+        vector("x", Access.READ),
+        vector("y", Access.WRITE),
+        ScalarParam("alpha", "f32"),
+        ScalarParam("shift", "i32"),
+    )
+    return artifact("axpy", AXPY, 128, parameters, Launch("axpy", (ceildiv(M, 128), ONE, ONE), args))
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    driver = Driver()
+    if driver.capability(0) != (9, 0):
+        pytest.skip("the kernels of this file are for sm_90a")
+    driver.push_context(driver.context(0))
+    yield driver
+    driver.pop_context()
+
+
+def on_device(driver: Driver, values: np.ndarray[Any, Any]) -> DeviceArray:
+    array = DeviceArray(driver, values.shape, f32)
+    array.upload(values.astype(np.float32).tobytes())
+    return array
+
+
+def back(array: DeviceArray) -> np.ndarray[Any, Any]:
+    return np.frombuffer(array.download(), np.float32).reshape(array.shape)
+
+
+@pytest.mark.parametrize("m", [1, 127, 128, 129, 65537])
+def test_pointers_and_scalars(driver: Driver, m: int) -> None:
+    program = load(axpy(), driver)
+    values = np.random.default_rng(m).standard_normal(m).astype(np.float32)
+    with on_device(driver, values) as x, on_device(driver, np.full(m, np.nan)) as y:
+        for alpha, shift in ((0.5, -3), (2.0, 7)):
+            program.launch((x, y, alpha, shift))
+            np.testing.assert_allclose(back(y), values * np.float32(alpha) + shift, rtol=1e-6)
+    program.close()
+
+
+def test_workspace_fill_and_copy(driver: Driver) -> None:
+    args = (TensorPointer("x"), WorkspacePointer(0), IntScalar(M))
+    program = load(
+        artifact(
+            "accumulate",
+            ACCUMULATE,
+            64,
+            (vector("x", Access.READ), TensorParam("out", "f32", (Const(4),), Access.WRITE)),
+            Fill(WorkspacePointer(0), 0, 4, Const(4)),
+            Launch("accumulate", (ONE, ONE, ONE), args),
+            Copy(WorkspacePointer(0), TensorPointer("out"), Const(16)),
+            workspace=(Const(16),),
+        ),
+        driver,
+    )
+    values = np.arange(40, dtype=np.float32)
+    with on_device(driver, values) as x, on_device(driver, np.full(4, np.nan)) as out:
+        program.launch((x, out))
+        np.testing.assert_array_equal(back(out), values.reshape(10, 4).sum(0))
+
+
+def test_tensor_map(driver: Driver) -> None:
+    recipe = TensorMapRecipe(ElementType.FLOAT32, sym("x.address"), (M,), (), (32,), (1,))
+    program = load(
+        artifact(
+            "tma",
+            TMA,
+            32,
+            (vector("x", Access.READ), vector("y", Access.WRITE)),
+            EncodeTensorMap(0, recipe),
+            Launch("tma", (M // 32, ONE, ONE), (TensorMapArg(0), TensorPointer("y"))),
+        ),
+        driver,
+    )
+    for seed in range(3):  # other addresses: the descriptor is encoded again
+        values = np.random.default_rng(seed).standard_normal(96)
+        with on_device(driver, values) as x, on_device(driver, np.full(96, np.nan)) as y:
+            program.launch((x, y))
+            np.testing.assert_array_equal(back(y), values.astype(np.float32))
+
+
+def test_another_architecture(driver: Driver) -> None:
+    program = load(replace(axpy(), target="sm_100a"), driver)
+    with (
+        on_device(driver, np.zeros(4)) as x,
+        on_device(driver, np.zeros(4)) as y,
+        pytest.raises(TilewrightError, match="RUN012"),
+    ):
+        program.launch((x, y, 1.0, 1))
+
+
+def test_a_call_costs_at_most_8_us(driver: Driver) -> None:
+    program = load(axpy(), driver)
+    with on_device(driver, np.zeros(128)) as x, on_device(driver, np.zeros(128)) as y:
+        best = float("inf")
+        for _ in range(20):
+            begin = time.perf_counter()
+            for _ in range(200):
+                program.launch((x, y, 1.0, 1))
+            best = min(best, (time.perf_counter() - begin) / 200)
+            back(y)
+    assert best <= 8e-6
