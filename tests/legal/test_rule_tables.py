@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,9 @@ from tilewright.hw import bulk, limits, tcgen05, wgmma
 from tilewright.hw.rules import Example, Rule
 from tilewright.legal.explain import TOPICS, explain_rule, rules
 from tilewright.legal.predicates import broken
+from tilewright.legal.reference import rules_markdown
+
+PAGE = Path(__file__).parents[2] / "docs" / "tma-rules.md"
 
 CASES: list[tuple[Rule, tuple[Rule, ...], Example, Mapping[str, int]]] = [
     (rule, topic.RULES, topic.BASE_CASE, topic.ENUMERATORS)
@@ -61,3 +65,11 @@ def test_rules_are_listed_by_architecture_and_topic() -> None:
     assert rules(topic="bulk") == TOPICS["bulk"]
     assert rules(topic="nothing") == ()
     assert explain_rule("TMA999") is None
+
+
+def test_the_printed_reference_is_current_and_holds_every_rule() -> None:
+    text = rules_markdown()
+    assert PAGE.read_text() == text, "run python tools/tma_rules.py"
+    for rule in TOPICS["tensormap"]:
+        assert f"### {rule.id}\n" in text
+        assert rule.predicate in text

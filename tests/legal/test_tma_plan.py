@@ -201,6 +201,13 @@ def test_refusals_name_their_rules(access: TileAccess, rules: set[str]) -> None:
     assert core(access) == rules
 
 
+def test_a_single_row_is_copied_without_swizzle() -> None:
+    chosen = legal(TileAccess(bf16, (4096,), (1,), 0, (1000,)))
+    assert chosen.swizzle is Swizzle.NONE
+    assert chosen.box == (200,)
+    assert len(chosen.boxes) == 5
+
+
 def test_stores_complete_by_bulk_group() -> None:
     chosen = legal(TileAccess(bf16, (64, 64), (64, 1), 0, (64, 64), direction=Direction.STORE))
     assert chosen.completion is Completion.BULK_GROUP

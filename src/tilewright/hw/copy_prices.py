@@ -29,6 +29,9 @@ _ISSUE_CYCLES = {CopyMethod.CP_ASYNC: 6.0, CopyMethod.LOADS: 14.0}
 EXTRA_COPY_CYCLES = 24.0
 """Issue and completion of one more tensor copy for the same tile, not hidden at small tiles (estimate)."""
 
+THREAD_TILE_CYCLES = 120.0
+"""Addresses, predicates and barrier arrivals of a tile that threads copy, whatever its size (estimate)."""
+
 LAUNCH_SECONDS = 3.0e-6
 """One more kernel launch in the same stream (estimate)."""
 
@@ -56,3 +59,8 @@ def staging_seconds(tensor_bytes: int, target: Target) -> float:
 def split_seconds(extra_copies: int, tiles: int, target: Target) -> float:
     """Time of ``extra_copies`` more tensor copies for each of ``tiles`` tiles, spread over all SMs."""
     return extra_copies * tiles * EXTRA_COPY_CYCLES / (target.sm_count * target.clock_hz)
+
+
+def thread_seconds(tiles: int, target: Target) -> float:
+    """Fixed time of ``tiles`` tiles copied by threads, spread over all SMs."""
+    return tiles * THREAD_TILE_CYCLES / (target.sm_count * target.clock_hz)

@@ -288,8 +288,8 @@ _BOX = (
         " * (box_dim_4 // max(element_stride_4, 1)) * element_bits <= 1859584",
         _REJECTS,
         _OBS,
-        f"{_SEEN}: boxes up to 230,400 bytes accepted, from 245,760 bytes rejected; each extent divided by its element"
-        " stride, rounded down",
+        f"{_SEEN}: boxes up to 230,400 bytes accepted, from 245,760 bytes rejected, each extent divided by its element"
+        " stride and rounded down; of the values between, 232,448 is the shared memory a CTA can have",
         scope=_HOPPER,
         good=(*_R3, ("box_dim", (64, 227, 8))),
         bad=(*_R3, ("box_dim", (64, 228, 8))),

@@ -14,12 +14,13 @@ from math import gcd, prod
 
 from tilewright.base.expr import TRUE, Expr, ceildiv, divisor, expr, sym
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs
-from tilewright.hw.copy_prices import CopyMethod, copy_seconds, split_seconds, staging_seconds
+from tilewright.hw.copy_prices import CopyMethod, copy_seconds, split_seconds, staging_seconds, thread_seconds
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, PATTERNS, Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
+from tilewright.legal.symbolic import decide_rules
+from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields
 
 STAGING_ALIGN_BYTES = 256
 """Alignment of a workspace allocation."""
@@ -30,6 +31,7 @@ class Change(Enum):
 
     CONDITION = "require the alignment at launch, with another kernel otherwise"
     SPLIT_BOX = "split the box into several copies"
+    RESHAPE = "view the tensor through folded axes"
     SWIZZLE = "use another swizzle"
     WIDEN = "load a wider tile and ignore the extra columns"
     SPLIT_COLUMNS = "split off the columns that fill no 16 bytes"
@@ -64,7 +66,12 @@ class ThreadCopy:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A repaired access: what changes, the map used afterwards (if any), and what else must be done."""
+    """A repaired access: what changes, the map used afterwards (if any), and what else must be done.
+
+    ``tile`` is the tile that is copied, by tensor axis. With ``folds`` the plan describes a view: ``plan.tile_axes``
+    and ``tile`` count the view's axes, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first;
+    coordinates are still over the tensor's own ``index0, index1, ...``.
+    """
 
     change: Change
     plan: TensorMapPlan | None = None
@@ -72,6 +79,7 @@ class Remedy:
     staging: Staging | None = None
     threads: ThreadCopy | None = None
     tile: tuple[int | None, ...] = ()
+    folds: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,9 +105,13 @@ def legalise(
     ``cost`` of a repair is the predicted extra time of one call against a legal access, in seconds.
     """
     known = facts or Facts()
-    found = candidates(access, known, target)
+    found = candidates(access, known, target, limit=1)
     if found.plans:
         return Legal(found.plans[0])
+    for conditional, unmet in found.conditional:
+        if _follows(tuple(u.residual for u in unmet), known):
+            sizes = decide_rules(request_fields(conditional), known, target).guard
+            return Legal(replace(conditional, guard=sizes))
     repairs = repairs_of(access, known, target, workload)
     return Repairs(found.core, repairs) if repairs else Illegal(found.core)
 
@@ -122,6 +134,7 @@ def repairs_of(
 def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: TensorMapPlan | None) -> Iterator[Remedy]:
     if conditional is not None:
         yield Remedy(Change.CONDITION, conditional, conditional.guard, tile=access.tile)
+    yield from _other_view(access, facts, target)
     yield from _other_swizzle(access, facts, target)
     yield from _other_width(access, facts, target)
     yield from _padded(access, facts, target)
@@ -130,6 +143,25 @@ def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: Ten
 
 def _first_plan(access: TileAccess, facts: Facts, target: Target) -> TensorMapPlan | None:
     return next(iter(candidates(access, facts, target, limit=1).plans), None)
+
+
+def _follows(residuals: tuple[Expr, ...], facts: Facts) -> bool:
+    """Whether a solver proves what matching left open; a time-out is a no, and the condition stays."""
+    from tilewright.legal.smt import implied  # noqa: PLC0415  z3 is loaded only when the direct way fails
+
+    return all(implied(residual, facts) for residual in residuals)
+
+
+def _other_view(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    """Folded views that are legal as they stand."""
+    from tilewright.legal.egraph import views  # noqa: PLC0415  egglog is loaded only when the direct way fails
+
+    for view in views(access, facts):
+        plan = _first_plan(view.access, facts, target)
+        if plan is not None:
+            names = {f"index{i}": index for i, index in enumerate(view.indices)}
+            plan = replace(plan, coordinates=tuple(c.substitute(names) for c in plan.coordinates))
+            yield Remedy(Change.RESHAPE, plan, tile=view.access.tile, folds=view.axes)
 
 
 def _other_swizzle(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
@@ -254,7 +286,7 @@ def _cost(remedy: Remedy, access: TileAccess, load: Workload, target: Target) ->
     if remedy.threads is not None:
         share = prod(remedy.threads.shared.extents) * access.dtype.bytes / tile
         slow = copy_seconds(remedy.threads.method, traffic, remedy.threads.vector_bytes, target)
-        cost += max(0.0, (slow - ideal) * share)
+        cost += max(0.0, (slow - ideal) * share) + thread_seconds(tiles, target)
     return cost
 
 
@@ -268,6 +300,8 @@ def _action(remedy: Remedy) -> str:
         case Change.SWIZZLE:
             assert remedy.plan is not None
             return f"{remedy.change.value}: {remedy.plan.swizzle.name}"
+        case Change.RESHAPE:
+            return f"{remedy.change.value}: {' '.join(map(str, remedy.folds))}, tile {_extents(remedy.tile)}"
         case Change.WIDEN | Change.SPLIT_COLUMNS:
             return f"{remedy.change.value}: tile {_extents(remedy.tile)}"
         case Change.PAD:

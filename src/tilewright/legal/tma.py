@@ -178,7 +178,7 @@ def plan(access: TileAccess, facts: Facts | None = None, target: Target = SM90A)
     Legal means: every rule of the table follows from ``facts``, except limits on sizes, which the plan's ``guard``
     states. An alignment that is merely unknown is not legal; ``candidates`` returns such plans with their conditions.
     """
-    found = candidates(access, facts, target)
+    found = candidates(access, facts, target, limit=1)
     return Legal(found.plans[0]) if found.plans else Illegal(found.core)
 
 
@@ -192,9 +192,11 @@ def candidates(access: TileAccess, facts: Facts | None = None, target: Target = 
     plans: list[TensorMapPlan] = []
     conditional: list[tuple[TensorMapPlan, tuple[Unmet, ...]]] = []
     core: tuple[Violation, ...] = ()
-    for swizzle, panel in _panels(access, dimensions[0].tile):
+    for swizzle, panel in _panels(access, dimensions):
+        if len(plans) == limit:
+            break
         draft = _draft(access, known, data_type, dimensions, swizzle, panel)
-        decision = decide_rules(_request(draft), known, target)
+        decision = decide_rules(request_fields(draft), known, target)
         unmet = decision.unmet
         refused = tuple(u.violation for u in unmet if u.residual == FALSE)
         if not unmet:
@@ -207,7 +209,7 @@ def candidates(access: TileAccess, facts: Facts | None = None, target: Target = 
             core = refused
     if not plans and not conditional and not core:
         core = (_inner_violation(access, dimensions[0].tile),)
-    return Candidates(tuple(plans[:limit]), tuple(conditional[:limit]), core)
+    return Candidates(tuple(plans), tuple(conditional[:limit]), core)
 
 
 def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Shortfall:
@@ -263,14 +265,17 @@ def _merge(dimensions: list[_Dimension], room: int) -> list[_Dimension]:
     return result
 
 
-def _panels(access: TileAccess, inner: int) -> Iterable[tuple[Swizzle, int]]:
-    """Swizzles with the panel width, in elements, that each admits for an inner extent of ``inner``.
+def _panels(access: TileAccess, dimensions: tuple[_Dimension, ...]) -> Iterable[tuple[Swizzle, int]]:
+    """Swizzles with the panel width, in elements, that each admits for the tile's inner extent.
 
     A swizzled panel is exactly one span wide, so that rows lie densely; without swizzle the row is cut into the fewest
     equal panels of at most 256 elements.
     """
     size = access.dtype.bytes
+    inner = dimensions[0].tile
     wanted = access.swizzles or (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
+    if not access.swizzles and all(d.tile == 1 for d in dimensions[1:]):
+        wanted = (Swizzle.NONE, *wanted[:-1])  # a single row has no banks to spread
     for swizzle in wanted:
         span = PATTERNS[swizzle].span_bytes
         if span:
@@ -280,11 +285,10 @@ def _panels(access: TileAccess, inner: int) -> Iterable[tuple[Swizzle, int]]:
             if access.panel_bytes % INNER_BOX_ALIGN_BYTES == 0 and inner * size % access.panel_bytes == 0:
                 yield swizzle, access.panel_bytes // size
         else:
-            parts = -(-inner // MAX_BOX_EXTENT)
-            while parts <= inner and inner % parts:
-                parts += 1
-            if inner // parts * size % INNER_BOX_ALIGN_BYTES == 0:
-                yield swizzle, inner // parts
+            equal = (inner // n for n in range(-(-inner // MAX_BOX_EXTENT), inner + 1) if inner % n == 0)
+            panel = next((p for p in equal if p * size % INNER_BOX_ALIGN_BYTES == 0), None)
+            if panel is not None:
+                yield swizzle, panel
 
 
 def _draft(
@@ -340,7 +344,7 @@ def _largest_part(extent: int) -> int:
     return next(extent // parts for parts in range(1, extent + 1) if extent % parts == 0 and extent // parts <= 256)
 
 
-def _request(draft: TensorMapPlan) -> dict[str, Expr]:
+def request_fields(draft: TensorMapPlan) -> dict[str, Expr]:
     """The plan's fields as rules name them. The tile starts at an aligned address, so the copies' own addresses are as
     aligned as the greatest common divisor of their offsets."""
     fields: dict[str, Expr] = {

@@ -1,0 +1,156 @@
+"""Views of an access with fewer, longer axes, found by equality saturation.
+
+A tensor's axes are a list of terms; reordering them and folding two whose strides nest leaves the accessed elements
+the same. Folding ``outer`` over ``inner`` needs ``stride(outer) == stride(inner) * extent(inner)``, and that the tile
+takes all of ``inner`` (or one index of both). Folds compose: what nests with a part nests with the fold. The cheapest
+term of the saturated graph has the fewest axes; every extracted view is planned and judged like any other access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import egglog
+from egglog import EGraph, i64Like, relation, rewrite, rule, vars_
+
+from tilewright.base.expr import Expr, expr, sym
+from tilewright.legal.facts import Facts
+from tilewright.legal.tma import TileAccess
+
+MAX_AXES = 8
+"""Axes that are saturated; the graph holds at most 2^n lists of them."""
+ITERATIONS = 16
+EXTRACTED = 6
+"""Views that are extracted and judged."""
+
+
+class Axis(egglog.Expr):
+    """A tensor axis, or a fold of several."""
+
+    def __init__(self, number: i64Like) -> None: ...
+
+    @egglog.method(cost=1)
+    def over(self, inner: Axis) -> Axis: ...
+
+
+class View(egglog.Expr):
+    """A list of axes; the empty one is ``View(0)``."""
+
+    def __init__(self, size: i64Like) -> None: ...
+
+    @egglog.method(cost=100)
+    def add(self, axis: Axis) -> View: ...
+
+
+_nest = relation("nest", Axis, Axis)
+_whole = relation("whole", Axis)
+_single = relation("single", Axis)
+
+
+def _rules() -> egglog.Ruleset:
+    a, b, c = vars_("a b c", Axis)
+    (rest,) = vars_("rest", View)
+    fold = a.over(b)
+    return egglog.ruleset(
+        rewrite(rest.add(a).add(b)).to(rest.add(b).add(a)),
+        rewrite(rest.add(a).add(b)).to(rest.add(fold), _nest(a, b), _whole(b)),
+        rewrite(rest.add(a).add(b)).to(rest.add(fold), _nest(a, b), _single(a), _single(b)),
+        rule(fold, _nest(a, b), _whole(a), _whole(b)).then(_whole(fold)),
+        rule(fold, _nest(a, b), _single(a), _single(b)).then(_single(fold)),
+        rule(fold, _nest(a, b), _nest(b, c)).then(_nest(fold, c)),
+        rule(fold, _nest(a, b), _nest(c, a)).then(_nest(c, fold)),
+    )
+
+
+@dataclass(frozen=True)
+class FoldedView:
+    """An access to the same elements through folded axes.
+
+    ``axes`` lists, for each axis of ``access``, the tensor axes folded into it, outermost first; ``indices`` the first
+    index along it, over ``index0, index1, ...`` of the tensor's axes.
+    """
+
+    access: TileAccess
+    axes: tuple[tuple[int, ...], ...]
+    indices: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class _Folded:
+    axes: tuple[int, ...]
+    extent: Expr
+    stride: Expr
+    tile: int | None
+    index: Expr
+
+
+def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
+    """Views of ``access`` with fewer axes, fewest first; none if nothing folds or there are too many axes."""
+    leaves = _leaves(access, facts)
+    if not 2 <= len(leaves) <= MAX_AXES:
+        return
+    graph = EGraph()
+    root = View(0)
+    for number in range(len(leaves)):
+        root = root.add(Axis(number))
+    root = graph.let("root", root)
+    for number, leaf in enumerate(leaves):
+        if leaf.tile is None:
+            graph.register(_single(Axis(number)))
+        elif leaf.extent.constant == leaf.tile:
+            graph.register(_whole(Axis(number)))
+        for inner, other in enumerate(leaves):
+            if inner != number and facts.decide((leaf.stride - other.stride * other.extent).eq(0)):
+                graph.register(_nest(Axis(number), Axis(inner)))
+    graph.run(_rules() * ITERATIONS)
+    seen: set[tuple[tuple[int, ...], ...]] = set()
+    best: View = graph.extract(root)  # pyright: ignore[reportUnknownMemberType]  cost model left open
+    for term in (best, *graph.extract_multiple(root, EXTRACTED)):
+        folded = sorted(_axes_of(term, leaves), key=lambda f: min(f.axes))
+        names = tuple(f.axes for f in folded)
+        if len(folded) < len(leaves) and names not in seen:
+            seen.add(names)
+            yield FoldedView(
+                replace(
+                    access,
+                    shape=tuple(f.extent for f in folded),
+                    strides=tuple(f.stride for f in folded),
+                    tile=tuple(f.tile for f in folded),
+                ),
+                names,
+                tuple(f.index for f in folded),
+            )
+
+
+def _leaves(access: TileAccess, facts: Facts) -> list[_Folded]:
+    return [
+        _Folded((i,), facts.apply(expr(extent)), facts.apply(expr(stride)), tile, sym(f"index{i}"))
+        for i, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True))
+    ]
+
+
+def _axes_of(term: View, leaves: list[_Folded]) -> list[_Folded]:
+    """The axes of an extracted list."""
+    parts = egglog.get_callable_args(term, View.add)
+    if parts is None:
+        return []
+    rest, axis = parts
+    return [*_axes_of(rest, leaves), _axis_of(axis, leaves)]
+
+
+def _axis_of(term: Axis, leaves: list[_Folded]) -> _Folded:
+    parts = egglog.get_callable_args(term, Axis.over)
+    if parts is None:
+        leaf = egglog.get_callable_args(term, Axis)
+        assert leaf is not None, term
+        return leaves[int(leaf[0])]
+    outer, inner = (_axis_of(part, leaves) for part in parts)
+    tile = None if outer.tile is None and inner.tile is None else (outer.tile or 1) * (inner.tile or 1)
+    return _Folded(
+        outer.axes + inner.axes,
+        outer.extent * inner.extent,
+        inner.stride,
+        tile,
+        outer.index * inner.extent + inner.index,
+    )

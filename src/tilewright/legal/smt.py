@@ -1,0 +1,139 @@
+"""Open predicates settled by an SMT solver: does one follow from the facts, can it hold at all?
+
+Used only where intervals, divisors and matching leave a predicate open. A time-out is ``None``, never a verdict.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import z3  # pyright: ignore[reportMissingTypeStubs]
+
+from tilewright.base.expr import (
+    All,
+    Any_,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Not,
+    Product,
+    Sum,
+    Sym,
+)
+from tilewright.legal.facts import Facts
+
+TIMEOUT_MS = 200
+
+solver_api: Any = z3
+"""The solver's module, whose stubs leave most types open."""
+
+
+def implied(predicate: Expr, facts: Facts, timeout_ms: int = TIMEOUT_MS) -> bool | None:
+    """Whether ``predicate`` holds for all values the facts admit: True, False, or None when not settled in time."""
+    solver, names = _solver(facts, timeout_ms)
+    solver.add(solver_api.Not(_truth(_translate(facts.apply(predicate), names))))
+    match solver.check():
+        case solver_api.unsat:
+            return True
+        case solver_api.sat:
+            return False
+        case _:
+            return None
+
+
+def witness(predicate: Expr, facts: Facts, timeout_ms: int = TIMEOUT_MS) -> dict[str, int] | bool | None:
+    """Values that satisfy ``predicate`` and the facts; False when there are none, None when not settled in time."""
+    solver, names = _solver(facts, timeout_ms)
+    solver.add(_truth(_translate(facts.apply(predicate), names)))
+    match solver.check():
+        case solver_api.unsat:
+            return False
+        case solver_api.sat:
+            model = solver.model()
+            return {name: model.eval(value, model_completion=True).as_long() for name, value in names.items()}
+        case _:
+            return None
+
+
+def _solver(facts: Facts, timeout_ms: int) -> tuple[Any, dict[str, Any]]:
+    solver = solver_api.SolverFor("QF_NIA")
+    solver.set("timeout", timeout_ms)
+    names: dict[str, Any] = {}
+    for name, (low, high) in facts.bounds.items():
+        if low is not None:
+            solver.add(_name(name, names) >= low)
+        if high is not None:
+            solver.add(_name(name, names) <= high)
+    for name, unit in facts.divisors.items():
+        solver.add(_name(name, names) % unit == 0)
+    for predicate in facts.assumed:
+        solver.add(_truth(_translate(facts.apply(predicate), names)))
+    return solver, names
+
+
+def _name(name: str, names: dict[str, Any]) -> Any:
+    if name not in names:
+        names[name] = solver_api.Int(name)
+    return names[name]
+
+
+def _truth(value: Any) -> Any:
+    return value if solver_api.is_bool(value) else value != 0
+
+
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def _least(a: Any, b: Any) -> Any:
+    return solver_api.If(a < b, a, b)
+
+
+def _greatest(a: Any, b: Any) -> Any:
+    return solver_api.If(a < b, b, a)
+
+
+def _translate(node: Expr, names: dict[str, Any]) -> Any:
+    """``node`` in the solver's integers. Divisors are positive wherever rules divide, where both roundings agree."""
+
+    def go(child: Expr) -> Any:
+        return _translate(child, names)
+
+    match node:
+        case Const(value):
+            return solver_api.IntVal(int(value))
+        case Sym(name):
+            return _name(name, names)
+        case Sum(offset, terms):
+            return sum((go(t) * c for t, c in terms), start=solver_api.IntVal(offset))
+        case Product(factors):
+            return reduce(operator.mul, map(go, factors))
+        case FloorDiv(a, b):
+            return go(a) / go(b)
+        case Mod(a, b):
+            return go(a) % go(b)
+        case Min(args):
+            return reduce(_least, map(go, args))
+        case Max(args):
+            return reduce(_greatest, map(go, args))
+        case Compare(op, a, b):
+            return _COMPARE[op](go(a), go(b))
+        case All(args):
+            return solver_api.And(*(_truth(go(a)) for a in args))
+        case Any_(args):
+            return solver_api.Or(*(_truth(go(a)) for a in args))
+        case Not(arg):
+            return solver_api.Not(_truth(go(arg)))
+        case _:
+            raise TypeError(f"no rule predicate is written with {type(node).__name__}")
