@@ -28,6 +28,7 @@ from tilewright.contract.access_linear import (
     Lowering,
     Variables,
     equal,
+    opposite,
 )
 from tilewright.contract.access_pieces import Piece, piece_of
 from tilewright.contract.access_radix import Placed, Plane, Radix, radix_of
@@ -171,7 +172,7 @@ class _Cover:
         fixed = {name: Linear(0, {self.proof.variables.new(name): 1}) for name in self.instances}
         writes = [self.proof.piece(a, fixed) for a in self.accesses]
         promises = [self.proof.piece(d, fixed) for d in self.domains]
-        radixes = [radix_of(p) for p in [*writes, *promises]]
+        radixes = [self._radix(p) for p in [*writes, *promises]]
         rank = len(self.domains[0].coords)
         known = [r for r in radixes if not isinstance(r, str)]
         plane = Plane(self.proof.variables, rank, known)
@@ -190,6 +191,15 @@ class _Cover:
             or self._inside(plane, stores, promised, radixes, Fault.STRAY)
             or self._proved(radixes)
         )
+
+    def _radix(self, piece: Piece) -> tuple[Radix, ...] | str:
+        """The piece's mixed-radix form, if its points fulfil what that requires."""
+        radixes = radix_of(piece)
+        if not isinstance(radixes, str):
+            for requirement in (q for r in radixes for q in r.requirements):
+                if self.proof.solver.find(self.proof.facts, [piece.points, opposite(requirement)]) is not None:
+                    return "terms of a coordinate overlap"
+        return radixes
 
     def _proved(self, radixes: Sequence[tuple[Radix, ...] | str]) -> Proved:
         method = self.proof.method("isl" if any(isinstance(r, str) for r in radixes) else "radix")

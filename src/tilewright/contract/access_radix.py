@@ -6,13 +6,15 @@ number,
     coord = offset + v0 + 4*v1 + 32*v2,   0 <= v0 < 4,  0 <= v1 < 8,  0 <= v2,
 
 then different points have different coordinates, and a coordinate determines the variables: each is a run of the digits
-of ``coord - offset``. All pieces of a tensor are rewritten over the digits of the coordinate itself, so that "some
-point of the piece writes this element" becomes a formula without quantifiers, which can be negated.
+of ``coord - offset``. The places need not divide each other: it is enough that what lies below a place is less than it,
+by the ranges or by the predicate (tiles of 300 columns on digits that reach 384). All pieces of a tensor are rewritten
+over the digits of the coordinate itself, so that "some point of the piece writes this element" becomes a formula
+without quantifiers, which can be negated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,10 +34,12 @@ class Digit:
 
 @dataclass(frozen=True)
 class Radix:
-    """``offset + sum(stride * digit)``, strides ascending, each a multiple of what the digits below it reach."""
+    """``offset + sum(stride * digit)``, strides ascending; the sum below a stride is less than it, provided that the
+    ``requirements`` hold at every point of the piece."""
 
     offset: Linear
     digits: tuple[Digit, ...]
+    requirements: tuple[Linear, ...]
 
     @property
     def top(self) -> int:
@@ -45,8 +49,15 @@ class Radix:
     @property
     def cuts(self) -> set[int]:
         """Places above 1 at which the number is cut into digits."""
-        ends = {d.stride * d.size for d in self.digits[:-1] if d.size is not None}
+        ends = {high for _, high in self.runs if high is not None}
         return (ends | {d.stride for d in self.digits}) - {1}
+
+    @property
+    def runs(self) -> tuple[tuple[int, int | None], ...]:
+        """For each digit the places it takes: from its stride to where it ends; the last takes all above."""
+        nexts = [d.stride for d in self.digits[1:]]
+        ends = [min(d.stride * (d.size or 1), n) for d, n in zip(self.digits, nexts, strict=False)]
+        return tuple(zip((d.stride for d in self.digits), [*ends, None], strict=True)) if self.digits else ()
 
 
 def radix_of(piece: Piece) -> tuple[Radix, ...] | str:
@@ -67,10 +78,16 @@ def radix_of(piece: Piece) -> tuple[Radix, ...] | str:
                 offset = offset.shifted(stride * (size - 1))
             digits.append(Digit(variable, abs(stride), size, stride < 0))
         digits.sort(key=lambda d: d.stride)
+        below, reach, requirements = Linear(0), 0, list[Linear]()
         for lower, upper in pairwise(digits):
-            if lower.size is None or upper.stride % (lower.stride * lower.size):
-                return f"the terms of coordinate {dim} are no digits of one number"
-        result.append(Radix(offset, tuple(digits)))
+            if lower.size is None:
+                return f"coordinate {dim} has two terms without constant bounds"
+            digit = Linear(0, {lower.variable: 1})
+            below = below.plus(digit.times(-1).shifted(lower.size - 1) if lower.flipped else digit, lower.stride)
+            reach += lower.stride * (lower.size - 1)
+            if reach >= upper.stride:
+                requirements.append(below.times(-1).shifted(upper.stride - 1))
+        result.append(Radix(offset, tuple(digits), tuple(requirements)))
     if used != set(piece.free):
         return "an index takes several values for one element"
     return tuple(result)
@@ -78,7 +95,7 @@ def radix_of(piece: Piece) -> tuple[Radix, ...] | str:
 
 @dataclass(frozen=True)
 class Chain:
-    """The digits of ``coordinate - base``: ``places[k]`` is worth ``variables[k]``; the last digit is unbounded."""
+    """The digits of ``coordinate - base``: ``variables[k]`` counts ``places[k]``; the last one is unbounded."""
 
     base: Linear
     places: tuple[int, ...]
@@ -132,12 +149,10 @@ class Plane:
                 extra.append(equal(chain.value, radix.offset))
                 continue
             covered: set[int] = set()
-            for digit in radix.digits:
-                is_top = digit is radix.digits[-1]
-                end = None if is_top or digit.size is None else digit.stride * digit.size
-                run = chain.run(digit.stride, end)
-                covered |= {p for p in chain.places if p >= digit.stride and (end is None or p < end)}
-                if is_top:
+            for digit, (low, high) in zip(radix.digits, radix.runs, strict=True):
+                run = chain.run(low, high)
+                covered |= {p for p in chain.places if p >= low and (high is None or p < high)}
+                if high is None:
                     shift = rest.over(digit.stride)
                     assert shift is not None
                     run = run.plus(shift, -1)
@@ -169,8 +184,8 @@ class Plane:
             if cuts is not None:
                 chains[key] = self._chain(dim, Linear(0) if key == _ORIGIN else members[0].offset, cuts)
                 continue
-            for radix in members:  # cut at places that don't divide each other: digits of their own
-                chains[id(radix)] = self._chain(dim, radix.offset, _ascending([radix]) or [])
+            for radix in members:  # cut at places that cross each other's digits: each gets digits of its own
+                chains[id(radix)] = self._chain(dim, radix.offset, sorted(radix.cuts))
         if not chains:
             chains[_ORIGIN] = self._chain(dim, Linear(0), [])
         first, *others = chains.values()
@@ -179,11 +194,15 @@ class Plane:
 
     def _chain(self, dim: int, base: Linear, cuts: Sequence[int]) -> Chain:
         places = (1, *cuts)
-        highs = (*(b // a - 1 for a, b in zip(places, cuts, strict=False)), None)
+        highs = (*(-(-b // a) - 1 for a, b in zip(places, cuts, strict=False)), None)
         lows = (*(0 for _ in cuts), None)
         variables = tuple(
             self.variables.new(f"e{dim}/{p}", low, high) for p, low, high in zip(places, lows, highs, strict=True)
         )
+        for k, (low, high) in enumerate(pairwise(places), start=1):
+            if high % low:  # what lies below a place is less than it
+                below = Linear(0, dict(zip(variables[:k], places[:k], strict=True)))
+                self.facts.append(below.times(-1).shifted(high - 1))
         return Chain(base, places, variables)
 
 
@@ -199,7 +218,9 @@ def _chain_of(chains: Mapping[object, Chain], radix: Radix) -> Chain:
     return chains.get(id(radix)) or chains[_group(radix)]
 
 
-def _ascending(radixes: Iterable[Radix]) -> list[int] | None:
-    """All cuts in ascending order, if each divides the next."""
+def _ascending(radixes: Sequence[Radix]) -> list[int] | None:
+    """All cuts in ascending order, if those inside a digit's run are multiples of its stride."""
     cuts = sorted(set[int]().union(*(r.cuts for r in radixes)))
-    return cuts if all(b % a == 0 for a, b in pairwise(cuts)) else None
+    runs = [run for r in radixes for run in r.runs]
+    aligned = all(c % low == 0 for low, high in runs for c in cuts if c > low and (high is None or c < high))
+    return cuts if aligned else None
