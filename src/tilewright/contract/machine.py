@@ -1,0 +1,604 @@
+"""Canonical execution of a protocol with causality clocks.
+
+One schedule is run: among the agents that can go on, the one least far in the symbolic loops. It stands for all
+schedules, because every rule it checks speaks of what holds in *every* execution (the clocks) and, while the rules of
+counts, phases and recycling hold, no execution orders things otherwise (``docs/contracts.md``, the theorem).
+
+The machine stops at a breach, at the end, or where a trip count must be decided (``Undecided``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from tilewright.base.expr import Expr, sym
+from tilewright.contract.rules import Policy, Rule
+from tilewright.contract.state import (
+    AgentState,
+    BarState,
+    Clock,
+    Event,
+    F,
+    M,
+    Rendezvous,
+    S,
+    State,
+    Stream,
+    T,
+    Trip,
+    TripKey,
+    X,
+    join,
+)
+from tilewright.contract.threads import (
+    Again,
+    Branch,
+    Do,
+    Enter,
+    Group,
+    Instruction,
+    Jump,
+    Test,
+    expressions,
+    flatten,
+    groups_of,
+    program_of,
+    ranks,
+    step_expressions,
+)
+from tilewright.contract.values import FAR, Thunk, Usage, compiled, monotone_in, settled, usage
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import Barrier, Buffer, Loop, Node, Protocol, Step, steps
+
+MAX_SPLITS = 64
+"""How many values of one open trip count are tried one by one for a predicate before giving up."""
+
+
+@dataclass
+class Breach(Exception):
+    """A rule broken at ``step`` of ``agent``; ``other`` is the agent and step it clashes with."""
+
+    rule: Rule
+    agent: int
+    step: Step | None
+    detail: str
+    other: tuple[int, Step] | None = None
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+@dataclass
+class Undecided(Exception):
+    """The run can't go on before the trip count ``key`` is known to end at its low bound or to exceed it."""
+
+    key: TripKey
+
+
+@dataclass
+class OutOfReach(Exception):
+    """The method does not decide this protocol; the reason is part of the answer ``Unknown``."""
+
+    reason: str
+
+
+@dataclass
+class _NeedsExact(Exception):
+    """An integer depends on a trip count nobody has decided yet; the agent waits."""
+
+    key: TripKey
+
+
+class Place(NamedTuple):
+    """A compiled region: where its space lies and its bytes."""
+
+    space: Space
+    cta: Thunk | None
+    begin: Thunk
+    size: int
+    buffer: Buffer
+
+
+class BarPlace(NamedTuple):
+    """A compiled slot."""
+
+    cta: Thunk | None
+    index: Thunk
+    barrier: Barrier
+    base: int
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A class of threads in one CTA, with its compiled code. ``index`` is also its clock component."""
+
+    index: int
+    group: Group
+    cta: int
+    role: Stream
+    code: tuple[Instruction, ...]
+    active: tuple[tuple[str, ...], ...]
+    """Per instruction: counters of the symbolic loops around it."""
+    usage: Usage
+    uses: dict[str, tuple[int, ...]]
+    """Per trip symbol: the instructions that depend on it."""
+    loops: tuple[tuple[str, int, int], ...]
+    """All loops, outer before inner: counter, test, end."""
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return self.group.label
+
+
+Handler: TypeAlias = Callable[["Machine", State, Agent, AgentState, Step], bool]
+
+
+class Machine:
+    """The fixed part of a run: agents, compiled expressions, policy. States are run, copied and compared by it."""
+
+    def __init__(self, protocol: Protocol, handlers: Mapping[type[object], Handler], policy: Policy, fixed: bool):
+        """``handlers`` say what each op does (``semantics``). ``fixed``: trip symbols keep one value for the whole run
+        even inside other symbolic loops."""
+        self.protocol = protocol
+        self.handlers = handlers
+        self.policy = policy
+        self.symbols = {s.name: s for s in protocol.symbols}
+        self.trip_names = frozenset(self.symbols)
+        self.per = {s.name: s.per for s in protocol.symbols}
+        self.relaxed: set[str] = set()
+        if not fixed:
+            for role in protocol.roles:
+                self._relax(role.body, ())
+        self.buffers = {b.name: b for b in protocol.buffers}
+        self.barriers = {b.name: b for b in protocol.barriers}
+        self.bar_base: dict[str, int] = {}
+        self.slots_per_cta = 0
+        for b in protocol.barriers:
+            self.bar_base[b.name] = self.slots_per_cta
+            self.slots_per_cta += b.slots
+        self.agents = self._agents()
+        self.n = len(self.agents)
+        self.tensor = any(b.space is Space.TMEM for b in protocol.buffers)
+        self.width = self.n * (5 if self.tensor else 4)
+        self.role_agents: dict[Stream, list[Agent]] = {}
+        for agent in self.agents:
+            self.role_agents.setdefault(agent.role, []).append(agent)
+        self.warnings: dict[tuple[Rule, str], Breach] = {}
+        self._wholes: dict[str, ops.Region] = {}
+        self._thunks: dict[int, tuple[Expr, Thunk]] = {}
+        self._places: dict[int, tuple[object, Place | BarPlace]] = {}
+
+    def _relax(self, nodes: tuple[Node, ...], outer: tuple[str, ...]) -> None:
+        """A trip symbol used inside a loop of symbolic count gets a new value in each of its iterations."""
+        for node in nodes:
+            if isinstance(node, Step):
+                continue
+            if isinstance(node, Loop):
+                names = node.end.symbols & self.trip_names
+                for name in sorted(names):
+                    if outer and self.per[name] is None:
+                        self.per[name] = outer[0]
+                        self.relaxed.add(name)
+                self._relax(node.body, (*outer, node.counter) if names else outer)
+            else:
+                self._relax(node.then + node.otherwise, outer)
+
+    def _agents(self) -> tuple[Agent, ...]:
+        out: list[Agent] = []
+        for cta in range(self.protocol.cluster):
+            for role in self.protocol.roles:
+                if cta not in ranks(self.protocol, role):
+                    continue
+                for group in groups_of(role):
+                    program = program_of(role, group)
+                    code = flatten(program)
+                    found = expressions(program)
+                    out.append(
+                        Agent(
+                            len(out),
+                            group,
+                            cta,
+                            (role.name, cta),
+                            code,
+                            self._active(code),
+                            usage(found, self.trip_names),
+                            self._uses(code),
+                            tuple((x.loop.counter, pc, x.out) for pc, x in enumerate(code) if isinstance(x, Test)),
+                        )
+                    )
+        return tuple(out)
+
+    def _active(self, code: tuple[Instruction, ...]) -> tuple[tuple[str, ...], ...]:
+        out: list[tuple[str, ...]] = []
+        open_loops: list[tuple[str, int]] = []
+        for pc, ins in enumerate(code):
+            out.append(tuple(c for c, end in open_loops if pc < end))
+            if isinstance(ins, Test) and ins.loop.end.symbols & self.trip_names:
+                open_loops.append((ins.loop.counter, ins.out))
+        return (*out, ())
+
+    def _uses(self, code: tuple[Instruction, ...]) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for pc, ins in enumerate(code):
+            match ins:
+                case Do():
+                    exprs = step_expressions(ins.step)
+                case Enter():
+                    exprs = [ins.loop.begin]
+                case Test():
+                    exprs = [ins.loop.end]
+                case Branch():
+                    exprs = [ins.node.condition]
+                case Again() | Jump():
+                    exprs = []
+            for name in frozenset[str]().union(*(e.symbols for e in exprs)) & self.trip_names:
+                found[name] = (*found.get(name, ()), pc)
+        return found
+
+    def will_use(self, agent: Agent, a: AgentState, key: TripKey) -> bool:
+        """Whether the agent's future depends on this instance of a trip symbol."""
+        name, context = key
+        if a.done or name not in agent.uses:
+            return False
+        per = self.per[name]
+        start, end = a.pc, len(agent.code)
+        if per is not None and per in a.env and a.env[per] > context:
+            return False
+        if per is not None and (per not in a.env or a.env[per] < context):
+            return any(p >= self._from(agent, a.pc, None) for p in agent.uses[name])
+        if per is not None:
+            end = next(out for counter, test, out in agent.loops if counter == per and test <= a.pc < out)
+        start = self._from(agent, a.pc, per)
+        return any(start <= p < end for p in agent.uses[name])
+
+    def _from(self, agent: Agent, pc: int, per: str | None) -> int:
+        """First instruction that may still run: the start of the outermost loop around ``pc`` (inside ``per``'s)."""
+        inside = per is None
+        for counter, test, out in agent.loops:
+            if test <= pc < out:
+                if inside:
+                    return test
+                inside = counter == per
+        return pc
+
+    # -- start ----------------------------------------------------------------------------------------------------------
+    def start(self) -> State:
+        """The state before the first step."""
+        agents: list[AgentState] = []
+        for agent in self.agents:
+            role = self.protocol.role(agent.group.role)
+            env = {**dict(role.counters), ops.CTA_RANK: agent.cta}
+            agents.append(
+                AgentState(0, env, [0] * self.width, epoch=1, registers=self.protocol.registers_per_thread)
+            )
+        bars = [BarState(b.count) for _ in range(self.protocol.cluster) for b in self.protocol.barriers for _ in range(b.slots)]
+        return State(agents, bars, pool=dict.fromkeys(range(self.protocol.cluster), 0))
+
+    # -- values ---------------------------------------------------------------------------------------------------------
+    def thunk(self, e: Expr) -> Thunk:
+        """``e`` compiled, once."""
+        entry = self._thunks.get(id(e))
+        if entry is None:
+            entry = self._thunks[id(e)] = (e, compiled(e))
+        return entry[1]
+
+    def trip_key(self, name: str, agent: Agent, a: AgentState) -> TripKey:
+        """Which instance of a trip symbol the agent refers to."""
+        per = self.per[name]
+        if per is None:
+            return name, -1
+        if per not in a.env:
+            raise OutOfReach(f"symbol {name} is used by {agent.label} outside the loop {per} that it varies with")
+        return name, a.env[per]
+
+    def trip(self, st: State, key: TripKey) -> Trip:
+        """What is known of a trip count."""
+        found = st.trips.get(key)
+        if found is None:
+            s = self.symbols[key[0]]
+            found = st.trips[key] = Trip(s.least, s.least == s.most)
+        return found
+
+    def value(self, st: State, agent: Agent, a: AgentState, e: Expr) -> int:
+        """An integer; raises ``_NeedsExact`` where it depends on an undecided trip count."""
+        names = e.symbols & self.trip_names
+        if not names:
+            return self.thunk(e)(a.env)
+        env = dict(a.env)
+        for name in names:
+            key = self.trip_key(name, agent, a)
+            trip = self.trip(st, key)
+            if not trip.exact:
+                raise _NeedsExact(key)
+            env[name] = trip.low
+        return self.thunk(e)(env)
+
+    def truth(self, st: State, agent: Agent, a: AgentState, e: Expr) -> bool:
+        """A predicate; raises ``Undecided`` where trip counts leave it open."""
+        names = e.symbols & self.trip_names
+        if not names:
+            return bool(self.thunk(e)(a.env))
+        env = dict(a.env)
+        undecided: dict[str, tuple[int, int]] = {}
+        keys: list[TripKey] = []
+        for name in sorted(names):
+            key = self.trip_key(name, agent, a)
+            trip = self.trip(st, key)
+            if trip.exact:
+                env[name] = trip.low
+            else:
+                most = self.symbols[name].most
+                undecided[name] = (trip.low, FAR if most is None else most)
+                keys.append(key)
+        if not undecided:
+            return bool(self.thunk(e)(env))
+        if monotone_in(e, frozenset(undecided)):
+            known = settled(self.thunk(e), env, undecided)
+            if known is not None:
+                return known
+        raise Undecided(keys[0])
+
+    def place(self, region: ops.Region) -> Place:
+        """A region compiled."""
+        entry = self._places.get(id(region))
+        if entry is None:
+            buffer = self.buffers[region.buffer]
+            offset, begin = buffer.offset, compiled(region.begin)
+            made = Place(
+                buffer.space,
+                None if region.cta is None else compiled(region.cta),
+                (lambda env: offset + begin(env)) if offset else begin,
+                region.size,
+                buffer,
+            )
+            entry = self._places[id(region)] = (region, made)
+        assert isinstance(entry[1], Place)
+        return entry[1]
+
+    def whole(self, buffer: Buffer) -> ops.Region:
+        """All bytes of a buffer."""
+        return self._wholes.setdefault(buffer.name, ops.Region(buffer.name, ops.ZERO, buffer.size))
+
+    def bar(self, agent: Agent, a: AgentState, step: Step, slot: ops.Slot, rank: int | None = None) -> int:
+        """Index of a slot among all barriers; ``rank`` overrides the CTA (multicast)."""
+        entry = self._places.get(id(slot))
+        if entry is None:
+            made = BarPlace(
+                None if slot.cta is None else compiled(slot.cta),
+                compiled(slot.index),
+                self.barriers[slot.barrier],
+                self.bar_base[slot.barrier],
+            )
+            entry = self._places[id(slot)] = (slot, made)
+        place = entry[1]
+        assert isinstance(place, BarPlace)
+        index = place.index(a.env)
+        if not 0 <= index < place.barrier.slots:
+            raise Breach(
+                Rule.SLOT_RANGE, agent.index, step, f"slot {index} of {slot.barrier}, which has {place.barrier.slots}"
+            )
+        cta = self.rank(agent, a, step, place.cta) if rank is None else rank
+        return cta * self.slots_per_cta + place.base + index
+
+    def rank(self, agent: Agent, a: AgentState, step: Step, thunk: Thunk | None) -> int:
+        """A CTA rank, checked; without a thunk the agent's own."""
+        if thunk is None:
+            return agent.cta
+        cta = thunk(a.env)
+        if not 0 <= cta < self.protocol.cluster:
+            raise Breach(Rule.SLOT_RANGE, agent.index, step, f"CTA rank {cta} in a cluster of {self.protocol.cluster}")
+        return cta
+
+    def bar_name(self, index: int) -> str:
+        """``full[2]`` for people, with the CTA where there are several."""
+        cta, local = divmod(index, self.slots_per_cta)
+        for b in self.protocol.barriers:
+            base = self.bar_base[b.name]
+            if base <= local < base + b.slots:
+                return f"{b.name}[{local - base}]" + (f"@{cta}" if self.protocol.cluster > 1 else "")
+        raise AssertionError(index)
+
+    # -- causality ------------------------------------------------------------------------------------------------------
+    def released(self, agent: Agent, a: AgentState, memory: bool = True) -> Clock:
+        """What an arrive of the agent hands on; without ``memory`` (relaxed, or too narrow a scope) only the schedule."""
+        n, i = self.n, agent.index
+        out = a.clock.copy()
+        if not memory:
+            out[n:] = [0] * (self.width - n)
+            out[i] = a.epoch
+            return out
+        out[i] = a.epoch
+        out[M * n + i] = a.epoch
+        out[F * n + i] = a.fence
+        out[X * n + i] = a.fence
+        for index, value in a.extra:
+            if out[index] < value:
+                out[index] = value
+        if self.tensor:
+            if a.tensor is not None:
+                out[T * n :] = join(out[T * n :], a.tensor)
+            out[T * n + i] = a.before
+        return out
+
+    def acquire(self, a: AgentState, clock: Clock) -> None:
+        """Joins what a barrier hands on into the agent's knowledge."""
+        if not self.tensor:
+            a.clock = join(a.clock, clock)
+            return
+        t = T * self.n
+        a.clock = join(a.clock[:t], clock[:t]) + a.clock[t:]
+        a.tensor = clock[t:] if a.tensor is None else join(a.tensor, clock[t:])
+
+    def knows(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
+        """Whether every thread of component ``c`` is known to be past epoch ``e``. One thread knows itself."""
+        if a.clock[segment * self.n + c] >= e:
+            return True
+        return c == agent.index and agent.group.size == 1 and segment in (S, M)
+
+    def saw(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
+        """Whether the agent knows of a completion seen by ``c`` at ``e``: it saw it itself, or was told."""
+        return c == agent.index or a.clock[segment * self.n + c] >= e
+
+    def wake(self, st: State) -> None:
+        """Something changed that blocked agents may wait for."""
+        st.blocked.clear()
+
+    # -- running --------------------------------------------------------------------------------------------------------
+    def run(self, st: State) -> None:
+        """Runs to the end. Raises ``Undecided`` (state intact: call again once decided), ``Breach``, ``OutOfReach``."""
+        agents, states = self.agents, st.agents
+        while True:
+            best: tuple[tuple[int, ...], int] | None = None
+            for agent in agents:
+                i = agent.index
+                a = states[i]
+                if a.done or i in st.blocked:
+                    continue
+                env = a.env
+                rank = (tuple([env[c] for c in agent.active[a.pc]]), i)
+                if best is None or rank < best:
+                    best = rank
+            if best is None:
+                if all(a.done for a in states):
+                    return
+                self._stuck(st)
+                continue
+            self._advance(st, agents[best[1]], states[best[1]])
+
+    def _advance(self, st: State, agent: Agent, a: AgentState) -> None:
+        """Runs one agent until it blocks, ends, or passes a symbolic loop's test."""
+        code, i = agent.code, agent.index
+        while a.pc < len(code):
+            ins = code[a.pc]
+            match ins:
+                case Do():
+                    if not self._do(st, agent, a, ins.step):
+                        st.blocked.add(i)
+                        return
+                    a.pc += 1
+                case Test():
+                    symbolic = bool(ins.loop.end.symbols & self.trip_names)
+                    if self._goes_on(st, agent, a, ins.loop):
+                        a.pc += 1
+                    else:
+                        del a.env[ins.loop.counter]
+                        a.pc = ins.out
+                    if symbolic:
+                        return
+                case Enter():
+                    try:
+                        a.env[ins.loop.counter] = self.value(st, agent, a, ins.loop.begin)
+                    except _NeedsExact:
+                        st.blocked.add(i)
+                        return
+                    a.pc += 1
+                case Again():
+                    a.env[ins.loop.counter] += ins.loop.step
+                    a.pc = ins.back
+                    if ins.loop.end.symbols & self.trip_names:
+                        return  # let those behind catch up before a trip count is decided
+                case Branch():
+                    a.pc = a.pc + 1 if self.truth(st, agent, a, ins.node.condition) else ins.out
+                case Jump():
+                    a.pc = ins.out
+        self.finish(st, agent, a)
+
+    def _goes_on(self, st: State, agent: Agent, a: AgentState, loop: Loop) -> bool:
+        end = loop.end
+        if not end.symbols & self.trip_names:
+            return a.env[loop.counter] < self.thunk(end)(a.env)
+        entry = self._thunks.get(-id(loop))
+        if entry is None:
+            from_counter = sym(loop.counter) < end
+            entry = self._thunks[-id(loop)] = (from_counter, compiled(from_counter))
+            self._thunks[id(from_counter)] = entry
+        return self.truth(st, agent, a, entry[0])
+
+    def _do(self, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+        a.epoch += 1
+        try:
+            ran = self.handlers[type(step.op)](self, st, agent, a, step)
+        except _NeedsExact:
+            ran = False
+        if ran:
+            st.trace = Event(agent.index, step, tuple(a.env.items()), st.trace)
+        else:
+            a.epoch -= 1
+        return ran
+
+    def finish(self, st: State, agent: Agent, a: AgentState) -> None:
+        """The agent's program ended."""
+        a.done = True
+        self.wake(st)
+
+    def _stuck(self, st: State) -> None:
+        """Nobody can go on: decide a trip count someone waits for, else it is a deadlock."""
+        for agent in self.agents:
+            a = st.agents[agent.index]
+            if a.done:
+                continue
+            key = self._needed(st, agent, a)
+            if key is not None:
+                st.blocked.discard(agent.index)
+                raise Undecided(key)
+        waiting = [ag for ag in self.agents if not st.agents[ag.index].done]
+        raise Breach(
+            Rule.DEADLOCK,
+            waiting[0].index,
+            self.step_at(waiting[0], st.agents[waiting[0].index]),
+            "; ".join(self.describe_wait(st, ag) for ag in waiting),
+        )
+
+    def step_at(self, agent: Agent, a: AgentState) -> Step | None:
+        """The step the agent stands at."""
+        ins = agent.code[a.pc] if a.pc < len(agent.code) else None
+        return ins.step if isinstance(ins, Do) else None
+
+    def _needed(self, st: State, agent: Agent, a: AgentState) -> TripKey | None:
+        ins = agent.code[a.pc]
+        match ins:
+            case Enter():
+                exprs = [ins.loop.begin]
+            case Do(Step(op=ops.Advance(_, by))):
+                exprs = [by]
+            case _:
+                return None
+        for e in exprs:
+            try:
+                self.value(st, agent, a, e)
+            except _NeedsExact as need:
+                return need.key
+        return None
+
+    def describe_wait(self, st: State, agent: Agent) -> str:
+        """What a blocked agent waits for."""
+        a = st.agents[agent.index]
+        step = self.step_at(agent, a)
+        if step is None:
+            return f"{agent.label} has not ended"
+        op = step.op
+        if isinstance(op, ops.Wait):
+            b = self.bar(agent, a, step, op.bar)
+            bar = st.bars[b]
+            return (
+                f"{agent.label} waits for {self.bar_name(b)} parity {self.value(st, agent, a, op.parity)}: phase "
+                f"{bar.phase} has {bar.pending} arrivals and {bar.tx} bytes to come"
+            )
+        return f"{agent.label} waits at {type(op).__name__}"
+
+
+def rendezvous(st: State, key: Stream) -> Rendezvous:
+    """The state of a barrier of threads, made on first use."""
+    found = st.rendezvous.get(key)
+    if found is None:
+        found = st.rendezvous[key] = Rendezvous()
+    return found
+
+
+def uses_ops(protocol: Protocol, kinds: tuple[type[object], ...]) -> bool:
+    """Whether any step of the protocol is of these kinds."""
+    return any(isinstance(s.op, kinds) for r in protocol.roles for s in steps(r.body))

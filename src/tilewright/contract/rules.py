@@ -1,0 +1,238 @@
+"""The rules a protocol must keep, the codes under which a breach is reported, and what helps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Policy(Enum):
+    """How letter-true the proxy rules are read.
+
+    STRICT: a generic read needs a proxy fence before an asynchronous write of the same bytes; a generic write that an
+    asynchronous op reads is fenced by the writer. LENIENT: the first is a warning, and the reader's side may fence.
+    """
+
+    STRICT = "strict"
+    LENIENT = "lenient"
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """What a rule says, where it comes from, and how to mend a breach of it."""
+
+    code: str
+    obligation: str
+    rule: str
+    source: str
+    help: str
+
+
+_M = "PTX ISA 9.1"
+
+
+class Rule(Enum):
+    """One obligation each; the value says it in words."""
+
+    COUNT = RuleText(
+        "MBR010",
+        "arrival counts",
+        "arrivals of a phase sum to the barrier's initial count, never more",
+        f"{_M}, 9.7.13.15.13 (count is never larger than the pending count)",
+        "make the init count the number of arrivals per phase, or drop the surplus arrive",
+    )
+    BYTES = RuleText(
+        "MBR011",
+        "transaction bytes",
+        "bytes expected in a phase equal the bytes that land in it, and are expected before its last arrival",
+        f"{_M}, 9.7.13.15.2, 9.7.9.25 (complete_tx)",
+        "expect what the descriptor's box delivers to this CTA, by arrive.expect_tx",
+    )
+    DEADLOCK = RuleText(
+        "MBR012",
+        "deadlock freedom",
+        "every wait can complete",
+        f"{_M}, 9.7.13.15.16",
+        "make every role run the same number of phases; see the waits at the end of the timeline",
+    )
+    LAPPING = RuleText(
+        "MBR013",
+        "no lapping",
+        "a wait for phase k returns before phase k+1 completes (parity shows one bit of the phase)",
+        f"{_M}, 9.7.13.15.16 (current or immediately preceding phase)",
+        "make the waiting threads' progress precede the arrive that lets the barrier go round: join them (bar.sync) "
+        "before the arrive, or count each of them in mbarrier.init",
+    )
+    EARLY = RuleText(
+        "MBR014",
+        "phase order at waits",
+        "phase k-1 completes before the wait for phase k is tried, else the wait passes on the phase before",
+        f"{_M}, 9.7.13.15.16",
+        "wait on every phase in turn, or order the skipped phases by another barrier",
+    )
+    RECYCLE = RuleText(
+        "MBR015",
+        "barrier recycling",
+        "an arrival on phase k comes after phase k-1 completed, in every schedule",
+        f"{_M}, 9.7.13.15 (phases)",
+        "wait for the previous phase, directly or through a barrier that does, before arriving again",
+    )
+    READ_EARLY = RuleText(
+        "MBR016",
+        "bytes are there before they are read",
+        "a read comes after the write it reads is complete and visible",
+        f"{_M}, 8 (memory consistency), 9.7.13.15.16",
+        "wait on the barrier (or group) that tracks the write before this read",
+    )
+    OVERWRITE = RuleText(
+        "MBR017",
+        "bytes are read before they are overwritten",
+        "a write comes after every reader of the old bytes is done",
+        f"{_M}, 8 (memory consistency)",
+        "release the bytes only after the readers are joined, and wait for that release before this write",
+    )
+    WRITE_WRITE = RuleText(
+        "MBR018",
+        "writes are ordered",
+        "two writes of the same bytes are ordered",
+        f"{_M}, 8 (memory consistency)",
+        "order the two writes by a barrier",
+    )
+    FENCE_RAW = RuleText(
+        "MBR019",
+        "proxy fence after generic writes",
+        "a generic write that an asynchronous op reads is followed by fence.proxy.async in the writing threads, then a barrier",
+        f"{_M}, 9.7.9.25.2; 9.7.13.4",
+        "put fence.proxy.async after the writes, before the barrier that hands the bytes over",
+    )
+    FENCE_WAR = RuleText(
+        "MBR020",
+        "proxy fence before asynchronous overwrites",
+        "between a generic access and an asynchronous write of the same bytes lies fence.proxy.async",
+        f"{_M}, 8.9 (proxy-preserved order); CUTLASS fence_view_async_shared before consumer_release",
+        "put fence.proxy.async after the last generic read, before the release (or after the wait, before the copy)",
+    )
+    INIT = RuleText(
+        "MBR021",
+        "barrier initialisation",
+        "a barrier is initialised, and its initialisation visible, before any use",
+        f"{_M}, 9.7.13.15.9",
+        "initialise every slot and let all threads pass a barrier after the init",
+    )
+    INIT_FENCE = RuleText(
+        "MBR022",
+        "initialisation fence",
+        "with a cluster, the initialising thread runs fence.mbarrier_init before the cluster barrier",
+        f"{_M}, 9.7.13.4",
+        "put fence.mbarrier_init.release.cluster after the inits, in the same thread",
+    )
+    GROUP = RuleText(
+        "MBR023",
+        "groups are waited for",
+        "data of an asynchronous group is touched or released only after its own threads waited for the group",
+        f"{_M}, 9.7.9.25.1, 9.7.15.7, 9.7.16.8",
+        "wait for the group before this access, and join the waiting thread with the others by a barrier",
+    )
+    EXIT = RuleText(
+        "MBR024",
+        "nothing in flight at exit",
+        "every asynchronous op is waited for before the kernel ends",
+        f"{_M}, 9.7.9.25.1, 9.7.15.7.3",
+        "drain before the end: wait for the last phase or group",
+    )
+    CLUSTER_EXIT = RuleText(
+        "MBR025",
+        "peers outlive remote accesses",
+        "a CTA ends only after all remote arrivals and writes to it happened",
+        f"{_M}, 9.7.13.15",
+        "end with barrier.cluster.arrive and wait, or let the producer wait for all empty slots once more",
+    )
+    BAR_RECYCLE = RuleText(
+        "MBR026",
+        "named barrier recycling",
+        "an arrival on a named barrier comes after its previous use completed; thread counts agree",
+        f"{_M}, 9.7.13.1",
+        "alternate between two barrier ids, or add a sync that orders the two uses",
+    )
+    BAR_SITE = RuleText(
+        "MBR027",
+        "aligned barriers have one site",
+        "an aligned barrier is completed from one static instruction",
+        f"{_M}, 9.7.13.1 (.aligned)",
+        "use barrier.sync without .aligned",
+    )
+    REGISTERS = RuleText(
+        "MBR028",
+        "register pool",
+        "setmaxnreg raises only what others gave up, and never above what the CTA was launched with",
+        f"{_M}, 9.7.19.5",
+        "lower the counts until 128 threads x registers, summed over warpgroups, fit the launch",
+    )
+    TMEM = RuleText(
+        "MBR029",
+        "tensor memory lifetime",
+        "tensor memory is used between its allocation becoming visible and its release, and freed exactly once",
+        f"{_M}, 9.7.16.7",
+        "join every role that uses tensor memory with the allocating warp after the alloc and before the dealloc",
+    )
+    TCGEN_FENCE = RuleText(
+        "MBR030",
+        "tcgen05 thread-sync fences",
+        "tensor-memory accesses handed over by a barrier have before_thread_sync on one side, after_thread_sync on the other",
+        f"{_M}, 9.7.16.6.4",
+        "put tcgen05.fence::before_thread_sync before the arrive and ::after_thread_sync after the wait",
+    )
+    WGMMA_REGISTERS = RuleText(
+        "MBR031",
+        "wgmma registers",
+        "wgmma.fence lies between register accesses and the wgmma that uses them",
+        f"{_M}, 9.7.15.7.1",
+        "put wgmma.fence before the first wgmma after the registers were touched",
+    )
+    TENSORMAP = RuleText(
+        "MBR033",
+        "descriptor updates",
+        "a rewritten descriptor is released, acquired by the issuing thread, and not rewritten while copies use it",
+        f"{_M}, 9.7.13.4, 9.7.13.16",
+        "fence.proxy.tensormap release after the rewrite, acquire before the copy; wait for copies before the rewrite",
+    )
+    CLUSTER_BARRIER = RuleText(
+        "MBR034",
+        "cluster barrier use",
+        "each thread of the cluster arrives once, then waits once, per cluster barrier",
+        f"{_M}, 9.7.13.3",
+        "pair every cluster arrive with one wait, in all threads",
+    )
+    SLOT_RANGE = RuleText(
+        "MBR035",
+        "indices in range",
+        "a slot index lies in its array, a region in its buffer, a CTA rank in the cluster",
+        "Tilewright protocol model",
+        "take the index modulo the number of slots",
+    )
+
+    @property
+    def code(self) -> str:
+        """Diagnostic code."""
+        return self.value.code
+
+
+ASSUMPTIONS: tuple[tuple[str, str], ...] = (
+    (
+        "wgmma-whole-group",
+        "a wgmma group is one operation of its warpgroup: when any of its threads returns from wgmma.wait_group, all "
+        "four warps' reads of the group are done (CUTLASS releases a stage by one thread of the warpgroup on it)",
+    ),
+    (
+        "tma-completion-fence",
+        "bytes whose completion was observed on an mbarrier are visible to generic and asynchronous reads without a fence "
+        "(PTX ISA 9.1, 9.7.9.25.2)",
+    ),
+    (
+        "relaxed-remote-release",
+        "a remote arrive of .cta scope orders asynchronous accesses, not generic ones (CUTLASS empty barriers)",
+    ),
+    ("distinct-buffers", "buffers of one space overlap only as their declared offsets say"),
+    ("data-independent-control", "control depends on counters, trip symbols and the CTA's rank alone"),
+)
+"""What is taken for granted of the hardware and of the protocol, by name."""

@@ -1,0 +1,465 @@
+"""What barriers of all kinds do in a canonical run: mbarriers, named barriers, warp and cluster barriers."""
+
+from __future__ import annotations
+
+from tilewright.contract.machine import Agent, Breach, Handler, Machine, rendezvous
+from tilewright.contract.rules import Rule
+from tilewright.contract.state import AgentState, BarState, Clock, M, Mark, S, State, Stream, join
+from tilewright.contract.threads import Kind
+from tilewright.protocol import ops
+from tilewright.protocol.model import Step
+from tilewright.protocol.validate import MAX_ARRIVALS
+
+MAX_TX = MAX_ARRIVALS  # both counters have 20 bits (PTX ISA 9.1, 9.7.13.15.2)
+
+
+# -- mbarriers: life ------------------------------------------------------------------------------------------------------
+def init(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.MbarrierInit)
+    barrier = m.barriers[op.barrier]
+    first = agent.cta * m.slots_per_cta + m.bar_base[op.barrier]
+    for b in range(first, first + min(barrier.slots, barrier.slots if op.slots is None else op.slots)):
+        bar = st.bars[b]
+        if bar.init is not None:
+            raise Breach(Rule.INIT, agent.index, step, f"{m.bar_name(b)} is initialised twice without inval between")
+        bar.init = (agent.index, a.epoch)
+        bar.init_fence = None
+    return True
+
+
+def inval(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.MbarrierInval)
+    first = agent.cta * m.slots_per_cta + m.bar_base[op.barrier]
+    for b in range(first, first + m.barriers[op.barrier].slots):
+        visible(m, st, agent, a, step, b)
+        bar = st.bars[b]
+        for mark in st.marks.get(("bar", b), ()):
+            if not m.saw(agent, a, S, mark.c, mark.e):
+                raise Breach(Rule.INIT, agent.index, step, f"{m.bar_name(b)} is invalidated while others may use it")
+        st.bars[b] = BarState(bar.pending + len(bar.arrivals))
+    return True
+
+
+def fence_init(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    for bar in st.bars:
+        if bar.init is not None and bar.init[0] == agent.index and bar.init_fence is None:
+            bar.init_fence = (agent.index, a.epoch)
+    return True
+
+
+def visible(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int) -> None:
+    """The barrier is initialised, and the agent may know it."""
+    bar = st.bars[b]
+    if bar.init is None:
+        raise Breach(Rule.INIT, agent.index, step, f"{m.bar_name(b)} is not initialised when {agent.label} uses it")
+    if bar.init[0] == agent.index and agent.group.size == 1:
+        return
+    fenced = bar.init_fence is not None and m.knows(agent, a, S, *bar.init_fence)
+    if not m.knows(agent, a, M, *bar.init) and not fenced:
+        raise Breach(
+            Rule.INIT, agent.index, step, f"the initialisation of {m.bar_name(b)} is not ordered before {agent.label}"
+        )
+    if not fenced:
+        found = Breach(Rule.INIT_FENCE, agent.index, step, f"no init fence between the init of {m.bar_name(b)} and use")
+        if m.protocol.cluster > 1:
+            raise found
+        m.warnings.setdefault((Rule.INIT_FENCE, m.bar_name(b).partition("[")[0]), found)
+
+
+# -- mbarriers: phases ----------------------------------------------------------------------------------------------------
+def knows_phase(m: Machine, st: State, agent: Agent, a: AgentState, b: int, k: int) -> bool:
+    """Whether phase ``k`` of barrier ``b`` is complete before the agent's next step, in every schedule."""
+    if k < 0 or a.waited.get(b, -1) >= k:
+        return True
+    for mark in st.marks.get(("bar", b), ()):
+        if mark.upto >= k and m.saw(agent, a, S, mark.c, mark.e):
+            return True
+    bar = st.bars[b]
+    if k > bar.phase - 1 or bar.done_arrivals is None:
+        return False
+    return all(m.knows(agent, a, S, c, e) for c, e in bar.done_arrivals)
+
+
+def _phase_open(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, what: str) -> None:
+    """An arrival (or bytes, or an expectation) belongs to the current phase in every schedule."""
+    bar = st.bars[b]
+    if not knows_phase(m, st, agent, a, b, bar.phase - 1):
+        raise Breach(
+            Rule.RECYCLE,
+            agent.index,
+            step,
+            f"{what} of {agent.label} on {m.bar_name(b)} may fall into phase {bar.phase - 1} instead of {bar.phase}",
+        )
+
+
+def contribute(
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, count: int, memory: bool, scope: ops.Scope
+) -> None:
+    """An arrival of the agent's threads, ``count`` in all."""
+    visible(m, st, agent, a, step, b)
+    _phase_open(m, st, agent, a, step, b, "the arrival")
+    bar = st.bars[b]
+    if count > bar.pending:
+        more = "" if bar.tx == 0 else f" (its phase still waits for {bar.tx} bytes)"
+        raise Breach(
+            Rule.COUNT,
+            agent.index,
+            step,
+            f"{count} arrivals on {m.bar_name(b)}, which has {bar.pending} pending in phase {bar.phase}{more}",
+        )
+    remote = b // m.slots_per_cta != agent.cta
+    if remote:
+        note_remote(m, st, agent, a, b // m.slots_per_cta)
+    if remote and scope is not ops.Scope.CTA and memory:
+        clock = m.released(agent, a)
+        bar.remote = clock if bar.remote is None else join(bar.remote, clock)
+        clock = m.released(agent, a, memory=False)
+    else:
+        clock = m.released(agent, a, memory and not remote)
+    bar.clock = clock if bar.clock is None else join(bar.clock, clock)
+    bar.arrivals = (*bar.arrivals, (agent.index, a.epoch))
+    bar.pending -= count
+    complete(m, st, agent, step, b)
+
+
+def expect(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, bytes: int) -> None:
+    visible(m, st, agent, a, step, b)
+    _phase_open(m, st, agent, a, step, b, "expect_tx")
+    bar = st.bars[b]
+    bar.tx += bytes * agent.group.size
+    bar.expects = (*bar.expects, (agent.index, a.epoch))
+    if abs(bar.tx) > MAX_TX:
+        raise Breach(Rule.BYTES, agent.index, step, f"{bar.tx} bytes on {m.bar_name(b)}; a phase counts {MAX_TX}")
+
+
+def land(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, bytes: int) -> None:
+    """Bytes of a copy that the agent issued land; the canonical run lets them land at once."""
+    visible(m, st, agent, a, step, b)
+    _phase_open(m, st, agent, a, step, b, "the copy's bytes")
+    bar = st.bars[b]
+    bar.tx -= bytes
+    bar.landed = True
+    if abs(bar.tx) > MAX_TX:
+        raise Breach(Rule.BYTES, agent.index, step, f"{-bar.tx} bytes beyond those expected on {m.bar_name(b)}")
+    clock = m.released(agent, a, memory=False)
+    bar.copies = clock if bar.copies is None else join(bar.copies, clock)
+    complete(m, st, agent, step, b)
+
+
+def complete(m: Machine, st: State, agent: Agent, step: Step, b: int) -> None:
+    """Completes the phase if nothing is pending; checks what must hold at that moment."""
+    bar = st.bars[b]
+    if bar.pending or bar.tx:
+        return
+    k, n = bar.phase, m.n
+    arrived = bar.clock if bar.remote is None or bar.clock is None else join(bar.clock, bar.remote)
+    assert arrived is not None
+    for c, e in bar.expects:
+        if arrived[S * n + c] < e:
+            raise Breach(
+                Rule.BYTES,
+                agent.index,
+                step,
+                f"expect_tx of {m.agents[c].label} on {m.bar_name(b)} is not ordered before the last arrival of phase {k}",
+            )
+    reached = arrived if bar.copies is None else join(arrived, bar.copies)
+    late = [c for phase, c, e in bar.waiters if phase == k - 1 and reached[S * n + c] < e]
+    late += [x.index for x in m.agents if st.agents[x.index].waiting == (b, k - 1)]
+    if late:
+        raise Breach(
+            Rule.LAPPING,
+            agent.index,
+            step,
+            f"phase {k} of {m.bar_name(b)} can complete before {m.agents[late[0]].label} returns from its wait for "
+            f"phase {k - 1}",
+            _last_wait(m, st, late[0]),
+        )
+    assert bar.clock is not None
+    bar.done_clock = bar.clock if bar.copies is None else join(bar.clock, bar.copies)
+    bar.done_remote = bar.remote
+    bar.done_arrivals = None if bar.landed or bar.carries else bar.arrivals
+    bar.done_landed = bar.landed
+    bar.done_carries = bar.carries
+    bar.clock = bar.remote = bar.copies = None
+    bar.arrivals = bar.expects = ()
+    bar.carries = ()
+    bar.landed = False
+    bar.phase += 1
+    bar.pending = _init_count(m, b)
+    m.wake(st)
+
+
+def _init_count(m: Machine, b: int) -> int:
+    local = b % m.slots_per_cta
+    return next(
+        x.count for x in m.protocol.barriers if m.bar_base[x.name] <= local < m.bar_base[x.name] + x.slots
+    )
+
+
+def _last_wait(m: Machine, st: State, c: int) -> tuple[int, Step] | None:
+    standing = m.step_at(m.agents[c], st.agents[c])
+    if st.agents[c].waiting is not None and standing is not None:
+        return c, standing
+    event = st.trace
+    while event is not None:
+        if event.agent == c and isinstance(event.step.op, ops.Wait):
+            return c, event.step
+        event = event.previous
+    return None
+
+
+def arrive(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.Arrive)
+    b = m.bar(agent, a, step, op.bar)
+    contribute(m, st, agent, a, step, b, op.count * agent.group.size, op.release, op.scope)
+    return True
+
+
+def arrive_expect(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.ArriveExpectTx)
+    b = m.bar(agent, a, step, op.bar)
+    expect(m, st, agent, a, step, b, op.bytes)
+    contribute(m, st, agent, a, step, b, agent.group.size, True, op.scope)
+    return True
+
+
+def expect_tx(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.ExpectTx)
+    expect(m, st, agent, a, step, m.bar(agent, a, step, op.bar), op.bytes)
+    return True
+
+
+def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    """try_wait.parity in a loop. ``k`` is the phase it will return for; it must be the same in every schedule."""
+    op = step.op
+    assert isinstance(op, ops.Wait)
+    b = m.bar(agent, a, step, op.bar)
+    bar = st.bars[b]
+    visible(m, st, agent, a, step, b)
+    parity = m.value(st, agent, a, op.parity)
+    passes = (bar.phase - 1) % 2 == parity % 2
+    k = bar.phase - 1 if passes else bar.phase
+    if not knows_phase(m, st, agent, a, b, k - 1):
+        raise Breach(
+            Rule.EARLY,
+            agent.index,
+            step,
+            f"{agent.label} waits for phase {k} of {m.bar_name(b)}, but phase {k - 1} may still be incomplete then, and "
+            f"phase {k - 2} has the same parity",
+        )
+    if not passes:
+        a.waiting = (b, k)
+        return False
+    a.waiting = None
+    if k >= 0 and op.acquire:
+        if bar.done_clock is not None:
+            m.acquire(a, bar.done_clock)
+        if bar.done_remote is not None:
+            wide = op.scope is not ops.Scope.CTA
+            m.acquire(a, bar.done_remote if wide else bar.done_remote[: m.n] + [0] * (m.width - m.n))
+    elif k >= 0 and bar.done_clock is not None:
+        m.acquire(a, bar.done_clock[: m.n] + [0] * (m.width - m.n))
+    a.waited[b] = k
+    bar.waiters = (*(w for w in bar.waiters if w[1] != agent.index), (k, agent.index, a.epoch))
+    saw(m, st, ("bar", b), Mark(k, agent.index, a.epoch, False))
+    for stream, upto in bar.done_carries:
+        saw(m, st, stream, Mark(upto, agent.index, a.epoch, False))
+    return True
+
+
+def saw(m: Machine, st: State, stream: Stream, mark: Mark) -> None:
+    """Records that someone saw a stream complete; older marks of the same agent stay while accesses may need them."""
+    marks = st.marks.get(stream, ())
+    if any(x.c == mark.c and x.upto >= mark.upto for x in marks):
+        return
+    st.marks[stream] = (*marks, mark)
+
+
+def note_remote(m: Machine, st: State, agent: Agent, a: AgentState, target: int) -> None:
+    """A peer's barrier or memory is touched: the peer must outlive it."""
+    st.remote[target, agent.index] = a.epoch
+
+
+# -- barriers of threads --------------------------------------------------------------------------------------------------
+def _enter(
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, key: Stream, threads: int, site: str, clock: Clock
+) -> None:
+    """Adds the agent's threads to the current use of a named barrier."""
+    r = rendezvous(st, key)
+    known = r.generation == 0 or any(m.saw(agent, a, S, c, e) for c, e in r.passed)
+    if not known and not all(m.knows(agent, a, S, c, e) for c, e in r.done_arrivals):
+        raise Breach(
+            Rule.BAR_RECYCLE,
+            agent.index,
+            step,
+            f"{agent.label} may arrive on {_bar_label(key)} while its previous use is not complete",
+        )
+    if r.arrived and r.threads != threads:
+        raise Breach(
+            Rule.BAR_RECYCLE, agent.index, step, f"{_bar_label(key)} is used with {r.threads} and {threads} threads"
+        )
+    r.threads = threads
+    r.arrived += agent.group.size
+    r.clock = clock if r.clock is None else join(r.clock, clock)
+    r.arrivals = (*r.arrivals, (agent.index, a.epoch))
+    if site:
+        r.sites |= {site}
+        if len(r.sites) > 1:
+            raise Breach(
+                Rule.BAR_SITE, agent.index, step, f"{_bar_label(key)} completes from {' and '.join(sorted(r.sites))}"
+            )
+    if r.arrived > threads:
+        raise Breach(Rule.BAR_RECYCLE, agent.index, step, f"{r.arrived} threads arrive on {_bar_label(key)} of {threads}")
+    if r.arrived == threads:
+        close(m, st, key)
+
+
+def close(m: Machine, st: State, key: Stream) -> None:
+    """The current use is complete; those inside may leave with what all brought, and the next one begins."""
+    r = rendezvous(st, key)
+    for a in st.agents:
+        if a.inside == (key, r.generation):
+            a.gift = r.clock
+    r.generation += 1
+    r.done_clock, r.done_arrivals = r.clock, r.arrivals
+    r.passed = ()
+    r.arrived, r.clock, r.arrivals, r.sites = 0, None, (), frozenset()
+    m.wake(st)
+
+
+def _bar_label(key: Stream) -> str:
+    return f"named barrier {key[2]}"
+
+
+def bar_sync(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.BarSync | ops.CtaSync)
+    if isinstance(op, ops.CtaSync):
+        number, threads, site = 0, sum(x.group.size for x in m.agents if x.cta == agent.cta), ""
+    else:
+        number, threads = m.value(st, agent, a, op.id), op.threads
+        site = (op.site or agent.group.role) if op.aligned else ""
+    key: Stream = ("named", agent.cta, number)
+    return _meet(m, st, agent, a, step, key, threads, site)
+
+
+def _meet(
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, key: Stream, threads: int, site: str
+) -> bool:
+    """Arrives once, then waits for the rest."""
+    r = rendezvous(st, key)
+    if a.inside is None:
+        a.inside = (key, r.generation)
+        _enter(m, st, agent, a, step, key, threads, site, m.released(agent, a))
+    if a.gift is None:
+        return False
+    m.acquire(a, a.gift)
+    if r.generation == a.inside[1] + 1:
+        r.passed = (*r.passed, (agent.index, a.epoch))
+    a.inside = a.gift = None
+    return True
+
+
+def bar_arrive(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.BarArrive)
+    key: Stream = ("named", agent.cta, m.value(st, agent, a, op.id))
+    _enter(m, st, agent, a, step, key, op.threads, "", m.released(agent, a))
+    return True
+
+
+def warp_sync(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    """Joins the lanes of each warp. Lane 0 of another warp learns of the lanes of its own warp only, which becomes
+    general when the lanes 0 of all warps arrive somewhere."""
+    first = agent.group.kind in (Kind.ELECTED, Kind.WARP0)
+    lanes = [x for x in m.role_agents[agent.role] if (x.group.kind in (Kind.ELECTED, Kind.WARP0)) == first]
+    if len(lanes) == 1:
+        return True
+    key: Stream = ("warp", agent.role, first)
+    r = rendezvous(st, key)
+    if a.inside is None:
+        a.inside = (key, r.generation)
+        clock = m.released(agent, a)
+        if not first:
+            for segment in range(m.width // m.n):
+                for x in lanes:
+                    clock[segment * m.n + x.index] = a.clock[segment * m.n + x.index]
+        r.clock = clock if r.clock is None else join(r.clock, clock)
+        r.arrivals = (*r.arrivals, (agent.index, a.epoch))
+        if len(r.arrivals) == len(lanes):
+            close(m, st, key)
+    if a.gift is None:
+        return False
+    m.acquire(a, a.gift)
+    if not first:
+        a.extra = tuple(
+            (segment * m.n + x.index, value)
+            for x in lanes
+            if x.index != agent.index
+            for segment, value in _own_warp(m, st, x)
+        )
+    a.inside = a.gift = None
+    return True
+
+
+def _own_warp(m: Machine, st: State, other: Agent) -> list[tuple[int, int]]:
+    """What a lane of the same warp has done at a warp sync, per clock segment."""
+    b = st.agents[other.index]
+    seen = [b.epoch, b.epoch, b.fence, b.fence, b.before]
+    return list(enumerate(seen[: m.width // m.n]))
+
+
+def cluster_arrive(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.ClusterArrive)
+    r = rendezvous(st, ("cluster",))
+    if a.cluster >= 0:
+        raise Breach(Rule.CLUSTER_BARRIER, agent.index, step, f"{agent.label} arrives twice without waiting between")
+    a.cluster = r.generation
+    clock = m.released(agent, a, op.release)
+    r.clock = clock if r.clock is None else join(r.clock, clock)
+    r.arrivals = (*r.arrivals, (agent.index, a.epoch))
+    cluster_progress(m, st)
+    return True
+
+
+def cluster_progress(m: Machine, st: State) -> None:
+    """The cluster barrier completes when every agent that has not ended has arrived."""
+    r = rendezvous(st, ("cluster",))
+    if r.arrivals and all(a.done or a.cluster == r.generation for a in st.agents):
+        close(m, st, ("cluster",))
+
+
+def cluster_wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    r = rendezvous(st, ("cluster",))
+    if a.cluster < 0:
+        raise Breach(Rule.CLUSTER_BARRIER, agent.index, step, f"{agent.label} waits without having arrived")
+    cluster_progress(m, st)
+    if r.generation == a.cluster:
+        return False
+    assert r.done_clock is not None
+    m.acquire(a, r.done_clock)
+    a.cluster = -1
+    return True
+
+
+BARRIER_HANDLERS: dict[type[object], Handler] = {
+    ops.MbarrierInit: init,
+    ops.MbarrierInval: inval,
+    ops.FenceMbarrierInit: fence_init,
+    ops.Arrive: arrive,
+    ops.ArriveExpectTx: arrive_expect,
+    ops.ExpectTx: expect_tx,
+    ops.Wait: wait,
+    ops.BarSync: bar_sync,
+    ops.CtaSync: bar_sync,
+    ops.BarArrive: bar_arrive,
+    ops.WarpSync: warp_sync,
+    ops.ClusterArrive: cluster_arrive,
+    ops.ClusterWait: cluster_wait,
+}

@@ -1,0 +1,342 @@
+"""Byte regions in a canonical run: which accesses clash, and what orders them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from tilewright.contract.machine import Agent, Breach, Handler, Machine, Place
+from tilewright.contract.rules import Policy, Rule
+from tilewright.contract.sem_barriers import land, note_remote
+from tilewright.contract.state import EMPTY, Access, AgentState, Cell, F, M, Mark, S, State, Stream, T, X
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import Step
+
+GENERIC = "generic"
+ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma", "tcp", "dsmem"))
+"""Engines that reach shared memory through the asynchronous proxy (PTX ISA 9.1, 9.7.9.25.2). cp.async is not one."""
+TENSOR_ENGINES = frozenset(("mma", "tcp", "ld", "st"))
+IN_ORDER = frozenset(("mma", "tcp"))
+"""Engines that work through one thread's tensor-core ops in order (PTX ISA 9.1, 9.7.16.6)."""
+
+_NAMES = {
+    "generic": "a generic access",
+    "tma_load": "a TMA load",
+    "tma_store": "a TMA store",
+    "wgmma": "a wgmma",
+    "mma": "a tcgen05.mma",
+    "tcp": "a tcgen05.cp",
+    "ld": "a tcgen05.ld",
+    "st": "a tcgen05.st",
+    "cp_async": "a cp.async",
+    "dsmem": "a copy to a peer",
+    "map": "a copy that uses the descriptor",
+    "dealloc": "the dealloc",
+}
+
+
+@dataclass(frozen=True)
+class Use:
+    """A new access. Asynchronous ones complete with ``stream`` up to ``seq``."""
+
+    engine: str
+    writes: bool
+    stream: Stream | None = None
+    seq: int = 0
+    private: bool = False
+    records: bool = True
+
+
+def space_key(agent: Agent, place: Place, cta: int) -> Stream:
+    """The memory that a region lies in: of a role, of a CTA, or common to the cluster."""
+    match place.space:
+        case Space.REGISTER:
+            return ("register", agent.role)
+        case Space.GLOBAL:
+            return ("global",)
+        case Space.TMEM:
+            return ("tmem", cta)
+        case Space.SHARED | Space.DISTRIBUTED_SHARED:
+            return ("shared", cta)
+
+
+def access(
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, region: ops.Region, use: Use, rank: int | None = None
+) -> None:
+    """Checks the access against everything its bytes went through, and adds it to their history."""
+    place = m.place(region)
+    if place.space is Space.REGISTER and not agent.group.primary:
+        return
+    cta = m.rank(agent, a, step, place.cta) if rank is None else rank
+    if cta != agent.cta:
+        note_remote(m, st, agent, a, cta)
+    begin = place.begin(a.env)
+    end, low = begin + place.size, place.buffer.offset
+    if begin < low or end > low + place.buffer.size:
+        raise Breach(Rule.SLOT_RANGE, agent.index, step, f"bytes {begin - low}..{end - low} of {place.buffer.name}")
+    if place.space is Space.TMEM:
+        _allocated(m, st, agent, a, step, place, cta)
+    key = space_key(agent, place, cta)
+    starts, cells, first, last = _split(st, key, begin, end)
+    new = Access(agent.index, a.epoch, use.engine, use.stream, use.seq, agent.index, use.private, step)
+    for i in range(first, last):
+        cell = cells[i]
+        if cell.write is None:
+            if not use.writes and place.space in (Space.SHARED, Space.TMEM) and not place.buffer.initialised:
+                raise Breach(
+                    Rule.READ_EARLY, agent.index, step, f"{agent.label} reads bytes of {place.buffer.name} never written"
+                )
+        else:
+            _ordered(m, st, agent, a, step, place, cell.write, True, use)
+        if use.writes:
+            for old in cell.reads:
+                _ordered(m, st, agent, a, step, place, old, False, use)
+            if use.records:
+                cells[i] = Cell(new, ())
+        elif use.records:
+            kept = tuple(r for r in cell.reads if r.agent != agent.index or r.engine != use.engine)
+            cells[i] = Cell(cell.write, (*kept, new))
+    st.memory[key] = (starts, cells)
+
+
+def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], list[Cell], int, int]:
+    """The space's cells with a boundary at ``begin`` and ``end``, as fresh lists, and the range between."""
+    starts, cells = st.memory.get(key, ([0], [EMPTY]))
+    cells = cells.copy()
+    first = bisect_left(starts, begin)
+    if first == len(starts) or starts[first] != begin:
+        starts = [*starts[:first], begin, *starts[first:]]
+        cells.insert(first, cells[first - 1])
+    last = bisect_left(starts, end, first)
+    if last == len(starts) or starts[last] != end:
+        starts = [*starts[:last], end, *starts[last:]]
+        cells.insert(last, cells[last - 1])
+    return starts, cells, first, last
+
+
+def _allocated(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, place: Place, cta: int) -> None:
+    state = st.tmem.get((place.buffer.name, cta))
+    if state is None or state[0] == "freed":
+        what = "freed" if state else "not allocated"
+        raise Breach(Rule.TMEM, agent.index, step, f"{agent.label} uses {place.buffer.name}, which is {what}")
+    if state[1] != agent.index and not m.knows(agent, a, M, state[1], state[2]):
+        raise Breach(
+            Rule.TMEM, agent.index, step, f"the allocation of {place.buffer.name} is not ordered before {agent.label}"
+        )
+
+
+def _ordered(
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, place: Place, x: Access, x_writes: bool, use: Use
+) -> None:
+    """Raises unless ``x`` is done, visible and fenced before the new access."""
+    if x.stream is None:
+        rule = _after_sync(m, agent, a, place, x, x_writes, use)
+    else:
+        rule = _after_async(m, st, agent, a, place, x, x_writes, use)
+    if rule is None:
+        return
+    found = Breach(rule, agent.index, step, _clash(m, agent, place, x, x_writes, use, rule), (x.agent, x.step))
+    if rule is Rule.FENCE_WAR and m.policy is Policy.LENIENT and not x_writes:
+        m.warnings.setdefault((rule, place.buffer.name), found)
+        return
+    raise found
+
+
+def _clash(m: Machine, agent: Agent, place: Place, x: Access, x_writes: bool, use: Use, rule: Rule) -> str:
+    verb = "writes" if use.writes else "reads"
+    old = f"{_NAMES[x.engine]} of {m.agents[x.agent].label} that {'wrote' if x_writes else 'reads'} them"
+    match rule:
+        case Rule.FENCE_RAW | Rule.FENCE_WAR:
+            lack = "without a proxy fence after"
+        case Rule.GROUP:
+            lack = "before the group was waited for of"
+        case Rule.TCGEN_FENCE:
+            lack = "without the tcgen05 fences after"
+        case _:
+            lack = "not ordered after"
+    return f"{_NAMES[use.engine]} of {agent.label} {verb} bytes of {place.buffer.name} {lack} {old}"
+
+
+def _race(x_writes: bool, writes: bool) -> Rule:
+    if x_writes and writes:
+        return Rule.WRITE_WRITE
+    return Rule.READ_EARLY if x_writes else Rule.OVERWRITE
+
+
+def _after_sync(
+    m: Machine, agent: Agent, a: AgentState, place: Place, x: Access, x_writes: bool, use: Use
+) -> Rule | None:
+    own = place.space is Space.REGISTER or (
+        m.agents[x.agent].role == agent.role and x.private and use.private
+    )
+    if own and use.engine not in ASYNC_PROXY:
+        return None
+    n = m.n
+    mine = x.agent == agent.index and (agent.group.size == 1 or own)
+    if not mine and a.clock[M * n + x.c] < x.e:
+        return _race(x_writes, use.writes)
+    if use.engine not in ASYNC_PROXY or place.space is Space.REGISTER:
+        return None
+    by_writer = a.fence >= x.e if mine else a.clock[F * n + x.c] >= x.e
+    by_anyone = a.fence >= x.e if mine else a.clock[X * n + x.c] >= x.e
+    if x_writes and not use.writes:
+        strict = m.policy is Policy.STRICT
+        return None if by_writer or (by_anyone and not strict) else Rule.FENCE_RAW
+    return None if by_writer or by_anyone else Rule.FENCE_WAR
+
+
+def _after_async(
+    m: Machine, st: State, agent: Agent, a: AgentState, place: Place, x: Access, x_writes: bool, use: Use
+) -> Rule | None:
+    same_role = m.agents[x.agent].role == agent.role
+    if x.engine in IN_ORDER and use.engine in IN_ORDER and x.agent == agent.index:
+        return None
+    if place.space is Space.REGISTER and x.engine == use.engine == "wgmma":
+        return None
+    if same_role and x.agent != agent.index and {x.engine, use.engine} <= {"ld", "st"}:
+        return None  # each warp reaches its own lanes (PTX ISA 9.1, 9.7.16.8.1)
+    if x.private and use.private and x.agent == agent.index and use.engine == x.engine:
+        return None  # one thread's cp.async into its own part: in order by thread
+    assert x.stream is not None
+    marks = [k for k in st.marks.get(x.stream, ()) if k.upto >= x.seq]
+    segment = M if use.engine == GENERIC else S
+    told = [k for k in marks if m.saw(agent, a, segment, k.c, k.e)]
+    if x.engine == "cp_async" and not (x.private and use.private and same_role):
+        # one thread's wait speaks for its own copies only: all threads of the class must have waited
+        told = [k for k in told if not k.own or m.knows(agent, a, M, k.c, k.e)]
+    if not told:
+        unwaited = same_role and not any(k.c == agent.index for k in marks)
+        return Rule.GROUP if unwaited and x.engine not in ("tma_load", "dsmem") else _race(x_writes, use.writes)
+    if place.space is Space.TMEM and use.engine in TENSOR_ENGINES:
+        return None if any(_tensor_ordered(m, agent, a, x, k) for k in told) else Rule.TCGEN_FENCE
+    if x.engine == "cp_async" and use.engine in ASYNC_PROXY:
+        return None if any(_copy_fenced(m, agent, a, k) for k in told) else Rule.FENCE_RAW
+    return None
+
+
+def _tensor_ordered(m: Machine, agent: Agent, a: AgentState, x: Access, k: Mark) -> bool:
+    if k.c == agent.index:
+        return k.own or a.after >= k.e
+    return a.clock[T * m.n + k.c] >= k.e
+
+
+def _copy_fenced(m: Machine, agent: Agent, a: AgentState, k: Mark) -> bool:
+    """cp.async writes are generic: a fence after their completion, by the copying or the consuming thread."""
+    if k.c == agent.index:
+        return a.fence >= k.e and (not k.own or agent.group.size == 1 or a.clock[F * m.n + k.c] >= k.e)
+    return a.clock[X * m.n + k.c] >= k.e
+
+
+# -- handlers ---------------------------------------------------------------------------------------------------------------
+def read(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.Read)
+    access(m, st, agent, a, step, op.region, Use(GENERIC, False, private=op.private))
+    _touch_registers(m, a, op.region)
+    return True
+
+
+def write(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.Write)
+    access(m, st, agent, a, step, op.region, Use(GENERIC, True, private=op.private))
+    _touch_registers(m, a, op.region)
+    return True
+
+
+def _touch_registers(m: Machine, a: AgentState, region: ops.Region) -> None:
+    if m.buffers[region.buffer].space is Space.REGISTER:
+        a.dirty = True
+
+
+def fence(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    n = m.n
+    a.fence = a.epoch
+    a.clock = [*a.clock[: X * n], *a.clock[M * n : F * n], *a.clock[(X + 1) * n :]]
+    return True
+
+
+def tma_load(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.TmaLoad)
+    targets = {m.value(st, agent, a, e) for e in op.ctas} or {agent.cta}
+    for rank in sorted(targets):
+        m.rank(agent, a, step, lambda env, rank=rank: rank)
+        b = m.bar(agent, a, step, op.bar, rank)
+        stream, seq = ("bar", b), st.bars[b].phase
+        access(m, st, agent, a, step, op.dst, Use("tma_load", True, stream, seq), rank)
+        if op.tensormap is not None:
+            use_map(m, st, agent, a, step, op.tensormap, stream, seq)
+        for _ in range(agent.group.size):
+            land(m, st, agent, a, step, b, op.dst.size)
+    return True
+
+
+def dsmem_copy(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.DsmemCopy)
+    b = m.bar(agent, a, step, op.bar)
+    stream, seq = ("bar", b), st.bars[b].phase
+    access(m, st, agent, a, step, op.src, Use("dsmem", False, stream, seq))
+    access(m, st, agent, a, step, op.dst, Use("dsmem", True, stream, seq))
+    land(m, st, agent, a, step, b, op.dst.size)
+    return True
+
+
+def use_map(
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, region: ops.Region, stream: Stream, seq: int
+) -> None:
+    """A copy reads its descriptor: rewritten ones must be released and acquired."""
+    place = m.place(region)
+    key = (*space_key(agent, place, agent.cta), place.begin(a.env))
+    access(m, st, agent, a, step, region, Use("map", False, stream, seq))
+    released = st.maps.get(key)
+    if released is None:
+        return
+    c, e = released
+    if e < 0 or a.maps is None or (c != agent.index and a.maps[M * m.n + c] < e) or a.after_map < e and c == agent.index:
+        raise Breach(
+            Rule.TENSORMAP, agent.index, step, f"{agent.label} uses {region.buffer} without acquiring its last update"
+        )
+
+
+def map_replace(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.TensormapReplace)
+    place = m.place(op.map)
+    access(m, st, agent, a, step, op.map, Use(GENERIC, True))
+    st.maps[*space_key(agent, place, agent.cta), place.begin(a.env)] = (agent.index, -1)
+    return True
+
+
+def map_release(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.TensormapRelease)
+    place = m.place(op.map)
+    key = (*space_key(agent, place, agent.cta), place.begin(a.env))
+    if key in st.maps:
+        st.maps[key] = (agent.index, a.epoch)
+    return True
+
+
+def map_acquire(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    a.maps, a.after_map = a.clock, a.epoch
+    return True
+
+
+def prefetch(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    return True
+
+
+MEMORY_HANDLERS: dict[type[object], Handler] = {
+    ops.Read: read,
+    ops.Write: write,
+    ops.FenceProxyAsync: fence,
+    ops.TmaLoad: tma_load,
+    ops.DsmemCopy: dsmem_copy,
+    ops.TmaPrefetch: prefetch,
+    ops.TensormapReplace: map_replace,
+    ops.TensormapRelease: map_release,
+    ops.TensormapAcquire: map_acquire,
+}

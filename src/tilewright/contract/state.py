@@ -1,0 +1,239 @@
+"""The state of a canonical run, made to be copied: small mutable shells around immutable values.
+
+Causality is kept in vector clocks with one component per agent and five segments of components:
+
+    S  schedule: what must have happened in every execution         (counts, phases, asynchronous accesses)
+    M  memory: what is also visible to generic accesses              (release and acquire of the right scope)
+    F  of M, what its own thread fenced with fence.proxy.async       (writer-side fences)
+    X  of M, what any thread on the way fenced                       (either-side fences)
+    T  of S, what tcgen05 before/after fences hand over              (tensor memory)
+
+A component of an agent that stands for many threads counts what *all* of them have done; what one such thread knows
+of itself is its own epoch. Epochs are absolute counts; only their order among live ones matters (see ``normal``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from tilewright.protocol.model import Step
+
+S, M, F, X, T = range(5)
+Clock: TypeAlias = list[int]
+"""Five segments of n components; never changed in place."""
+
+Stream: TypeAlias = tuple[object, ...]
+"""Something that completes in order: the phases of a barrier, a thread's groups of one kind."""
+
+
+def join(a: Clock, b: Clock) -> Clock:
+    """Component-wise maximum."""
+    return [x if x > y else y for x, y in zip(a, b, strict=True)]
+
+
+class Mark(NamedTuple):
+    """Someone saw a stream complete up to ``upto``: agent component ``c`` at its epoch ``e``; ``own`` if by a group
+    wait of the issuing threads themselves rather than through a barrier."""
+
+    upto: int
+    c: int
+    e: int
+    own: bool
+
+
+class Access(NamedTuple):
+    """An access that later ones must be ordered with. Synchronous ones end at epoch ``e``; asynchronous ones when
+    ``stream`` completes up to ``seq``."""
+
+    c: int
+    e: int
+    engine: str
+    stream: Stream | None
+    seq: int
+    agent: int
+    private: bool
+    step: Step
+
+
+class Cell(NamedTuple):
+    """Bytes with one history: the last write and, per (agent, engine), the last read since."""
+
+    write: Access | None
+    reads: tuple[Access, ...]
+
+
+EMPTY = Cell(None, ())
+
+
+@dataclass
+class BarState:
+    """One mbarrier of one CTA."""
+
+    pending: int
+    phase: int = 0
+    """Number of the current incomplete phase."""
+    tx: int = 0
+    clock: Clock | None = None
+    """Join of the current phase's arrivals."""
+    remote: Clock | None = None
+    """The same for remote arrivals, whose M part only a wait of cluster scope acquires."""
+    copies: Clock | None = None
+    """S parts of the copies that landed in the current phase."""
+    arrivals: tuple[tuple[int, int], ...] = ()
+    expects: tuple[tuple[int, int], ...] = ()
+    carries: tuple[tuple[Stream, int], ...] = ()
+    """Streams whose completion up to a number the current phase tracks (tcgen05.commit, cp.async arrive)."""
+    landed: bool = False
+    done_clock: Clock | None = None
+    done_remote: Clock | None = None
+    done_arrivals: tuple[tuple[int, int], ...] | None = None
+    """Arrivals of the last complete phase; None if copies took part too."""
+    done_carries: tuple[tuple[Stream, int], ...] = ()
+    done_landed: bool = False
+    waiters: tuple[tuple[int, int, int], ...] = ()
+    """Per agent that waited: phase, component, epoch of its last wait."""
+    init: tuple[int, int] | None = None
+    init_fence: tuple[int, int] | None = None
+
+    def copy(self) -> BarState:
+        """A shell around the same values."""
+        new = object.__new__(BarState)
+        new.__dict__.update(self.__dict__)
+        return new
+
+
+@dataclass
+class Rendezvous:
+    """One use after another of a named barrier, a warp's sync or the cluster barrier."""
+
+    generation: int = 0
+    arrived: int = 0
+    threads: int = 0
+    clock: Clock | None = None
+    arrivals: tuple[tuple[int, int], ...] = ()
+    sites: frozenset[str] = frozenset()
+    done_clock: Clock | None = None
+    done_arrivals: tuple[tuple[int, int], ...] = ()
+    passed: tuple[tuple[int, int], ...] = ()
+    """Who returned from the last complete use."""
+
+    def copy(self) -> Rendezvous:
+        """A shell around the same values."""
+        new = object.__new__(Rendezvous)
+        new.__dict__.update(self.__dict__)
+        return new
+
+
+@dataclass
+class AgentState:
+    """Where an agent is and what it knows."""
+
+    pc: int
+    env: dict[str, int]
+    clock: Clock
+    epoch: int = 0
+    fence: int = 0
+    """Epoch of the last fence.proxy.async."""
+    before: int = 0
+    """Epoch of the last tcgen05 before-fence."""
+    after: int = 0
+    tensor: Clock | None = None
+    """T knowledge acquired but not yet behind an after-fence."""
+    extra: tuple[tuple[int, int], ...] = ()
+    """Components a warp sync taught about the own warp only; an arrive of all warps' leaders makes them general."""
+    inside: tuple[Stream, int] | None = None
+    """The rendezvous the agent is in, with its generation."""
+    gift: Clock | None = None
+    """What that rendezvous hands on, once complete."""
+    waiting: tuple[int, int] | None = None
+    """The barrier and phase of the wait the agent is blocked in."""
+    cluster: int = -1
+    """Generation of the cluster barrier arrived at and not yet waited for."""
+    groups: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Per engine: number of the open group, and up to where completion was waited for."""
+    issued: frozenset[str] = frozenset()
+    """Engines with ops in the open group."""
+    dirty: bool = True
+    """Registers touched since the last wgmma.fence."""
+    registers: int = 0
+    maps: Clock | None = None
+    """What was known at the last tensormap acquire."""
+    after_map: int = 0
+    """Epoch of that acquire."""
+    waited: dict[int, int] = field(default_factory=dict[int, int])
+    """Per barrier slot: the last phase waited for."""
+    done: bool = False
+
+    def copy(self) -> AgentState:
+        """A copy that shares only immutable values."""
+        new = object.__new__(AgentState)
+        new.__dict__.update(self.__dict__)
+        new.env = self.env.copy()
+        new.groups = self.groups.copy()
+        new.waited = self.waited.copy()
+        return new
+
+
+class Event(NamedTuple):
+    """A step that ran, with the counters in force; ``previous`` links the run backwards."""
+
+    agent: int
+    step: Step
+    env: tuple[tuple[str, int], ...]
+    previous: Event | None
+
+
+class Trip(NamedTuple):
+    """A trip count: at least ``low``; ``exact`` once a run has decided it."""
+
+    low: int
+    exact: bool
+
+
+TripKey: TypeAlias = tuple[str, int]
+"""A symbol and the value of the counter it depends on (-1 without one)."""
+
+
+@dataclass
+class State:
+    """All of a run at one point."""
+
+    agents: list[AgentState]
+    bars: list[BarState]
+    rendezvous: dict[Stream, Rendezvous] = field(default_factory=dict[Stream, Rendezvous])
+    memory: dict[Stream, tuple[list[int], list[Cell]]] = field(
+        default_factory=dict[Stream, tuple[list[int], list[Cell]]]
+    )
+    """Per space: start of each cell and the cells, which together cover it."""
+    marks: dict[Stream, tuple[Mark, ...]] = field(default_factory=dict[Stream, tuple[Mark, ...]])
+    issues: dict[Stream, Clock] = field(default_factory=dict[Stream, Clock])
+    """Per wgmma group: join of what its issuing threads knew."""
+    tmem: dict[tuple[str, int], tuple[str, int, int]] = field(default_factory=dict[tuple[str, int], tuple[str, int, int]])
+    maps: dict[Stream, tuple[int, int]] = field(default_factory=dict[Stream, tuple[int, int]])
+    """Per descriptor: who released it last, and when."""
+    remote: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    """Per (target rank, component): epoch of the last remote op."""
+    pool: dict[int, int] = field(default_factory=dict[int, int])
+    """Free registers per CTA."""
+    trips: dict[TripKey, Trip] = field(default_factory=dict[TripKey, Trip])
+    trace: Event | None = None
+    blocked: set[int] = field(default_factory=set[int])
+
+    def copy(self) -> State:
+        """A state that runs on without touching this one."""
+        return State(
+            [a.copy() for a in self.agents],
+            [b.copy() for b in self.bars],
+            {k: r.copy() for k, r in self.rendezvous.items()},
+            self.memory.copy(),
+            self.marks.copy(),
+            self.issues.copy(),
+            self.tmem.copy(),
+            self.maps.copy(),
+            self.remote.copy(),
+            self.pool.copy(),
+            self.trips.copy(),
+            self.trace,
+            set(self.blocked),
+        )

@@ -1,0 +1,244 @@
+"""From roles to the agents of a run: classes of threads that behave alike, each with flat code.
+
+A role's threads split only where its ops tell them apart:
+
+    warp 0:   E W W W ...     E  elected (lane 0 of warp 0)      W  the other lanes of warp 0
+    warp 1..: L R R R ...     L  lane 0 of the other warps       R  the other lanes of the other warps
+
+Without per-warp steps and warp syncs the classes are E and R (everyone else), without elected steps R alone. One agent
+stands for all threads of its class; what holds between two threads of one class is tracked apart from what a thread
+knows of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from tilewright.base.expr import Compare, Expr, sym
+from tilewright.protocol import ops
+from tilewright.protocol.model import WARP_THREADS, By, If, Loop, Node, Protocol, Role, Step, steps
+
+
+class Kind(Enum):
+    """A class of threads of a role."""
+
+    ELECTED = "elected"
+    WARP0 = "other lanes of its warp"
+    LEADERS = "lane 0 of the other warps"
+    REST = "other threads"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A class of threads: ``size`` threads of ``role`` that run the same code."""
+
+    role: str
+    kind: Kind
+    size: int
+    primary: bool
+    """The first class of its role: does what the role does once."""
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return self.role if self.primary else f"{self.role} ({self.kind.value})"
+
+
+def groups_of(role: Role) -> tuple[Group, ...]:
+    """The classes of ``role``, the primary one first."""
+    program = list(steps(role.body))
+    per_warp = any(s.by is By.PER_WARP or isinstance(s.op, ops.WarpSync) for s in program)
+    elected = any(s.by is By.ELECTED for s in program)
+    n = role.threads
+    if n == 1:
+        found = [(Kind.ELECTED, 1)]
+    elif per_warp:
+        warps = n // WARP_THREADS
+        found = [
+            (Kind.ELECTED, 1),
+            (Kind.WARP0, WARP_THREADS - 1),
+            (Kind.LEADERS, warps - 1),
+            (Kind.REST, (warps - 1) * (WARP_THREADS - 1)),
+        ]
+    elif elected:
+        found = [(Kind.ELECTED, 1), (Kind.REST, n - 1)]
+    else:
+        found = [(Kind.REST, n)]
+    return tuple(Group(role.name, kind, size, i == 0) for i, (kind, size) in enumerate(f for f in found if f[1]))
+
+
+_RUNS: dict[Kind, frozenset[By]] = {
+    Kind.ELECTED: frozenset((By.ALL, By.ELECTED, By.PER_WARP)),
+    Kind.WARP0: frozenset((By.ALL,)),
+    Kind.LEADERS: frozenset((By.ALL, By.PER_WARP)),
+    Kind.REST: frozenset((By.ALL,)),
+}
+
+
+def program_of(role: Role, group: Group) -> tuple[Node, ...]:
+    """The steps that ``group`` executes; counters nobody reads and loops without steps are dropped."""
+    body = _only(role.body, _RUNS[group.kind])
+    while True:
+        used = frozenset[str]().union(*(e.symbols for e in expressions(body)))
+        smaller = _pruned(body, used)
+        if smaller == body:
+            return body
+        body = smaller
+
+
+def _only(nodes: tuple[Node, ...], runs: frozenset[By]) -> tuple[Node, ...]:
+    out: list[Node] = []
+    for node in nodes:
+        match node:
+            case Step() if node.by in runs:
+                out.append(node)
+            case Loop():
+                out.append(Loop(node.counter, node.begin, node.end, node.step, _only(node.body, runs), node.where))
+            case If():
+                out.append(If(node.condition, _only(node.then, runs), _only(node.otherwise, runs), node.where))
+            case _:
+                pass
+    return tuple(out)
+
+
+def _pruned(nodes: tuple[Node, ...], used: frozenset[str]) -> tuple[Node, ...]:
+    out: list[Node] = []
+    for node in nodes:
+        match node:
+            case Step(op=ops.Advance(counter)) if counter not in used:
+                pass
+            case Step():
+                out.append(node)
+            case Loop():
+                body = _pruned(node.body, used)
+                if body:
+                    out.append(Loop(node.counter, node.begin, node.end, node.step, body, node.where))
+            case If():
+                then, otherwise = _pruned(node.then, used), _pruned(node.otherwise, used)
+                if then or otherwise:
+                    out.append(If(node.condition, then, otherwise, node.where))
+    return tuple(out)
+
+
+def expressions(nodes: tuple[Node, ...]) -> list[Expr]:
+    """Every expression whose value the nodes' behaviour depends on. A counter is not a use of itself, so advancing by
+    a constant adds none; a loop's continuation is the comparison of its counter with its end."""
+    out: list[Expr] = []
+    for node in nodes:
+        match node:
+            case Step():
+                out += step_expressions(node)
+            case Loop():
+                out += [node.begin, Compare("<", sym(node.counter), node.end)]
+                out += expressions(node.body)
+            case If():
+                out.append(node.condition)
+                out += expressions(node.then) + expressions(node.otherwise)
+    return out
+
+
+def step_expressions(step: Step) -> list[Expr]:
+    """The expressions of a step's op."""
+    out: list[Expr] = []
+
+    def visit(value: object) -> None:
+        if isinstance(value, Expr):
+            out.append(value)
+        elif isinstance(value, ops.Slot | ops.Region):
+            for f in fields(value):
+                visit(getattr(value, f.name))
+        elif isinstance(value, tuple):
+            for item in value:  # pyright: ignore[reportUnknownVariableType]
+                visit(item)  # pyright: ignore[reportUnknownArgumentType]
+
+    for f in fields(step.op):
+        visit(getattr(step.op, f.name))
+    return out
+
+
+# -- flat code ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Do:
+    """Execute a step."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Set the loop's counter to its begin."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True)
+class Test:
+    """Go on if the counter is below the end, else jump to ``out``."""
+
+    loop: Loop
+    out: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """Add the step to the counter and jump back to the test at ``back``."""
+
+    loop: Loop
+    back: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Go on if the condition holds, else jump to ``out``."""
+
+    node: If
+    out: int
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Jump to ``out``."""
+
+    out: int
+
+
+Instruction = Do | Enter | Test | Again | Branch | Jump
+
+
+def flatten(nodes: tuple[Node, ...]) -> tuple[Instruction, ...]:
+    """The program as instructions with jump targets."""
+    code: list[Instruction] = []
+
+    def emit(body: tuple[Node, ...]) -> None:
+        for node in body:
+            match node:
+                case Step():
+                    code.append(Do(node))
+                case Loop():
+                    code.append(Enter(node))
+                    test = len(code)
+                    code.append(Jump(0))
+                    emit(node.body)
+                    code.append(Again(node, test))
+                    code[test] = Test(node, len(code))
+                case If():
+                    branch = len(code)
+                    code.append(Jump(0))
+                    emit(node.then)
+                    if node.otherwise:
+                        jump = len(code)
+                        code.append(Jump(0))
+                        code[branch] = Branch(node, len(code))
+                        emit(node.otherwise)
+                        code[jump] = Jump(len(code))
+                    else:
+                        code[branch] = Branch(node, len(code))
+
+    emit(nodes)
+    return tuple(code)
+
+
+def ranks(protocol: Protocol, role: Role) -> tuple[int, ...]:
+    """CTA ranks in which the role exists."""
+    return tuple(range(protocol.cluster)) if role.ctas is None else role.ctas
