@@ -1,0 +1,48 @@
+"""What the documents say is true: examples run, paths and codes exist, commands are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tilewright.cli import app
+from tilewright.diag.catalogue import CATALOGUE
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+
+
+def test_the_readmes_kernel_runs(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    file = tmp_path / "readme.py"
+    file.write_text(block)
+    scope: dict[str, np.ndarray] = {"__name__": "readme"}
+    exec(compile(block, str(file), "exec"), scope)
+    e = np.exp(scope["x"].astype(np.float64) - scope["x"].max(1, keepdims=True))
+    np.testing.assert_allclose(scope["y"], e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_paths_exist(document: str) -> None:
+    paths = re.findall(r"`((?:src|tests|examples)/[\w/.]+)`", (ROOT / document).read_text())
+    assert [p for p in paths if not (ROOT / p).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md"])
+def test_rooms_exist(document: str) -> None:
+    rows = [line for line in (ROOT / document).read_text().splitlines() if line.startswith("| | `")]
+    named = {room for row in rows for room in re.findall(r"(?:\| |· )`(\w+)`", row)}
+    rooms = {p.name for p in (ROOT / "src" / "tilewright").iterdir() if (p / "__init__.py").is_file()}
+    assert named == rooms
+
+
+def test_commands_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    for command in sorted(set(re.findall(r"^tilewright (\w+)", text, re.MULTILINE))):
+        assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
+    for code in re.findall(r"tilewright explain (\w+)", text):
+        assert code in CATALOGUE
