@@ -204,7 +204,7 @@ EXAMPLES_BY_NAME: dict[str, Example] = {
             "attention",
             _normal(q=("B", "H", "S", 128), k=("B", "G", "T", 128), v=("B", "G", "T", 128)),  # pyright: ignore[reportArgumentType]
             _attention,
-            ({"B": 1, "H": 1, "G": 1, "S": 1, "T": 1}, {"B": 2, "H": 4, "G": 2, "S": 33, "T": 33}),
+            ({"B": 1, "H": 2, "G": 1, "S": 1, "T": 1}, {"B": 2, "H": 4, "G": 2, "S": 33, "T": 33}),
             scalars={"scale": 0.125},
             keywords={"causal": True, "group": 2},
         ),

@@ -62,6 +62,8 @@ def compare(rec: Recorder, fn: CompareFn, a: Operand, b: Operand) -> Node:
 
 def select(rec: Recorder, cond: Operand, a: Operand, b: Operand) -> Node:
     """``a`` where ``cond`` else ``b``."""
+    if isinstance(cond, bool):
+        cond = lift(rec, cond)
     if not (isinstance(cond, Node) and cond.dtype.is_bool):
         refuse("LNG023", found=f"a condition that is {_show(cond)}", required="a bool tile", help="compare: x != 0")
     compute, result = _common(None, a, b)

@@ -102,7 +102,7 @@ def axis(extent: Int, upto: int | None = None) -> Range:
     if known is not None and not 1 <= known <= limit:
         refuse("LNG018", found=f"an extent of {known}", required=f"1 to {limit}", help="raise upto=")
     if known is None:
-        rec.bound(stop, limit)
+        limit = rec.bound(stop, limit)
     return Range(rec, Span(Const(0), limit if known is None else known, stop))
 
 

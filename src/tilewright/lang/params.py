@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import keyword
 import re
@@ -101,22 +102,43 @@ class KernelFunction:
 _RESERVED = re.compile(r"(p|k)\d+|tid|r|min|max|xor")
 
 
+class _Names(dict[str, object]):
+    """Names for annotation text: the definer's, the module's, Python's; any other stands for itself.
+
+    Under ``from __future__ import annotations`` formatters take the quotes off ``Tensor["M"]``.
+    """
+
+    def __init__(self, fn: Callable[..., None], scope: FrameType | None):
+        super().__init__({**vars(builtins), **fn.__globals__, **(scope.f_locals if scope is not None else {})})
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
 def read_parameters(fn: Callable[..., None], where: Location, scope: FrameType | None) -> tuple[Param, ...]:
     """The parameters of a kernel; ``scope`` is the frame that defines it, whose names its annotations may use."""
-    local = dict(scope.f_locals) if scope is not None else None
+    parameters = inspect.signature(fn).parameters.values()
+    if any(isinstance(p.annotation, str) for p in parameters):
+        names = _Names(fn, scope)
+        parameters = [p.replace(annotation=_evaluated(p.annotation, names, where)) for p in parameters]
+    params = tuple(_read(p, where) for p in parameters)
+    _check_names(params, where)
+    return params
+
+
+def _evaluated(annotation: object, names: _Names, where: Location) -> object:
+    if not isinstance(annotation, str):
+        return annotation
     try:
-        signature = inspect.signature(fn, eval_str=True, locals=local)
-    except (NameError, SyntaxError, TypeError, AttributeError) as error:
+        return eval(annotation, {}, names)  # the user's own source, as Python itself would evaluate it
+    except Exception as error:  # whatever the expression raises
         refuse(
             "LNG001",
             where=where,
-            found=f"annotations that can't be evaluated: {error}",
+            found=f"the annotation {annotation} can't be evaluated: {error}",
             required='tw.Tensor["M", "N"], tw.f32 or tw.i32',
             help="import tilewright as tw, and write dimension names as strings",
         )
-    params = tuple(_read(p, where) for p in signature.parameters.values())
-    _check_names(params, where)
-    return params
 
 
 def _read(parameter: inspect.Parameter, where: Location) -> Param:

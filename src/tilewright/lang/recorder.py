@@ -84,8 +84,8 @@ class Recorder(Protocol):
         """One coordinate per axis of programs: a span for a block, the program id for None."""
         ...
 
-    def bound(self, extent: Expr, upto: int) -> None:
-        """Refuse launches where ``extent > upto``."""
+    def bound(self, extent: Expr, upto: int) -> int:
+        """Refuse launches where ``extent > upto``; returns the tile extent, which the schedule may have narrowed."""
         ...
 
     def use(self, value: Expr) -> None:

@@ -23,13 +23,15 @@ class Signature:
     """Everything the trace depends on, each part sorted by name.
 
     ``dtypes`` per tensor; ``static`` extents fixed at compile time, by dimension name; ``keywords`` compile-time values
-    that differ from their defaults; ``extents`` of the keywords left to the schedule.
+    that differ from their defaults; ``extents`` of the keywords left to the schedule;
+    ``limits`` narrow the tiles of ``tw.axis(extent, upto=...)`` for a variant that serves shorter axes only.
     """
 
     dtypes: tuple[tuple[str, DType], ...]
     static: tuple[tuple[str, int], ...] = ()
     keywords: tuple[tuple[str, Hashable], ...] = ()
     extents: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[Expr, int], ...] = ()
 
     @staticmethod
     def of(
@@ -47,9 +49,9 @@ class Signature:
             tuple(sorted((extents or {}).items())),
         )
 
-    def with_extents(self, extents: Mapping[str, int]) -> Signature:
-        """The same with the schedule's choice of tile extents."""
-        return Signature(self.dtypes, self.static, self.keywords, tuple(sorted(extents.items())))
+    def with_extents(self, extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = ()) -> Signature:
+        """The same with the schedule's choice of tile extents, and of narrower tiles for ``upto`` axes."""
+        return Signature(self.dtypes, self.static, self.keywords, tuple(sorted(extents.items())), limits)
 
 
 def check_signature(kernel: KernelFunction, signature: Signature) -> None:

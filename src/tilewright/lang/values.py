@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from types import EllipsisType
 from typing import Any, NoReturn, TypeAlias, cast
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Expr, expr, maximum, minimum
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Number, Operand
@@ -462,11 +462,11 @@ class Fragment(Value):
                 help="set tiles, fragments, scalars or numbers",
             )
         rec = self._recorder
-        node = arithmetic.lift(rec, source) if isinstance(source, (bool, float, Node)) else None
-        if node is not None and node.dtype.is_float and not self.dtype.is_float:
+        dtype = source.dtype if isinstance(source, Node) else f32 if isinstance(source, float) else None
+        if dtype is not None and dtype.is_float and not self.dtype.is_float:
             refuse(
                 "LNG026",
-                found=f"{node.dtype} into a fragment of {self.dtype}",
+                found=f"{dtype} into a fragment of {self.dtype}",
                 required="integers or bools",
                 help=f"make the fragment tw.f32, or cast the value with .to(tw.{self.dtype})",
             )

@@ -26,13 +26,13 @@ class Limits:
     """
 
     def __init__(self, dims: frozenset[str]):
-        self._greatest = dict[str, Expr]()
+        self._greatest = dict[str, Expr | None]()
         self.known: Mapping[str, tuple[int | None, int | None]] = dict.fromkeys(dims, (1, None))
 
     def add(self, symbol: str, count: Expr) -> None:
         """``symbol`` runs over ``range(count)``; a count that varies itself is bounded first."""
         top = self.upper(count)
-        self._greatest[symbol] = (count if top is None else top) - 1
+        self._greatest[symbol] = None if top is None else top - 1
 
     def upper(self, e: Expr) -> Expr | None:
         """An expression of launch-time values that is never less than ``e``; None if none is found."""
@@ -45,9 +45,8 @@ class Limits:
     def _bound(self, e: Expr, *, up: bool) -> Expr | None:
         if e.symbols.isdisjoint(self._greatest):
             return e
-        top = self._greatest.get(e.text)
-        if top is not None:
-            return top if up else Const(0)
+        if e.text in self._greatest:
+            return self._greatest[e.text] if up else Const(0)
         match e:
             case Sum(offset, terms):
                 total: Expr = Const(offset)

@@ -7,10 +7,11 @@ and is bound to something else is refused, as are lists, dicts and objects whose
 from __future__ import annotations
 
 import dis
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from tilewright.diag import Location
 from tilewright.lang.places import refuse
@@ -37,20 +38,55 @@ class Loop:
     stream: OpenStream
     counter: str
     frame: FrameType
+    target: str
     entry: Mapping[str, tuple[object, _Contents | None]]
     first_instruction: int
     line: int
 
 
 def enter(stream: OpenStream, counter: str, frame: FrameType, is_dead: Callable[[object], bool]) -> Loop:
-    """Remember the frame's live names; values of streams that have ended are dead."""
+    """Remember the frame's live names; values of streams that have ended are dead.
+
+    Refuses (LNG011) whatever is not a plain ``for name in tw.stream(...)``: an enumerate or a generator in between
+    would count in Python, once, or keep the names that matter in another frame.
+    """
+    target = _loop_variable(frame)
+    if target is None:
+        _refuse_iteration(frame)
     entry = {name: (value, _contents(value, _DEPTH)) for name, value in _names(frame).items() if not is_dead(value)}
-    return Loop(stream, counter, frame, entry, frame.f_lasti, frame.f_lineno)
+    return Loop(stream, counter, frame, target, entry, frame.f_lasti, frame.f_lineno)
+
+
+def _loop_variable(frame: FrameType) -> str | None:
+    """The name that the ``for`` at the frame's current instruction binds to each item."""
+    if frame.f_code.co_flags & inspect.CO_GENERATOR:
+        return None
+    at_loop = False
+    for instruction in dis.get_instructions(frame.f_code):
+        if at_loop and instruction.opname.startswith("STORE_"):
+            name: object = instruction.argval
+            return cast("tuple[str, ...]", name)[0] if isinstance(name, tuple) else cast(str, name)
+        if at_loop and instruction.opname != "CACHE":
+            return None
+        at_loop = at_loop or (instruction.offset == frame.f_lasti and instruction.opname.startswith("FOR_ITER"))
+    return None
+
+
+def _refuse_iteration(frame: FrameType) -> NoReturn:
+    refuse(
+        "LNG011",
+        where=Location(frame.f_code.co_filename, frame.f_lineno),
+        found="a stream that is iterated by something other than a plain `for`",
+        required="for name in tw.stream(...):",
+        help="take counters from the Range: k.start; call helper functions inside the loop's body",
+    )
 
 
 def check_rebinding(loop: Loop, loop_value: object) -> None:
     """Refuse (LNG010) a name that was live at entry and means something else now."""
     now = _names(loop.frame)
+    if now.get(loop.target) is not loop_value:
+        _refuse_iteration(loop.frame)
     for name, (old, contents) in loop.entry.items():
         new = now.get(name, _MISSING)
         if new is _MISSING or new is loop_value:
@@ -81,7 +117,7 @@ def _contents(value: object, depth: int) -> _Contents | None:
         items = list(enumerate(cast("list[object]", value)))
     elif isinstance(value, dict):
         items = list(cast("dict[object, object]", value).items())
-    elif type(value).__module__ != "builtins" and hasattr(value, "__dict__"):
+    elif type(value).__module__.partition(".")[0] not in ("builtins", "tilewright") and hasattr(value, "__dict__"):
         items = list(cast("dict[object, object]", vars(value)).items())
     else:
         return None
@@ -97,7 +133,7 @@ def _same_contents(old: object, new: object) -> bool:
     )
 
 
-def _refuse(loop: Loop, name: str, old: object, found: str) -> None:
+def _refuse(loop: Loop, name: str, old: object, found: str) -> NoReturn:
     if isinstance(old, Fragment):
         help = f"write the fragment: {name}.set(new) or {name} += new"
     elif isinstance(old, Traced):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from types import FrameType
 from typing import NoReturn, cast
@@ -45,7 +45,7 @@ def trace(kernel: KernelFunction, signature: Signature) -> ModuleOp:
         arg.name_hint = name
     pinned = dict(signature.keywords)
     chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
-    tracer = Tracer(block, frozenset(kernel.dims), chosen)
+    tracer = Tracer(block, frozenset(kernel.dims), chosen, dict(signature.limits))
     arguments = _arguments(kernel, signature, tracer, block)
     returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
@@ -55,7 +55,7 @@ def trace(kernel: KernelFunction, signature: Signature) -> ModuleOp:
 
 
 def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, static: dict[str, int]) -> TensorType:
-    if DTYPES.get(dtype.name) is not dtype or dtype == tf32:
+    if DTYPES.get(dtype.name) != dtype or dtype == tf32:
         refuse(
             "LNG004",
             where=kernel.where,
@@ -88,7 +88,8 @@ def _arguments(kernel: KernelFunction, signature: Signature, tracer: Tracer, blo
 class Tracer:
     """Builds IR as ``lang.recorder.Recorder`` asks for it, and keeps the rules that make a trace mean what it says."""
 
-    def __init__(self, block: Block, dims: frozenset[str], chosen_sizes: frozenset[int]):
+    def __init__(self, block: Block, dims: frozenset[str], chosen_sizes: frozenset[int], limits: Mapping[Expr, int]):
+        self._limits = limits  # narrower tiles for axes with upto=
         self._chosen_sizes = chosen_sizes  # extents of tw.auto axes: how large they get is the schedule's care
         self._body = block
         self._blocks = [block]
@@ -295,8 +296,9 @@ class Tracer:
             for i, (extent, block) in enumerate(zip(extents, blocks, strict=True))
         )
 
-    def bound(self, extent: Expr, upto: int) -> None:
+    def bound(self, extent: Expr, upto: int) -> int:
         self._bounds[extent, upto] = None
+        return min(upto, self._limits.get(extent, upto))
 
     def open_stream(self, start: Expr, stop: Expr, step: int, frame: FrameType) -> OpenStream:
         self.use(start)

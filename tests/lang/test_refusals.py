@@ -1,0 +1,534 @@
+"""Each refusal of the language outside of loop state: its code, the user's line, and the legal twin next to it."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings; some bodies are wrong on purpose
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.refusals import checked, refused, traced
+from tilewright.base.dtypes import DType, Kind
+from tilewright.diag.catalogue.lang import CODES
+from tilewright.lang.params import bind_dims
+from tilewright.lang.signature import Signature, check_launch
+from tilewright.tile.tracer import trace
+
+
+def on(body: Callable[..., Any], code: str, *, legal: bool = False, dtype: Any = tw.f32) -> None:
+    """``body(x, y, m, n)`` in a kernel x[M, N] -> y[M, N]: refused with ``code``, or traced as the legal twin."""
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, b=8):
+        m, n = tw.grid(y, (b, b))
+        body(x, y, m, n)  # <-
+
+    if legal:
+        traced(kernel, dtype)
+        return
+    with pytest.raises(tw.TilewrightError) as caught:
+        traced(kernel, dtype)
+    where = checked(caught.value, code, None).where
+    assert where is not None
+    assert where.file == __file__
+    assert where.column > 0
+
+
+def store(value: Callable[..., Any]) -> Callable[..., None]:
+    """A body that stores ``value(x, m, n)``."""
+
+    def body(x: Any, y: Any, m: Any, n: Any) -> None:
+        y[m, n] = value(x, m, n)
+
+    return body
+
+
+ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
+    # name, code, illegal, its legal twin
+    ("rank too high", "LNG002", lambda x, m, n: x[m, n, n], lambda x, m, n: x[m, n]),
+    ("rank too low", "LNG002", lambda x, m, n: x[m], lambda x, m, n: x[m, n]),
+    ("not a dtype", "LNG004", lambda x, m, n: x[m, n].to("f32"), lambda x, m, n: x[m, n].to(tw.f32)),
+    ("if", "LNG006", lambda x, m, n: 1 if x[m, n] > 0 else 2, lambda x, m, n: tw.where(x[m, n] > 0, 1, 2)),
+    ("and", "LNG006", lambda x, m, n: (x[m, n] > 0) and True, lambda x, m, n: (x[m, n] > 0) & True),
+    ("or", "LNG006", lambda x, m, n: (x[m, n] > 0) or x[m, n], lambda x, m, n: (x[m, n] > 0) | False),
+    ("not", "LNG006", lambda x, m, n: not x[m, n], lambda x, m, n: ~(x[m, n] > 0)),
+    ("builtin max", "LNG006", lambda x, m, n: max(x[m, n], 0), lambda x, m, n: tw.maximum(x[m, n], 0)),
+    ("builtin min", "LNG006", lambda x, m, n: min(x[m, n], 0), lambda x, m, n: tw.minimum(x[m, n], 0)),
+    ("chained", "LNG006", lambda x, m, n: 0 < x[m, n] < 1, lambda x, m, n: (x[m, n] > 0) & (x[m, n] < 1)),
+    ("if on an extent", "LNG006", lambda x, m, n: 1 if x.shape[0] > 4 else 2, lambda x, m, n: x.shape[0]),
+    ("in a list", "LNG006", lambda x, m, n: x[m, n] in [1, 2], lambda x, m, n: (x[m, n] == 1) | (x[m, n] == 2)),
+    ("in", "LNG007", lambda x, m, n: 1 in x[m, n], lambda x, m, n: x[m, n] == 1),
+    ("int", "LNG007", lambda x, m, n: int(x[m, n]), lambda x, m, n: x[m, n].to(tw.i32)),
+    ("float", "LNG007", lambda x, m, n: float(x[m, n]), lambda x, m, n: x[m, n].to(tw.f32)),
+    ("math.exp", "LNG007", lambda x, m, n: math.exp(x[m, n]), lambda x, m, n: tw.exp(x[m, n])),
+    ("hash", "LNG007", lambda x, m, n: {x[m, n]: 1}, lambda x, m, n: {"v": x[m, n]}["v"]),
+    ("range", "LNG007", lambda x, m, n: [0 for _ in range(x.shape[0])], lambda x, m, n: 0),
+    ("iteration", "LNG007", lambda x, m, n: list(x[m, n]), lambda x, m, n: x[m, n]),
+    ("len", "LNG007", lambda x, m, n: len(x[m, n]), lambda x, m, n: x[m, n].shape[0]),
+    ("asarray", "LNG007", lambda x, m, n: np.asarray(x[m, n]), lambda x, m, n: np.float32(2) * x[m, n]),
+    ("other ranges", "LNG017", lambda x, m, n: x[m, n] + x[n, m], lambda x, m, n: x[m, n] + x[m, n].T.T),
+    ("row for column", "LNG017", lambda x, m, n: x[m, n] + x[m, 0], lambda x, m, n: x[m, n] + x[m, 0][:, None]),
+    ("tile as an index", "LNG019", lambda x, m, n: x[x[m, 0], n], lambda x, m, n: x[m, n]),
+    ("slice with bounds", "LNG019", lambda x, m, n: x[m, 0:4], lambda x, m, n: x[m, n]),
+    ("index into a tile", "LNG019", lambda x, m, n: x[m, n][0], lambda x, m, n: x[m, n][...]),
+    ("float as an index", "LNG019", lambda x, m, n: x[m, 1.5], lambda x, m, n: x[m, 0][:, None]),
+    (
+        "beyond the extent",
+        "LNG020",
+        lambda x, m, n: x[m, x.shape[1]][:, None],
+        lambda x, m, n: x[m, x.shape[1] - 1][:, None],
+    ),
+    ("below zero", "LNG020", lambda x, m, n: x[m, -1][:, None], lambda x, m, n: x[m, 0][:, None]),
+    ("shift of a float", "LNG023", lambda x, m, n: x[m, n] << 1, lambda x, m, n: x[m, n].to(tw.i32) << 1),
+    ("floor of a float", "LNG023", lambda x, m, n: x[m, n] // 2, lambda x, m, n: x[m, n] / 2),
+    ("and of a float", "LNG023", lambda x, m, n: x[m, n] & 1, lambda x, m, n: (x[m, n] > 0) & (x[m, n] < 1)),
+    ("sum of bools", "LNG023", lambda x, m, n: (x[m, n] > 0) + (x[m, n] > 1), lambda x, m, n: (x[m, n] > 0) + 1),
+    (
+        "fp8 arithmetic",
+        "LNG023",
+        lambda x, m, n: x[m, n].to(tw.e4m3) + 1,
+        lambda x, m, n: x[m, n].to(tw.e4m3).to(tw.f32),
+    ),
+    ("exp of a bool", "LNG023", lambda x, m, n: tw.exp(x[m, n] > 0), lambda x, m, n: tw.exp(x[m, n])),
+    ("not of a float", "LNG023", lambda x, m, n: ~x[m, n], lambda x, m, n: ~x[m, n].to(tw.i32)),
+    ("power", "LNG023", lambda x, m, n: x[m, n] ** 2, lambda x, m, n: x[m, n] * x[m, n]),
+    ("matmul sign", "LNG023", lambda x, m, n: x[m, n] @ x[m, n], lambda x, m, n: x[m, n]),
+    ("compared with None", "LNG023", lambda x, m, n: x[m, n] == None, lambda x, m, n: x[m, n] is None),  # noqa: E711
+    (
+        "a condition of floats",
+        "LNG023",
+        lambda x, m, n: tw.where(x[m, n], 1, 2),
+        lambda x, m, n: tw.where(x[m, n] != 0, 1, 2),
+    ),
+    (
+        "too large a number",
+        "LNG023",
+        lambda x, m, n: m.index[:, None] + 2**31,
+        lambda x, m, n: m.index[:, None] + (2**31 - 1),
+    ),
+    ("arithmetic on a Range", "LNG023", lambda x, m, n: m + 1, lambda x, m, n: (m.index + 1)[:, None]),
+    ("a tensor as a tile", "LNG023", lambda x, m, n: tw.exp(x), lambda x, m, n: tw.exp(x[m, n])),
+    ("zero divisor", "LNG023", lambda x, m, n: x.shape[0] % 0, lambda x, m, n: x.shape[0] % 1),
+    (
+        "dot of the same side",
+        "LNG024",
+        lambda x, m, n: tw.dot(x[m, n], x[m, n]),
+        lambda x, m, n: tw.dot(x[m, n], x[m, n].T).sum(),
+    ),
+    (
+        "dot of a vector",
+        "LNG024",
+        lambda x, m, n: tw.dot(x[m, n], x[0, n]),
+        lambda x, m, n: tw.dot(x[m, n], x[0, n][:, None]),
+    ),
+    (
+        "dot of mixed dtypes",
+        "LNG024",
+        lambda x, m, n: tw.dot(x[m, n], x[m, n].T.to(tw.bf16)).sum(),
+        lambda x, m, n: tw.dot(x[m, n].to(tw.bf16), x[m, n].T.to(tw.bf16)).sum(),
+    ),
+    ("no such axis", "LNG025", lambda x, m, n: x[m, n].sum(2), lambda x, m, n: x[m, n].sum(1)[:, None]),
+    ("an axis twice", "LNG025", lambda x, m, n: x[m, n].sum((0, -2)), lambda x, m, n: x[m, n].sum((0, -1))),
+    ("argmax of two axes", "LNG025", lambda x, m, n: x[m, n].argmax(), lambda x, m, n: x[m, n].argmax(1)[:, None]),
+    ("half a permutation", "LNG025", lambda x, m, n: x[m, n].transpose(0), lambda x, m, n: x[m, n].transpose(0, 1)),
+    ("stored tensor", "LNG026", lambda x, m, n: x, lambda x, m, n: x[m, n]),
+    ("stored string", "LNG026", lambda x, m, n: "1", lambda x, m, n: 1),
+]
+
+
+@pytest.mark.parametrize(("code", "illegal", "legal"), [c[1:] for c in ILLEGAL], ids=[c[0] for c in ILLEGAL])
+def test_illegal_and_its_legal_twin(code: str, illegal: Callable[..., Any], legal: Callable[..., Any]) -> None:
+    on(store(illegal), code)
+    on(lambda x, y, m, n: _stored_if_traced(y, m, n, legal(x, m, n)), code, legal=True)
+
+
+def _stored_if_traced(y: Any, m: Any, n: Any, value: Any) -> None:
+    if not isinstance(value, bool):
+        y[m, n] = value
+
+
+def test_help_follows_what_was_written() -> None:
+    @tw.kernel
+    def branch(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        if x[m].max() > 0:  # <-
+            y[m] = x[m]
+
+    @tw.kernel
+    def loop(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        while x[m].max() > 0:  # <-
+            y[m] = x[m]
+
+    @tw.kernel
+    def greatest(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        y[m] = max(x[m], 0)  # <-
+
+    @tw.kernel
+    def both(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        y[m] = (x[m] > 0) and (x[m] < 1)  # <-
+
+    assert "tw.where" in refused(branch, "LNG006").help
+    assert "tw.stream" in refused(loop, "LNG006").help
+    assert "tw.maximum" in refused(greatest, "LNG006").help
+    assert "&" in refused(both, "LNG006").help
+
+
+def test_a_compile_time_branch_is_fine() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"], *, double: bool = False):
+        m = tw.grid(y, 8)
+        y[m] = x[m] * 2 if double else x[m]
+
+    assert "mul" not in str(traced(kernel))
+    assert "mul" in str(traced(kernel, keywords={"double": True}))
+
+
+def test_fragments_are_not_assigned_into() -> None:
+    def body(x: Any, y: Any, m: Any, n: Any) -> None:
+        acc = tw.zeros((m, n), tw.f32)
+        acc[:, None] = x[m, n]
+
+    on(body, "LNG019")
+
+
+def test_fragment_of_integers_takes_no_floats() -> None:
+    def count(x: Any, y: Any, m: Any, n: Any, dtype: Any) -> None:
+        acc = tw.zeros((m, n), dtype)
+        acc += x[m, n] * 0.5
+        y[m, n] = acc
+
+    on(lambda x, y, m, n: count(x, y, m, n, tw.i32), "LNG026")
+    on(lambda x, y, m, n: count(x, y, m, n, tw.f32), "LNG026", legal=True)
+
+
+# -- tensors read and written -----------------------------------------------------------------------------------------
+def test_in_place_at_the_same_range_only() -> None:
+    @tw.kernel
+    def good(x: tw.Tensor["M", "N"], *, b=8):
+        m, n = tw.grid(x, (b, b))
+        x[m, n] += 1
+
+    @tw.kernel
+    def shifted(x: tw.Tensor["M", "N"], *, b=8):
+        m, n = tw.grid(x, (b, b))
+        first = x[0, n]
+        x[m, n] = first + x[m, n]  # <-
+
+    @tw.kernel
+    def read_again(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, b=8):
+        m, n = tw.grid(x, (b, b))
+        x[m, n] = x[m, n] * 2
+        y[m, n] = x[m, n]  # <-
+
+    traced(good)
+    assert refused(shifted, "LNG014").labels
+    assert refused(read_again, "LNG014").labels
+
+
+def test_elements_stored_more_than_once() -> None:
+    @tw.kernel
+    def by_programs(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, b=8):
+        m, n = tw.grid(x, (b, b))
+        y[m] = x[m, n].sum(1)  # <-
+
+    @tw.kernel
+    def by_iterations(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        for n in tw.stream(x.shape[1], b):
+            y[m] = x[m, n].sum(1)  # <-
+
+    @tw.kernel
+    def twice(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        y[m] = x[m]
+        y[m] = x[m] + 1  # <-
+
+    @tw.kernel
+    def added(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, b=8):
+        m, n = tw.grid(x, (b, b))
+        tw.reduce_add(y, m, x[m, n].sum(1))
+
+    assert "reduce_add" in refused(by_programs, "LNG015").help
+    refused(by_iterations, "LNG015")
+    refused(twice, "LNG015")
+    traced(added)
+    traced(by_programs, static={"N": 8})  # one program along N
+
+
+def test_targets_of_reduce_add_are_nothing_else() -> None:
+    @tw.kernel
+    def stored(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        y[m] = 0
+        tw.reduce_add(y, m, x[m])  # <-
+
+    @tw.kernel
+    def loaded(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        tw.reduce_add(y, m, x[m])
+        y[m] = 1  # <-
+
+    @tw.kernel
+    def no_tensor(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        tw.reduce_add(y[m], m, x[m])  # <-
+
+    refused(stored, "LNG016")
+    refused(loaded, "LNG016")
+    refused(no_tensor, "LNG023")
+
+
+# -- grids, axes, streams ---------------------------------------------------------------------------------------------
+def test_grids() -> None:
+    @tw.kernel
+    def twice(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        n = tw.grid(x, 8)  # <-
+        y[m] = x[n]
+
+    @tw.kernel
+    def too_many_blocks(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m, _ = tw.grid(y, (8, 8))  # <-
+        y[m] = x[m]
+
+    @tw.kernel
+    def traced_block(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, x.shape[0])  # <-
+        y[m] = x[m]
+
+    @tw.kernel
+    def loaded_extent(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(x[0], 8)  # <-
+        y[m] = x[m]
+
+    @tw.kernel
+    def zero_block(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=0):
+        m = tw.grid(y, b)  # <-
+        y[m] = x[m]
+
+    for kernel in (twice, too_many_blocks, traced_block, loaded_extent, zero_block):
+        refused(kernel, "LNG021")
+
+
+def test_axes() -> None:
+    @tw.kernel
+    def unbounded(x: tw.Tensor["M", "N"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        n = tw.axis(x.shape[1])  # <-
+        y[m] = x[m, n].sum(1)
+
+    @tw.kernel
+    def bounded(x: tw.Tensor["M", "N"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        n = tw.axis(x.shape[1], upto=64)  # <-
+        y[m] = x[m, n].sum(1)
+
+    refused(unbounded, "LNG021")
+    traced(unbounded, static={"N": 100})
+    traced(bounded)
+    traced(bounded, static={"N": 64})
+    refused(bounded, "LNG018", static={"N": 65})
+
+
+def test_stream_bounds() -> None:
+    @tw.kernel
+    def by_data(x: tw.Tensor["M", "N"], lengths: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, None)
+        total = tw.zeros((), tw.f32)
+        for n in tw.stream(x.shape[1], 8, until=lengths[m]):  # <-
+            total += x[m, n].sum(0)
+        y[m] = total
+
+    @tw.kernel
+    def two_axes(x: tw.Tensor["M", "N"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        for n in tw.stream(x, 8):  # <-
+            y[m] = x[m, n].sum(1)
+
+    @tw.kernel
+    def beyond(x: tw.Tensor["M"], y: tw.Tensor["M", 8]):
+        m = tw.grid(x, 8)
+        for n in tw.stream(16, 8):
+            y[m, n] = x[m][:, None]  # <-
+
+    refused(by_data, "LNG022", dtypes={"lengths": tw.i32})
+    refused(two_axes, "LNG021")
+    refused(beyond, "LNG020")
+
+
+def test_large_tiles() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, b=1024):
+        m, n = tw.grid(x, (b, b))
+        y[m, n] = x[m, n]  # <-
+
+    traced(kernel)
+    refused(kernel, "LNG005", keywords={"b": 1025})
+
+
+# -- parameters and specialisation ------------------------------------------------------------------------------------
+def test_parameters() -> None:
+    def no_annotation(x, y: tw.Tensor["M"]): ...
+    def no_tensor(*, b=8): ...
+    def varargs(*x: tw.Tensor["M"]): ...
+    def bad_dim(x: tw.Tensor["p0"]): ...
+    def zero_dim(x: tw.Tensor[0]): ...
+    def two_meanings(x: tw.Tensor["M"], *, M: tw.i32): ...
+    def unknown(x: tw.NoSuchThing["M"]): ...
+    def keyword_first(x: tw.Tensor["M"], b=8): ...
+    def wide_scalar(x: tw.Tensor["M"], *, n: tw.i64): ...
+    def no_number(x: tw.Tensor["M"], *, n: tw.i32 = 1.5): ...
+
+    bad: list[Any] = [
+        no_annotation,
+        no_tensor,
+        varargs,
+        bad_dim,
+        zero_dim,
+        two_meanings,
+        unknown,
+        keyword_first,
+        wide_scalar,
+        no_number,
+    ]
+    for fn in bad:
+        with pytest.raises(tw.TilewrightError) as caught:
+            tw.kernel(fn)
+        checked(caught.value, "LNG001", fn.__code__.co_firstlineno)
+    with pytest.raises(tw.TilewrightError) as caught:
+        tw.kernel(numerics="sloppy")(lambda x: None)
+    checked(caught.value, "LNG001", None)
+
+
+def test_string_annotations_know_the_definers_names_and_need_no_quotes() -> None:
+    width = 128
+
+    @tw.kernel
+    def kernel(x: tw.Tensor[M, width], y: tw.Tensor["M", width]):
+        m = tw.grid(x.shape[0], 8)
+        y[m] = x[m]
+
+    assert [t.dims for t in kernel.tensors] == [("M", 128), ("M", 128)]
+    traced(kernel)
+
+
+@tw.kernel
+def plain(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, shift: tw.i32 = 0, scale: tw.f32, b=tw.auto, twice=False, need):
+    m = tw.grid(y, b)
+    y[m] = x[m, shift] * scale
+
+
+def test_signatures() -> None:
+    f32s = {"x": tw.f32, "y": tw.f32}
+    trace(plain, Signature.of(f32s, keywords={"need": 1}))
+    bad: list[dict[str, Any]] = [
+        {"dtypes": {"x": tw.f32}, "keywords": {"need": 1}},
+        {"dtypes": {**f32s, "z": tw.f32}, "keywords": {"need": 1}},
+        {"dtypes": f32s},
+        {"dtypes": f32s, "keywords": {"need": 1, "twise": True}},
+        {"dtypes": f32s, "keywords": {"need": 1}, "static": {"Q": 4}},
+        {"dtypes": f32s, "keywords": {"need": 1}, "static": {"M": 0}},
+        {"dtypes": f32s, "keywords": {"need": 1}, "extents": {"twice": 4}},
+    ]
+    for options in bad:
+        with pytest.raises(tw.TilewrightError) as caught:
+            trace(plain, Signature.of(options.pop("dtypes"), **options))
+        checked(caught.value, "LNG029", None)
+    for dtype in (tw.tf32, DType("f64", Kind.FLOAT, 64, 53)):
+        with pytest.raises(tw.TilewrightError) as caught:
+            trace(plain, Signature.of({"x": dtype, "y": tw.f32}, keywords={"need": 1}))
+        checked(caught.value, "LNG004", None)
+
+
+def test_dimensions_of_a_call() -> None:
+    assert bind_dims(plain, {"x": (3, 4), "y": (3,)}) == {"M": 3, "N": 4}
+    for shapes, code in [
+        ({"x": (3,), "y": (3,)}, "LNG002"),
+        ({"x": (3, 4), "y": (4,)}, "LNG003"),
+        ({"x": (3, 0), "y": (3,)}, "LNG003"),
+    ]:
+        with pytest.raises(tw.TilewrightError) as caught:
+            bind_dims(plain, shapes)
+        checked(caught.value, code, None)
+
+
+def test_launches() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, shift: tw.i32):
+        m = tw.grid(y, 8)
+        n = tw.axis(x.shape[1], upto=64)
+        y[m] = x[m, n].sum(1) + x[m, shift]
+
+    op = traced(kernel).body.block.first_op
+    bounds, requires = [b.data for b in op.bounds], [r.expr for r in op.requires]
+    check_launch(kernel, bounds, requires, {"M": 1, "N": 64, "shift": 63})
+    for values, code in [
+        ({"M": 1, "N": 65, "shift": 0}, "LNG018"),
+        ({"M": 1, "N": 64, "shift": 64}, "LNG020"),
+        ({"M": 1, "N": 64, "shift": -1}, "LNG020"),
+    ]:
+        with pytest.raises(tw.TilewrightError) as caught:
+            check_launch(kernel, bounds, requires, values)
+        checked(caught.value, code, None)
+
+
+def test_outside_of_a_kernel() -> None:
+    with pytest.raises(tw.TilewrightError) as caught:
+        tw.zeros((8,), tw.f32)
+    checked(caught.value, "LNG030", None)
+
+
+def test_returned_values() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        y[m] = x[m]
+        return x[m]  # pyright: ignore
+
+    with pytest.raises(tw.TilewrightError) as caught:
+        traced(kernel)
+    checked(caught.value, "LNG031", None)
+
+
+def test_schedules() -> None:
+    full = tw.Schedule(warps=8, stages=4, mode="pingpong", cluster=(2, 1), persistent=True, extents={"bm": 128})
+    assert tw.Schedule.parse(str(full)) == full
+    assert str(full) == "warps=8, stages=4, mode=pingpong, cluster=2x1, persistent=True, @bm=128"
+    assert full.replace(warps=4).warps == 4
+    assert full.threads == 256
+    assert tw.Schedule.parse("") == tw.Schedule()
+    with pytest.raises(tw.TilewrightError) as caught:
+        tw.Schedule(stage=4)
+    assert "stages" in checked(caught.value, "LNG027", None).help
+    bad: list[dict[str, Any]] = [
+        {"warps": 33},
+        {"warps": True},
+        {"registers": 256},
+        {"mode": "fast"},
+        {"cluster": (4, 8)},
+        {"persistent": 1},
+        {"extents": {"bm": 0}},
+    ]
+    for keys in bad:
+        with pytest.raises(tw.TilewrightError) as caught:
+            tw.Schedule(**keys)
+        checked(caught.value, "LNG028", None)
+    for text in ("warps", "warps=x", "cluster=2", "persistent=yes", "warps=4, warps=8"):
+        with pytest.raises(tw.TilewrightError) as caught:
+            tw.Schedule.parse(text)
+        checked(caught.value, "LNG028", None)
+
+
+def test_every_code_has_a_test_here() -> None:
+    from pathlib import Path  # noqa: PLC0415
+
+    text = "".join(p.read_text() for p in Path(__file__).parent.glob("test_*.py"))
+    assert [c.id for c in CODES if f'"{c.id}"' not in text] == []
