@@ -54,7 +54,7 @@ class _Emitter:
         self.constants: dict[str, Expr] = {}
         self.storages: dict[SSAValue, Storage] = {}
         self.names: dict[SSAValue, str] = {}
-        self.taken: set[str] = {"v", "r", "e", "u", "q", "at", "tid", "program"}
+        self.taken: set[str] = {"at", "b", "e", "i", "program", "r", "tid", "u", "v", "word"}
         self.symbols: dict[SSAValue, str] = dict(
             zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True)
         )
@@ -161,8 +161,22 @@ class _Emitter:
         return f"const {'long long' if parameter.bits == 64 else 'int'} {name}"
 
     def block(self, block: Block) -> None:
-        for op in block.ops:
-            self.op(op)
+        ops = list(block.ops)
+        while ops:
+            op = ops.pop(0)
+            if isinstance(op, t.Map) and ops and _feeds_only(op, ops[0]):
+                self.fused(op, ops.pop(0))
+            else:
+                self.op(op)
+
+    def fused(self, op: t.Map, reader: Operation) -> None:
+        """A map whose values only the next op reads: in one loop, so that a long row never exists twice."""
+        self.comment(op)
+        if isinstance(reader, t.Fold):
+            self.map_and_fold(op, reader)
+        else:
+            assert isinstance(reader, t.Store)
+            self.map_and_store(op, reader)
 
     def comment(self, op: Operation) -> None:
         if isinstance(op, t.TransportOp) and (op.note or op.loc):
@@ -312,13 +326,18 @@ class _Emitter:
         return f"{self.names[tensor]} + ({offset})"
 
     def global_access(self, op: t.Load | t.Store | t.ReduceAdd) -> None:
+        self.access_elements(op, Const(0), self.storages[op.buffer].count)
+
+    def access_elements(self, op: t.Load | t.Store | t.ReduceAdd, first: Expr, count: int) -> None:
+        """The access for ``count`` registers from ``first``, in vectors where the guard holds for all of one."""
         storage, buffer = self.storages[op.buffer], self.names[op.buffer]
-        symbol = self.symbols[op.tensor]
         width = op.vector.data
-        with self.vectors(storage.count, width) as register:
+        with self.unrolled("v", count // width) as step:
+            register = first + step * width
+            self.line(f"{'constexpr' if register.constant is not None else 'const'} int r = {self.c(register)};")
             coords = [c.expr.substitute({t.REGISTER: register}) for c in op.coords]
             const = "const " if isinstance(op, t.Load) else ""
-            self.line(f"{const}{storage.memory}* at = {self.address(op.tensor, coords, symbol)};")
+            self.line(f"{const}{storage.memory}* at = {self.address(op.tensor, coords, self.symbols[op.tensor])};")
             guard = op.guard.expr.substitute({t.REGISTER: register})
             if width == 1:
                 self._guarded_element(op, storage, buffer, guard)
@@ -366,7 +385,7 @@ class _Emitter:
         if self.holds(guard):
             self._element(op, storage, buffer, "r", "at[0]")
         elif isinstance(op, t.Load):
-            self.line(storage.put_bits(buffer, "r", f"{self.c(guard)} ? at[0] : {storage.memory}(0)"))
+            self.line(storage.put_bits(buffer, "r", f"{self.c(guard)} ? at[0] : ({storage.memory})0"))
         else:
             with self.braces(f"if ({self.c(guard)})"):
                 self._element(op, storage, buffer, "r", "at[0]")
@@ -401,48 +420,84 @@ class _Emitter:
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def map(self, op: t.Map) -> None:
+        self.map_elements(op, Const(0), op.count.data)
+
+    def map_elements(self, op: t.Map, first: Expr, count: int) -> None:
+        """The map for ``count`` registers from ``first``; pairs of 16-bit floats are converted and packed at once."""
         outputs = [(self.storages[o], self.names[o]) for o in op.outputs]
-        count = op.count.data
         pack = max((s.per_word for s, _ in outputs if s.packs_pairs), default=1)
-        pack = pack if count % pack == 0 else 1
-        with self.registers(count, pack):
+        if count % pack:
+            pack = 1
+        with self.unrolled("i", count // pack) as step:
+            start = first + step * pack
             if pack == 1:
-                results = self._body(op, t.REGISTER)
-                for (storage, buffer), value in zip(outputs, results, strict=True):
-                    self.line(storage.put(buffer, "r", value.raw))
+                for (storage, buffer), value in zip(outputs, self._body(op, start), strict=True):
+                    self.line(storage.put(buffer, self.c(start), value.raw))
                 return
-            for (storage, _), j in zip(outputs, range(len(outputs)), strict=True):
+            for j, (storage, _) in enumerate(outputs):
                 self.line(f"{storage.compute} out{j}[{pack}];")
-            self.line("#pragma unroll")
-            with self.braces(f"for (int u = 0; u < {pack}; ++u)"), self.binding({"q": (0, count - 1)}):
-                self.line("const int q = r + u;")
-                results = self._body(op, "q")
-                for j, value in enumerate(results):
+            with self.unrolled("u", pack) as part:
+                for j, value in enumerate(self._body(op, start + part)):
                     self.line(f"out{j}[u] = {value.raw};")
             for j, (storage, buffer) in enumerate(outputs):
-                for line in storage.put_packed(buffer, "r", f"out{j}", pack):
+                for line in storage.put_packed(buffer, self.c(start), f"out{j}", pack):
                     self.line(line)
 
-    def _body(self, op: t.Map, register: str) -> list[Scalar]:
-        inputs: dict[SSAValue, tuple[Storage, str, str]] = {}
-        for arg, buffer, read in zip(op.body.block.args, op.inputs, op.reads, strict=True):
-            index = self.c(read.expr.substitute({t.REGISTER: Sym(register)}))
-            inputs[arg] = (self.storages[buffer], self.names[buffer], index)
-        scalars: dict[SSAValue, str] = {v: self.names[v] for v in self.symbols if not isinstance(v.type, TensorType)}
+    @contextmanager
+    def unrolled(self, name: str, count: int) -> Generator[Expr]:
+        """A fully unrolled loop of ``count`` steps; none for one step."""
+        if count == 1:
+            with self.braces(""):
+                yield Const(0)
+            return
+        self.line("#pragma unroll")
+        bounds: dict[str, Interval] = {name: (0, count - 1)}
+        with self.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"), self.binding(bounds):
+            yield Sym(name)
+
+    def _body(self, op: t.Map, register: Expr) -> list[Scalar]:
+        """The map's body at one register; returns the results."""
 
         def integer(node: Expr) -> str:
-            return self.c(node.substitute({t.REGISTER: Sym(register)}))
+            return self.c(node.substitute({t.REGISTER: register}))
 
+        inputs: dict[SSAValue, tuple[Storage, str, str]] = {}
+        for arg, buffer, read in zip(op.body.block.args, op.inputs, op.reads, strict=True):
+            inputs[arg] = (self.storages[buffer], self.names[buffer], integer(read.expr))
+        scalars: dict[SSAValue, str] = {v: self.names[v] for v in self.symbols if not isinstance(v.type, TensorType)}
         fast = self.kernel.numerics.data == "fast"
         return emit_scalar_body(op.body.block, inputs, scalars, integer, self.line, fast=fast)
 
     def fold(self, op: t.Fold) -> None:
         sources = [(self.storages[s], self.names[s]) for s in op.sources]
-        targets = [(self.storages[s], self.names[s]) for s in op.targets]
         with self.registers(sources[0][0].count):
-            into = self.c(op.into.expr)
-            for line in fold_step(op.fn.data, sources, targets, into):
-                self.line(line)
+            self._fold_step(op, [storage.get(name, "r") for storage, name in sources])
+
+    def _fold_step(self, op: t.Fold, values: Sequence[str]) -> None:
+        targets = [(self.storages[s], self.names[s]) for s in op.targets]
+        for line in fold_step(op.fn.data, values, targets, self.c(op.into.expr)):
+            self.line(line)
+
+    def map_and_fold(self, op: t.Map, fold: t.Fold) -> None:
+        """A map whose values only a fold reads: in one loop, so that a long row never exists unpacked."""
+        with self.registers(op.count.data):
+            results = dict(zip(op.outputs, self._body(op, Sym(t.REGISTER)), strict=True))
+            for output, value in results.items():
+                if output not in fold.sources:
+                    self.line(self.storages[output].put(self.names[output], "r", value.raw))
+            self._fold_step(fold, [results[s].value for s in fold.sources])
+
+    def map_and_store(self, op: t.Map, store: t.Store) -> None:
+        """Computes a vector at a time and stores it."""
+        storage = self.storages[store.buffer]
+        width = max(store.vector.data, storage.per_word)
+        if op.count.data % width:
+            self.map(op)
+            self.global_access(store)
+            return
+        with self.unrolled("b", op.count.data // width) as step:
+            self.map_elements(op, step * width, width)
+            self.access_elements(store, step * width, width)
 
     def pin(self, op: t.Pin) -> None:
         storage, buffer = self.storages[op.buffer], self.names[op.buffer]
@@ -471,6 +526,18 @@ class _Emitter:
                 text = text.replace("{}", next(formats), 1)
             escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
             self.line(f'printf("{escaped}\\n"{"".join(", " + a for a in args)});')
+
+
+def _feeds_only(op: t.Map, reader: Operation) -> bool:
+    """``reader`` is a fold or a store of outputs of ``op`` that nothing else reads."""
+    match reader:
+        case t.Fold():
+            sources = list(reader.sources)
+        case t.Store():
+            sources = [reader.buffer]
+        case _:
+            return False
+    return all(s in op.outputs and {use.operation for use in s.uses} == {op, reader} for s in sources)
 
 
 def _below(extent: Expr) -> Interval:

@@ -195,18 +195,18 @@ def _combine(fn: str, dtype: DType, a: str, b: str) -> str:
 Buffers = Sequence[tuple[Storage, str]]
 
 
-def fold_step(fn: str, sources: Buffers, targets: Buffers, into: str) -> list[str]:
-    """Statements that reduce register ``r`` of the sources into register ``into`` of the targets."""
-    (source, x), (target, y) = sources[0], targets[0]
+def fold_step(fn: str, values: Sequence[str], targets: Buffers, into: str) -> list[str]:
+    """Statements that reduce ``values`` into register ``into`` of the targets."""
+    target, y = targets[0]
     if fn == "argmax":
-        (index_source, xi), (index_target, yi) = sources[1], targets[1]
-        value, at = source.get(x, "r"), index_source.get(xi, "r")
+        index_target, yi = targets[1]
+        value, at = values
         old, old_at = target.get(y, into), index_target.get(yi, into)
         return [
             f"if (argmax_take({old}, {old_at}, {value}, {at})) {{ {target.put(y, into, value)} "
             f"{index_target.put(yi, into, at)} }}"
         ]
-    return [target.put(y, into, _combine(fn, target.dtype, target.get(y, into), source.get(x, "r")))]
+    return [target.put(y, into, _combine(fn, target.dtype, target.get(y, into), values[0]))]
 
 
 def shuffle_step(fn: str, buffers: Buffers, distance: int) -> list[str]:

@@ -133,7 +133,7 @@ class Storage:
         if self.packed and count % self.per_word == 0:
             words = count // self.per_word
             return " ".join(f"{name}[({first}) / {self.per_word} + {k}] = 0u;" for k in range(words))
-        zero = f"{self.memory}(0)"
+        zero = f"({self.memory})0"
         return " ".join(self.put_bits(name, f"({first} + {k})", zero) for k in range(count))
 
     def vector_load(self, name: str, first: str, count: int, pointer: str) -> list[str]:

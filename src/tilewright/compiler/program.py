@@ -11,7 +11,7 @@ from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import TRUE, Const, Expr, all_of
 from tilewright.compiler.certify import certify
 from tilewright.compiler.requests import Request, assumptions_of
-from tilewright.schedule.extents import bound_ladder, choose_extents, resize_bounds
+from tilewright.schedule.extents import bound_ladder, choose_extents
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
 from tilewright.tile import dialect as tile
@@ -46,9 +46,11 @@ class Program:
     variants: tuple[PlannedKernel, ...]
 
 
-def traced(request: Request, extents: Mapping[str, int] | None = None) -> tile.Kernel:
-    """The kernel's tile IR with the given extents for its autos."""
-    module = trace(request.function, request.signature.with_extents(extents or {}))
+def traced(
+    request: Request, extents: Mapping[str, int] | None = None, limits: tuple[tuple[Expr, int], ...] = ()
+) -> tile.Kernel:
+    """The kernel's tile IR with the given extents for its autos and sizes for its ``upto`` axes."""
+    module = trace(request.function, request.signature.with_extents(extents or {}, limits))
     (kernel,) = module.body.block.ops
     assert isinstance(kernel, tile.Kernel)
     return kernel
@@ -58,16 +60,14 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them."""
     pinned = dict(request.schedule.extents)
     autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
-    ladder = bound_ladder([b.data for b in traced(request, pinned).bounds])
+    ladder = bound_ladder([b.data for b in traced(request, {**dict.fromkeys(autos, 1), **pinned}).bounds])
     if dims is not None:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
     variants: list[PlannedKernel] = []
     for sizes in ladder:
 
-        def resized(extents: Mapping[str, int], sizes: Mapping[Expr, int] = dict(sizes)) -> tile.Kernel:
-            kernel = traced(request, {**extents, **pinned})
-            resize_bounds(kernel, sizes)
-            return kernel
+        def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
+            return traced(request, {**extents, **pinned}, limits)
 
         kernel = resized(choose_extents(autos, resized, request.facts))
         predicate = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)

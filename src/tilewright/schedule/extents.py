@@ -10,15 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
-from xdsl.dialects.builtin import ArrayAttr
-from xdsl.ir import Attribute
-from xdsl.rewriter import Rewriter
-
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import Expr
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.tiles import coords_of, is_tile, spans_of
+from tilewright.schedule.tiles import coords_of, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
@@ -31,6 +27,7 @@ _COLUMN_BYTES = 128
 _COLUMN_TILE_BYTES = 65536
 """Bytes in flight of such a CTA; it is alone on its SM."""
 _SMALLEST_BOUND = 128
+_NOMINAL = 64
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ def choose_extents(
                     owners[root] = name
                     if span.origin.symbols & counters:
                         streamed.add(name)
-    unit = _unit_classes(kernel, classes, facts)
+    unit = _unit_classes(kernel, classes, facts, owners)
     found = {
         name: _Auto(
             name,
@@ -119,21 +116,26 @@ def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int) -> dict[str, 
     return result
 
 
-def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: Facts) -> set[object]:
-    """Classes along which some accessed tensor is contiguous."""
-    found: set[object] = set()
+def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: Facts, owners: Mapping[object, str]) -> set[object]:
+    """Classes along which a tensor is contiguous that makes up a good part of the traffic."""
+    found: list[tuple[int, object]] = []
     for op in kernel.walk():
         if not isinstance(op, tile.Load | tile.Store | tile.ReduceAdd):
             continue
-        unit = facts.of(tile.tensor_type(op.tensor).tensor_name.data).unit_axis
-        coords = coords_of(op)
+        tensor, coords = tile.tensor_type(op.tensor), coords_of(op)
+        unit = facts.of(tensor.tensor_name.data).unit_axis
+        roots = classes.of(moved(op))
+        spans = [c for c in coords if isinstance(c, Span)]
+        # an auto's extent is not known yet; all count the same
+        sizes = [_NOMINAL if root in owners else span.size for root, span in zip(roots, spans, strict=True)]
+        weight = prod(sizes) * tensor.element.bytes
         if unit is None or not isinstance(coords[unit], Span):
             continue
-        value = op.result if isinstance(op, tile.Load) else op.value
-        root = classes.of(value)[sum(isinstance(c, Span) for c in coords[:unit])]
+        root = roots[sum(isinstance(c, Span) for c in coords[:unit])]
         if root is not None:
-            found.add(root)
-    return found
+            found.append((weight, root))
+    heaviest = max((weight for weight, _ in found), default=0)
+    return {root for weight, root in found if weight * 4 >= heaviest}
 
 
 def _floor_power(n: int) -> int:
@@ -154,36 +156,3 @@ def bound_ladder(bounds: Sequence[tuple[Expr, int]]) -> list[tuple[tuple[Expr, i
         if sizes not in ladder:
             ladder.append(sizes)
     return ladder
-
-
-def resize_bounds(kernel: tile.Kernel, sizes: Mapping[Expr, int]) -> None:
-    """Shrinks the whole-axis ranges of ``kernel`` in place to the given sizes per extent."""
-
-    def span(old: Span) -> Span:
-        size = sizes.get(old.stop)
-        return (
-            Span(old.origin, size, old.stop) if size is not None and old.origin == Const(0) and size < old.size else old
-        )
-
-    def attribute(old: Attribute) -> Attribute:
-        match old:
-            case tile.RangeAttr():
-                return tile.RangeAttr(span(old.data))
-            case tile.TileType():
-                return tile.TileType.of(old.element, [span(a) if isinstance(a, Span) else a for a in old.axes_tuple])
-            case tile.FragmentType():
-                return tile.FragmentType.of(
-                    old.element, [span(a) if isinstance(a, Span) else a for a in old.axes_tuple]
-                )
-            case ArrayAttr():
-                return ArrayAttr([attribute(a) for a in old.data])
-            case _:
-                return old
-
-    for op in kernel.walk():
-        for name, value in op.attributes.items():
-            op.attributes[name] = attribute(value)
-        for result in op.results:
-            new = attribute(result.type)
-            if new != result.type:
-                Rewriter.replace_value_with_new_type(result, new)

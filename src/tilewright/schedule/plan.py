@@ -83,7 +83,8 @@ def place(kernel: tile.Kernel, facts: Facts, threads: int | None, assumptions: t
     order = _order(accesses, sizes)
     vectors = _vectors(accesses, sizes)
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
-    count = threads or default_threads(largest)
+    reduces = any(isinstance(op, tile.Reduce) for op in kernel.walk())
+    count = threads or default_threads(largest, reduces=reduces)
     home = spread(sizes, vectors, together, order, count)
     foreign: dict[Operation, Distribution] = {}
     notes = [f"{count} threads a CTA; {_describe(home)}"]
@@ -106,11 +107,14 @@ def place(kernel: tile.Kernel, facts: Facts, threads: int | None, assumptions: t
     )
 
 
-def default_threads(elements: int) -> int:
-    """Threads for a tile of so many elements: 64 to 128 bytes in flight per thread, 128 to 256 threads where possible.
+def default_threads(elements: int, *, reduces: bool) -> int:
+    """Threads for a tile of so many elements: two 16-byte vectors each, four where rows are reduced.
 
-    Measured on H200 (benchmarks/results): fewer, fatter threads lose to these; 1024 threads expose the barrier.
+    Measured on H200 (benchmarks/results): rows shared by fewer, fatter threads need fewer barriers; 1024 threads expose
+    the one they have.
     """
+    if not reduces:
+        elements *= 2
     for threads, most in ((32, 512), (64, 1024), (128, 4096), (256, 16384), (512, 65536)):
         if elements <= most:
             return threads

@@ -66,11 +66,13 @@ class Reduction:
 
     def lower(self) -> None:
         """The reduction where it stands."""
-        buffers = self.operands()
         if self.folds:
-            buffers = self.fold(buffers, self.into)
+            targets = self.start()
+            self.accumulate(targets)
+        else:
+            targets = self.operands()
         self.pin_rows()
-        self.publish(self.across(buffers)[-1])
+        self.publish(self.across(targets)[-1])
 
     # -- a reduction that is accumulated over a stream -------------------------------------------------------------
     def start(self) -> list[SSAValue]:
@@ -83,7 +85,7 @@ class Reduction:
         return targets
 
     def accumulate(self, partials: list[SSAValue]) -> None:
-        """Reduces this iteration's elements into the thread's partial results."""
+        """Reduces the elements at hand into the thread's partial results."""
         self.lowering.emit(t.Fold(self.fn, self.operands(), partials, self.into), self.op)
 
     def across(self, buffers: list[SSAValue]) -> list[SSAValue]:
@@ -133,12 +135,6 @@ class Reduction:
         lowering.finish(builder, results, buffers, self.op, constant=self.folds)
         return buffers
 
-    def fold(self, sources: Sequence[SSAValue], into: Expr) -> list[SSAValue]:
-        """Reduces each thread's registers into as many as the result has."""
-        targets = self.start()
-        self.lowering.emit(t.Fold(self.fn, list(sources), targets, into), self.op)
-        return targets
-
     def across_warps(self, buffers: list[SSAValue], warps: list[int]) -> list[SSAValue]:
         """One lane a warp publishes; everybody reads all partial results back and reduces them."""
         lowering, op = self.lowering, self.op
@@ -165,7 +161,9 @@ class Reduction:
         for place, buffer, dtype in zip(shared, read, self.kinds, strict=True):
             width = min(parts, 16 // dtype.bytes)
             lowering.emit(t.SharedRead(place, buffer, offset, all_of(()), vector=width), op)
-        return self.fold(read, R // parts)
+        results = self.start()
+        lowering.emit(t.Fold(self.fn, read, results, R // parts), op)
+        return results
 
     def publish(self, buffer: SSAValue) -> None:
         """Record the result, in its own dtype."""
