@@ -183,11 +183,7 @@ class Lowering:
             case Const(value):
                 return Linear(value)
             case Sym(name):
-                found = self.env.get(name)
-                if found is None:  # a symbol the launch knows nothing of, such as an address fact
-                    found = self.env[name] = Linear(0, {self.variables.new(name): 1})
-                    self.variables.inexact.append(f"the symbol {name}")
-                return found
+                return self.env.get(name) or (self.outer or self)._stranger(name)
             case Sum(offset, terms):
                 return reduce(lambda total, tc: total.plus(self.form(tc[0]), tc[1]), terms, Linear(offset))
             case FloorDiv(a, b):
@@ -223,6 +219,13 @@ class Lowering:
                 return opposite(self.formula(a))
             case _:
                 raise TypeError(f"not a predicate: {node}")
+
+    def _stranger(self, name: str) -> Linear:
+        """A symbol that is no parameter, such as a fact about an address: any value, the same for all."""
+        if name not in self.env:
+            self.env[name] = Linear(0, {self.variables.new(name): 1})
+            self.variables.inexact.append(f"the symbol {name}")
+        return self.env[name]
 
     def _compare(self, op: str, a: Expr, b: Expr) -> Formula:
         if op in ("<", "<="):

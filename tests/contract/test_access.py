@@ -1,0 +1,358 @@
+"""Access proofs of whole kernels in Transport IR, each beside the twin that is one step wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+from xdsl.ir import Operation, SSAValue
+
+from support.transport import TID, M, N, P, R, copy, fill, kernel, programs, scalar, softmax, tensor
+from tilewright.base.dtypes import f32, i32
+from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, expr, minimum, sym
+from tilewright.base.verdict import Proved, Refuted, Unknown
+from tilewright.contract.access import AccessWitness, Fault, prove_accesses, prove_cover, prove_guards
+from tilewright.contract.access_report import diagnose
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.protocol.access import Index, IndexRole, StoreDomain
+from tilewright.transport import dialect as t
+from tilewright.transport.access import accesses_of
+
+Q, C = sym("q"), sym("c")
+LANE, WARP = TID % 32, TID // 32
+
+
+def axis(name: str, size: Expr | int) -> Index:
+    return Index(name, IndexRole.AXIS, Const(0), expr(size))
+
+
+def program(name: str, extent: Expr | int) -> Index:
+    return Index(name, IndexRole.PROGRAM, Const(0), expr(extent))
+
+
+def whole(name: str, *dims: Expr | int) -> StoreDomain:
+    """Every element of the tensor."""
+    axes = tuple(axis(f"i{d}", dim) for d, dim in enumerate(dims))
+    return StoreDomain(name, "user.py:9", axes, tuple(sym(a.name) for a in axes))
+
+
+def stores(
+    dims: Sequence[Expr | int],
+    grid: dict[str, Expr],
+    ops: Callable[[SSAValue, SSAValue], Sequence[Operation]],
+    *,
+    threads: int = 128,
+    registers: int = 4,
+    assumptions: Sequence[Expr] = (),
+) -> t.Kernel:
+    """A kernel that stores a register buffer to ``y``."""
+
+    def build(y: SSAValue) -> list[Operation]:
+        v = t.Registers("v", f32, registers)
+        body = [v, fill(1.0, v.buffer), *ops(y, v.buffer)]
+        return [programs(list(grid), list(grid.values()), body)]
+
+    dims = [expr(d) for d in dims]
+    return kernel({"y": tensor("y", dims)}, build, threads=threads, assumptions=assumptions)
+
+
+def proved(op: t.Kernel, *domains: StoreDomain) -> tuple[str, ...]:
+    answer = prove_accesses(accesses_of(op), domains)
+    assert isinstance(answer, Proved), answer
+    assert diagnose(answer) == ()
+    return answer.obligations
+
+
+def refuted(fault: Fault, op: t.Kernel, *domains: StoreDomain) -> AccessWitness:
+    accesses = accesses_of(op)
+    answers = [*prove_guards(accesses), *prove_cover(accesses, domains)]
+    found = [a.witness for a in answers if isinstance(a, Refuted)]
+    assert fault in [w.fault for w in found], answers
+    (diagnostic,) = diagnose(prove_accesses(accesses, domains))
+    assert diagnostic.code in CATALOGUE
+    return next(w for w in found if w.fault is fault)
+
+
+# -- guards -----------------------------------------------------------------------------------------------------------
+def test_softmax_is_proved_for_all_extents() -> None:
+    rows = StoreDomain(
+        "y",
+        "",
+        (program("p", ceildiv(M, 8)), axis("i", 8), axis("j", N)),
+        (P * 8 + sym("i"), sym("j")),
+        P * 8 + sym("i") < M,
+    )
+    obligations = proved(softmax(), rows)
+    assert len(obligations) == 4
+    assert proved(softmax(), whole("y", M, N)) == obligations
+
+
+def test_proofs_are_fast() -> None:
+    accesses = accesses_of(softmax())
+    prove_accesses(accesses, [whole("y", M, N)])
+    start = time.perf_counter()
+    for _ in range(5):
+        prove_accesses(accesses, [whole("y", M, N)])
+    assert (time.perf_counter() - start) / 5 < 0.060
+
+
+def test_guard_off_by_one_names_the_thread() -> None:
+    place = P * 128 + TID * 4 + R
+    proved(copy(guard=place < M), whole("y", M))
+    witness = refuted(Fault.OUTSIDE, copy(guard=place <= M), whole("y", M))
+    extent = dict(witness.parameters)["M"]
+    assert witness.element == (extent,)
+    assert witness.points[0].location == "user.py:3"
+    at = dict(witness.points[0].indices)
+    assert at["p"] * 128 + at["tid"] * 4 + at["r"] == extent
+
+
+def test_negative_coordinates() -> None:
+    def shifted(by: int) -> t.Kernel:
+        place = P * 512 + TID * 4 + R - by
+        guard = [place < M] if by < 2 else [place < M, place >= 0]
+        return stores([M], {"p": ceildiv(M + by, 512)}, lambda y, v: [t.Store(y, v, [place], all_of(guard))])
+
+    proved(shifted(0), whole("y", M))
+    proved(shifted(2), whole("y", M))
+    assert refuted(Fault.OUTSIDE, shifted(1), whole("y", M)).element == (-1,)
+
+
+def test_clamped_coordinates_need_no_guard() -> None:
+    def build(x: SSAValue) -> list[Operation]:
+        v = t.Registers("v", f32, 1)
+        row = minimum(P * 32 + TID, M - slack)
+        return [programs(["p"], [ceildiv(M, 32)], [v, t.Load(x, v.buffer, [row], TRUE)])]
+
+    slack = 1
+    proved(kernel({"x": tensor("x", [M])}, build))
+    slack = 0
+    refuted(Fault.OUTSIDE, kernel({"x": tensor("x", [M])}, build))
+
+
+def test_grouped_heads() -> None:
+    """Head h of H = 4*G reads group h // 4."""
+    h, g = sym("h"), sym("G")
+
+    def build(x: SSAValue) -> list[Operation]:
+        v = t.Registers("v", f32, 1)
+        return [programs(["h"], [heads], [v, t.Load(x, v.buffer, [h // 4, TID], TRUE)])]
+
+    heads = g * 4
+    proved(kernel({"x": tensor("x", [g, Const(32)])}, build))
+    heads = g * 4 + 1
+    refuted(Fault.OUTSIDE, kernel({"x": tensor("x", [g, Const(32)])}, build))
+
+
+def test_facts_of_the_class_are_used() -> None:
+    def rows(*assumptions: Expr) -> t.Kernel:
+        place = P * 512 + TID * 4 + R
+        return stores([M], {"p": M // 512}, lambda y, v: [t.Store(y, v, [place], TRUE)], assumptions=assumptions)
+
+    proved(rows((M % 512).eq(0)), whole("y", M))
+    refuted(Fault.MISSED, rows((M % 256).eq(0)), whole("y", M))
+    proved(rows((M % 512).eq(0), (sym("y.stride0") % 4).eq(0), (sym("y.address") % 16).eq(0)), whole("y", M))
+
+
+def test_runtime_scalars_are_any_integers() -> None:
+    def upto(*, clipped: bool) -> t.Kernel:
+        stop = minimum(sym("n"), M) if clipped else sym("n")
+
+        def build(x: SSAValue, n: SSAValue) -> list[Operation]:
+            v = t.Registers("v", f32, 1)
+            return [t.Let("stop", stop), v, t.Load(x, v.buffer, [TID], sym("stop") > TID)]
+
+        return kernel({"x": tensor("x", [M]), "n": scalar(i32)}, build)
+
+    proved(upto(clipped=True))
+    refuted(Fault.OUTSIDE, upto(clipped=False))
+
+
+# -- cover ------------------------------------------------------------------------------------------------------------
+def _tiles(step: int, *, count: Callable[[Expr], Expr] = lambda m: ceildiv(m, 512)) -> t.Kernel:
+    place = P * step + TID * 4 + R
+    return stores([M], {"p": count(M)}, lambda y, v: [t.Store(y, v, [place], place < M)])
+
+
+def test_tiles_that_overlap_or_leave_gaps() -> None:
+    proved(_tiles(512), whole("y", M))
+    witness = refuted(Fault.TWICE, _tiles(511), whole("y", M))
+    first, second = witness.points
+    assert first.indices != second.indices
+    refuted(Fault.MISSED, _tiles(513), whole("y", M))
+
+
+def test_uncovered_tail() -> None:
+    witness = refuted(Fault.MISSED, _tiles(512, count=lambda m: m // 512), whole("y", M))
+    assert not witness.points
+    assert witness.element[0] < witness.extents[0]
+
+
+def test_missing_thread_predicate() -> None:
+    """One value a row, held by all lanes of a warp: one lane stores it."""
+
+    def rows(owner: Expr) -> t.Kernel:
+        row = P * 4 + WARP
+        ops = lambda y, v: [t.Store(y, v, [row], all_of([owner, row < M]))]  # noqa: E731
+        return stores([M], {"p": ceildiv(M, 4)}, ops, registers=1)
+
+    proved(rows(LANE.eq(0)), whole("y", M))
+    proved(rows(LANE.eq(31)), whole("y", M))
+    refuted(Fault.TWICE, rows(TRUE), whole("y", M))
+    refuted(Fault.TWICE, rows((LANE % 16).eq(0)), whole("y", M))
+    refuted(Fault.MISSED, rows(TID.eq(0)), whole("y", M))
+
+
+def test_interior_and_edge_programs() -> None:
+    def split(edge: Expr) -> t.Kernel:
+        place = P * 512 + TID * 4 + R
+
+        def ops(y: SSAValue, v: SSAValue) -> list[Operation]:
+            inside = t.block([t.Store(y, v, [place], TRUE, vector=4)])
+            return [t.If((P + 1) * 512 <= M, inside, t.block([t.Store(y, v, [place], edge)]))]
+
+        return stores([M], {"p": ceildiv(M, 512)}, ops)
+
+    place = P * 512 + TID * 4 + R
+    proved(split(place < M), whole("y", M))
+    refuted(Fault.OUTSIDE, split(TRUE), whole("y", M))
+    refuted(Fault.MISSED, split(place < M - 1), whole("y", M))
+
+
+def test_streams_with_a_tail() -> None:
+    def row(tail: Expr) -> t.Kernel:
+        full, place = N // 512 * 512, TID * 4 + R
+
+        def ops(y: SSAValue, v: SSAValue) -> list[Operation]:
+            body = t.block([t.Store(y, v, [P, C + place], TRUE)])
+            rest = t.block([t.Store(y, v, [P, full + place], full + place < N)])
+            empty = t.block([])
+            return [t.For("c", Const(0), full, Const(512), body), t.If(tail < N, rest, empty)]
+
+        return stores([M, N], {"p": M}, ops)
+
+    full = N // 512 * 512
+    proved(row(full), whole("y", M, N))
+    refuted(Fault.MISSED, row(full + 1), whole("y", M, N))
+
+
+def test_two_halves_and_interleaved_pairs() -> None:
+    """Rotary embedding in both its forms."""
+
+    def rotary(first: Expr, second: Expr) -> t.Kernel:
+        inside = TID < M
+        ops = lambda y, v: [t.Store(y, v, [P, c], inside) for c in (first, second)]  # noqa: E731
+        return stores([N, M * 2], {"p": N}, ops, registers=1, assumptions=[M <= 128])
+
+    proved(rotary(TID, M + TID), whole("y", N, M * 2))
+    proved(rotary(TID * 2, TID * 2 + 1), whole("y", N, M * 2))
+    refuted(Fault.TWICE, rotary(TID, M - 1 + TID), whole("y", N, M * 2))
+    refuted(Fault.TWICE, rotary(TID * 2, TID * 2), whole("y", N, M * 2))
+
+
+def test_reversed_order() -> None:
+    flipped = [P * 512 + (511 - TID * 4 - R)]
+    op = stores([M], {"p": ceildiv(M, 512)}, lambda y, v: [t.Store(y, v, flipped, flipped[0] < M)])
+    proved(op, whole("y", M))
+
+
+@pytest.mark.parametrize("tile", [48, 60, 100, 127, 128])
+def test_tiles_that_are_no_powers_of_two(tile: int) -> None:
+    """The digits reach 128; a predicate keeps a tile's elements inside the tile."""
+
+    def columns(*, inside: bool) -> t.Kernel:
+        place = TID % 4 * 4 + TID // 4 * 16 + R
+        guard = all_of([P * tile + place < N, *([place < tile] if inside else [])])
+        return stores([N], {"p": ceildiv(N, tile)}, lambda y, v: [t.Store(y, v, [P * tile + place], guard)], threads=32)
+
+    proved(columns(inside=True), whole("y", N))
+    if tile < 128:
+        refuted(Fault.TWICE, columns(inside=False), whole("y", N))
+
+
+def test_permuted_copy_of_four_dimensions() -> None:
+    a, b, c, d = (sym(s) for s in "ABCD")
+
+    def permuted(lanes: Expr) -> t.Kernel:
+        coords = [sym("p0") * 32 + lanes, sym("p1"), sym("p2") * 4 + R, sym("p3") * 4 + WARP]
+        guard = all_of([coords[0] < a, coords[2] < c, coords[3] < d])
+        grid = {"p0": ceildiv(a, 32), "p1": b, "p2": ceildiv(c, 4), "p3": ceildiv(d, 4)}
+        return stores([a, b, c, d], grid, lambda y, v: [t.Store(y, v, coords, guard)])
+
+    proved(permuted(LANE), whole("y", a, b, c, d))
+    refuted(Fault.TWICE, permuted(TID % 16), whole("y", a, b, c, d))
+
+
+def test_the_domain_is_what_the_tile_program_stores() -> None:
+    part = StoreDomain("y", "", (axis("i", N),), (sym("i"),))
+    place = P * 512 + TID * 4 + R
+
+    def upto(stop: Expr) -> t.Kernel:
+        def build(x: SSAValue, y: SSAValue) -> list[Operation]:
+            v = t.Registers("v", f32, 4)
+            body = [v, fill(1.0, v.buffer), t.Store(y, v.buffer, [place], all_of([place < stop, place < M]))]
+            return [programs(["p"], [ceildiv(M, 512)], body)]
+
+        return kernel({"x": tensor("x", [N]), "y": tensor("y", [M])}, build, threads=128, assumptions=[N <= M])
+
+    proved(upto(N), part)
+    refuted(Fault.STRAY, upto(N + 1), part)
+    refuted(Fault.MISSED, upto(N - 1), part)
+
+
+def test_code_outside_programs_runs_in_every_cta() -> None:
+    def build(y: SSAValue) -> list[Operation]:
+        v = t.Registers("v", f32, 1)
+        return [v, fill(1.0, v.buffer), t.Store(y, v.buffer, [TID], TID < M)]
+
+    op = kernel({"y": tensor("y", [M])}, build, assumptions=[M <= 32])
+    assert dict(refuted(Fault.TWICE, op, whole("y", M)).parameters)["grid"] >= 2
+
+
+# -- atomic additions -------------------------------------------------------------------------------------------------
+def _sums(place: Expr, guard: Expr) -> t.Kernel:
+    """Each program adds its 128 columns' sums to y."""
+
+    def build(x: SSAValue, y: SSAValue) -> list[Operation]:
+        v = t.Registers("v", f32, 1)
+        body = [v, fill(1.0, v.buffer), t.ReduceAdd(y, v.buffer, [place], guard)]
+        return [programs(["p"], [M], body)]
+
+    return kernel({"x": tensor("x", [M, N]), "y": tensor("y", [N])}, build, threads=128)
+
+
+def test_each_program_adds_once() -> None:
+    promise = StoreDomain("y", "", (program("p", M), axis("j", N)), (sym("j"),), sym("j") < 128, instances=("p",))
+    assert proved(_sums(TID, TID < N), promise)[-1].startswith("added")
+    refuted(Fault.TWICE, _sums(TID // 2, TID // 2 < N), promise)
+    refuted(Fault.MISSED, _sums(TID, all_of([TID < N, TID < 127])), promise)
+    refuted(Fault.MISSED, _sums(TID, all_of([TID < N, P > 0])), promise)
+
+
+def test_instances_must_be_found() -> None:
+    promise = StoreDomain("y", "", (program("q", M), axis("j", N)), (sym("j"),), sym("j") < 128, instances=("q",))
+    answer = prove_accesses(accesses_of(_sums(TID, TID < N)), [promise])
+    assert isinstance(answer, Unknown)
+    assert "'q'" in answer.reason
+
+
+# -- what stays open --------------------------------------------------------------------------------------------------
+def test_products_of_symbols_are_unknown_with_the_reason() -> None:
+    flat = P * N + TID
+    op = stores([M * N], {"p": M}, lambda y, v: [t.Store(y, v, [flat], TID < N)], registers=1, assumptions=[N <= 128])
+    answer = prove_accesses(accesses_of(op), [whole("y", M * N)])
+    assert isinstance(answer, Unknown)
+    assert "N*p" in answer.reason
+    (diagnostic,) = diagnose(answer)
+    assert diagnostic.code == "ACC005"
+
+
+def test_stores_that_nobody_promised_and_promises_that_nobody_keeps() -> None:
+    answers = prove_cover(accesses_of(copy()), [])
+    assert isinstance(answers[0], Unknown)
+    refuted(Fault.MISSED, copy(), whole("y", M), whole("x", M))
+
+
+def test_every_code_is_in_the_catalogue() -> None:
+    assert {f.value for f in Fault} | {"ACC005"} == {code for code in CATALOGUE if code.startswith("ACC")}
