@@ -1,12 +1,88 @@
-"""Obligations of a plain kernel: every store's domain written once (cover), no access outside a tensor (guards)."""
+"""Certifies a plain kernel: what its stores promise is written once, and nothing outside a tensor is touched."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from xdsl.ir import Operation
+
 from tilewright.artifact.schema import Obligation
+from tilewright.base.expr import Const, Expr, Sym, all_of
+from tilewright.base.verdict import Proved, Refuted, Unknown
+from tilewright.contract.access import AccessWitness, prove_accesses
+from tilewright.diag import Location, fail
+from tilewright.lang.axes import Span
+from tilewright.protocol.access import Index, IndexRole, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
+from tilewright.transport.access import accesses_of
 
 
 def certify(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, ...]:
-    """Prove the obligations of one lowered kernel."""
-    return ()
+    """The proved obligations of one lowered kernel; CRT001 with the witness, CRT002 with the open question.
+
+    No certificate, no code: an unproved kernel is never emitted.
+    """
+    accesses = accesses_of(lowered)
+    # facts about strides and addresses say nothing of coordinates
+    about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
+    answer = prove_accesses(replace(accesses, assumptions=about_extents), store_domains(kernel))
+    where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
+    match answer:
+        case Proved(obligations):
+            return tuple(_obligation(text) for text in obligations)
+        case Refuted(obligation, witness):
+            fail("CRT001", where=_place(witness, where), found=str(witness), required=obligation)
+        case Unknown(obligation, reason, settle):
+            fail("CRT002", where=where, found=f"{obligation}: {reason}", required="a proof", help=settle)
+
+
+def _obligation(text: str) -> Obligation:
+    """``name tensor: method`` as the checker writes it."""
+    name, _, method = text.partition(": ")
+    return Obligation(name, method)
+
+
+def _place(witness: AccessWitness, default: Location | None) -> Location | None:
+    location = getattr(witness, "location", "")
+    file, _, line = str(location).rpartition(":")
+    return Location(file, int(line)) if line.isdigit() else default
+
+
+def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
+    """What every store of the tile program promises to write."""
+    programs = [
+        Index(f"p{i}", IndexRole.PROGRAM, Const(0), extent.expr) for i, extent in enumerate(kernel.grid)
+    ]
+    found: list[StoreDomain] = []
+    for op in kernel.walk():
+        if not isinstance(op, tile.Store | tile.ReduceAdd):
+            continue
+        indices = [*programs, *_counters(op)]
+        instances = tuple(i.name for i in indices) if isinstance(op, tile.ReduceAdd) else ()
+        coords: list[Expr] = []
+        guard: list[Expr] = []
+        for position, coord in enumerate(c.data for c in op.coords):
+            if not isinstance(coord, Span):
+                coords.append(coord)
+                continue
+            name = f"axis{position}"
+            indices.append(Index(name, IndexRole.AXIS, Const(0), Const(coord.size)))
+            coords.append(coord.origin + Sym(name))
+            guard.append(coord.origin + Sym(name) < coord.stop)
+        location = tile.location_of(op)
+        tensor = tile.tensor_type(op.tensor).tensor_name.data
+        place = str(location) if location is not None else ""
+        found.append(StoreDomain(tensor, place, tuple(indices), tuple(coords), all_of(guard), instances))
+    return tuple(found)
+
+
+def _counters(op: Operation) -> list[Index]:
+    """Counters of the streams around an op, outermost first."""
+    found: list[Index] = []
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, tile.Stream):
+            found.insert(0, Index(parent.counter.data, IndexRole.COUNTER, Const(0), parent.trip.expr))
+        parent = parent.parent_op()
+    return found
