@@ -194,7 +194,8 @@ def test_size_one_and_broadcast_axes_that_are_dropped_cost_no_dimension() -> Non
         (TileAccess(bf16, (4100, 4100), (4100, 1), 2, (64, 64)), {"TMA010", "TMA012"}),
         (TileAccess(bf16, (64, 64), (-64, 1), 0, (64, 64)), {"TMA014"}),
         (TileAccess(bf16, (0, 64), (64, 1), 0, (64, 64)), {"TMA015"}),
-        (TileAccess(f32, (4096, 4096), (4096, 1), 0, (256, 256), swizzles=(Swizzle.NONE,)), {"TMA020", "TMA046"}),
+        (TileAccess(f32, (4096, 4096), (4096, 1), 0, (256, 256), swizzles=(Swizzle.NONE,)), {"TMA064"}),
+        (TileAccess(bf16, (4096,) * 3, (4096**2, 4096, 1), 0, (4096, 4096, 64)), {"TMA064"}),
     ],
 )
 def test_refusals_name_their_rules(access: TileAccess, rules: set[str]) -> None:

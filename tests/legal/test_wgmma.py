@@ -7,11 +7,11 @@ import itertools
 import pytest
 
 from tilewright.base.dtypes import DType, bf16, e4m3, f16, f32, i8, tf32
-from tilewright.base.verdict import Illegal, Legal
+from tilewright.base.verdict import Illegal, Legal, Repairs
 from tilewright.hw.target import SM100A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, admissible, plan
+from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, admissible, legalise, plan
 
 
 def read(chosen: WgmmaOperandPlan, first_mn: int, step: int, element: int, mn: int, k: int) -> int:
@@ -107,3 +107,22 @@ def test_worked_examples_of_the_document() -> None:
     answer = plan(WgmmaOperand(Role.B, tf32, tile, Major.K, 16))
     assert isinstance(answer, Legal)
     assert answer.fields.template == 3 << 62 | 16 << 32 | 1 << 16
+
+
+def test_the_nearest_layouts_are_admissible_and_priced() -> None:
+    row_major = LandingTile((64, 128), 64, 2, Swizzle.NONE)
+    answer = legalise(WgmmaOperand(Role.A, bf16, row_major, Major.K, 64))
+    assert isinstance(answer, Repairs)
+    assert {v.rule for v in answer.core} == {"WGM015"}
+    first = answer.repairs[0]
+    assert (first.fields.major, first.fields.swizzle) == (Major.K, Swizzle.B128)
+    assert 0 < first.cost < answer.repairs[-1].cost
+    transposed = LandingTile((128, 64), 128, 1, Swizzle.B128)
+    other = legalise(WgmmaOperand(Role.B, e4m3, transposed, Major.MN, 64))
+    assert isinstance(other, Repairs)
+    assert {repair.fields.major for repair in other.repairs} == {Major.K}
+
+
+def test_no_layout_helps_a_wrong_type() -> None:
+    tile = LandingTile((64, 64), 64, 2, Swizzle.B128)
+    assert isinstance(legalise(WgmmaOperand(Role.A, bf16, tile, Major.K, 64, "f16")), Illegal)

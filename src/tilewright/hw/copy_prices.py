@@ -20,6 +20,9 @@ class CopyMethod(Enum):
     LOADS = "loads and stores"
 
 
+SHARED_BYTES_PER_CYCLE = 128.0
+"""Shared-memory bandwidth of an SM: 32 banks of 4 bytes (CUDA Programming Guide, shared memory)."""
+
 TENSOR_COPY_RATE = 64.0
 THREAD_COPY_RATE = 40.0
 """Ceiling of copies issued by threads: address arithmetic and barrier arrivals of the producer warps (estimate)."""

@@ -61,6 +61,7 @@ ENUMERATORS: dict[str, int] = {
 }
 
 BASE_CASE: Example = (
+    ("compute_capability", 100),
     ("m", 128),
     ("n", 128),
     ("cta_group", 1),
@@ -170,6 +171,15 @@ RULES: tuple[Rule, ...] = (
         ".1",
         (("tmem_column", 511),),
         (("tmem_column", 512),),
+    ),
+    Rule(
+        "UMM014",
+        "compute_capability >= 100 and compute_capability < 120",
+        _REJECTS,
+        _DOC,
+        f"{_PTX}; assembled for sm_100a, sm_100f and sm_103a",
+        good=(("compute_capability", 103),),
+        bad=(("compute_capability", 90),),
     ),
     _rule(
         "UMM013",

@@ -1,5 +1,12 @@
 """Legality of hardware descriptors: judged, explained, synthesised and repaired.
 
-``tma`` and ``wgmma`` plan descriptors for tile accesses; ``tensormap`` judges single requests and ``domain`` families
-of them; every verdict cites the rows of ``hw``.
+``tma`` and ``wgmma`` plan descriptors for tile accesses, ``repairs`` finds what makes an access legal, ``tensormap``
+judges single requests, ``domain`` families of them, ``proof`` what a plan does. Every verdict cites the rows of ``hw``.
 """
+
+from __future__ import annotations
+
+from tilewright.legal.check import check_tensor_map
+from tilewright.legal.explain import explain_rule, explain_tma, rules
+
+__all__ = ["check_tensor_map", "explain_rule", "explain_tma", "rules"]

@@ -21,6 +21,7 @@ from tilewright.base.verdict import Illegal, Legal, Legality, Violation
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import (
     INNER_BOX_ALIGN_BYTES,
+    MAX_BOX_BYTES,
     MAX_BOX_EXTENT,
     MAX_RANK,
     PATTERNS,
@@ -225,6 +226,9 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
         if tile is not None and tile > 1 and step.constant == 0 and size.constant != 1:
             broadcast.append(_broadcast_violation(access, axis))
         (dropped if tile is None else kept).append(entry)
+    size = prod(d.tile for d in kept) * access.dtype.bytes
+    if size > MAX_BOX_BYTES:
+        return Shortfall((_size_violation(size),))
     if broadcast:
         return Shortfall(tuple(broadcast))
     dense = [d for d in kept if facts.decide(d.stride.eq(1))]
@@ -377,6 +381,15 @@ def _dense_violation(access: TileAccess, kept: list[_Dimension]) -> Violation:
         f"strides of the tile's axes in elements: {strides}",
         "one axis of the tile with stride 1",
         "CUDA Driver API, cuTensorMapEncodeTiled, globalStrides: dimension 0 is dense",
+    )
+
+
+def _size_violation(size: int) -> Violation:
+    return Violation(
+        "TMA064",
+        f"{size} bytes",
+        f"at most {MAX_BOX_BYTES} bytes",
+        "CUDA Programming Guide, 5.1, table 30: shared memory of a block",
     )
 
 

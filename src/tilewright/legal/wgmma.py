@@ -12,11 +12,12 @@ one swizzle span wide, or 16 bytes without swizzle::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from tilewright.base.dtypes import DType
-from tilewright.base.verdict import Illegal, Legal
+from tilewright.base.verdict import Illegal, Legal, Repair, Repairs
+from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import (
@@ -30,6 +31,7 @@ from tilewright.hw.wgmma import (
     OPERAND_TYPES,
     RULES,
 )
+from tilewright.legal.bits import pack
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.predicates import broken
 from tilewright.legal.tensormap import cc_of
@@ -110,19 +112,16 @@ class WgmmaOperandPlan:
 
     def descriptor(self, start_bytes: int) -> int:
         """The 64-bit descriptor of the matrix that starts at shared-memory byte ``start_bytes``."""
-        values = {
-            "start_address": start_bytes & 0x3FFFF,
-            "leading_bytes": self.leading_bytes,
-            "stride_bytes": self.stride_bytes,
-            "base_offset": 0,
-            "layout_type": self.layout_type,
-        }
-        bits = 0
-        for field in DESCRIPTOR:
-            part = values[field.name] >> field.shift
-            assert 0 <= part < 1 << field.width, (field, values)
-            bits |= part << field.low
-        return bits
+        return pack(
+            DESCRIPTOR,
+            {
+                "start_address": start_bytes & 0x3FFFF,
+                "leading_bytes": self.leading_bytes,
+                "stride_bytes": self.stride_bytes,
+                "base_offset": 0,
+                "layout_type": self.layout_type,
+            },
+        )
 
     def mn_offset(self, first: int) -> int:
         """Byte offset of the matrix whose first row (A) or column (B) is ``first`` of the tile.
@@ -171,6 +170,30 @@ def admissible(dtype: DType, major: Major, mn: int, k: int) -> tuple[LandingTile
             if isinstance(plan(WgmmaOperand(Role.B, dtype, tile, major, 8, OPERAND_TYPES[dtype.name][-1])), Legal):
                 tiles.append(tile)
     return tuple(tiles)
+
+
+def legalise(
+    operand: WgmmaOperand, target: Target = SM90A
+) -> Legal[WgmmaOperandPlan] | Repairs[WgmmaOperandPlan] | Illegal:
+    """The plan of ``operand``, or the nearest layouts of the same tile that the instruction reads.
+
+    Rewriting a tile in shared memory costs a read and a write of its bytes at 128 bytes a cycle, and transposing twice
+    that; a tile that a tensor copy has yet to write costs nothing to lay out otherwise. ``cost`` is that rewriting, in
+    seconds on one SM.
+    """
+    answer = plan(operand, target)
+    if isinstance(answer, Legal):
+        return answer
+    repairs: list[Repair[WgmmaOperandPlan]] = []
+    for major in (operand.major, *(m for m in Major if m is not operand.major)):
+        for tile in admissible(operand.dtype, major, operand.tile_mn, operand.tile_k):
+            other = plan(replace(operand, shared=tile, major=major, base_bytes=0), target)
+            if isinstance(other, Legal):
+                passes = 2 if major is operand.major else 4
+                seconds = passes * tile.size_bytes / SHARED_BYTES_PER_CYCLE / target.clock_hz
+                action = f"lay the tile out {major.name}-major with swizzle {tile.swizzle.name}"
+                repairs.append(Repair(action, other.fields, seconds))
+    return Repairs(answer.core, tuple(sorted(repairs, key=lambda r: r.cost))) if repairs else answer
 
 
 def _strides(operand: WgmmaOperand) -> tuple[int, int]:

@@ -318,6 +318,14 @@ CODES: tuple[Code, ...] = (
         "observed on an H200",
     ),
     _code(
+        "TMA064",
+        "tile is larger than the shared memory of a CTA",
+        "Every copy of the tile must find its place.",
+        "a 512 x 512 tile of halves",
+        "a 128 x 64 tile of halves",
+        "CUDA Programming Guide, 5.1, table 30",
+    ),
+    _code(
         "TMA080",
         "replaced extent does not fit 32 bits",
         "tensormap.replace writes extents as 32-bit numbers; the host encoder also takes 2^32.",

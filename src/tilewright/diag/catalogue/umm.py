@@ -91,4 +91,5 @@ CODES: tuple[Code, ...] = (
         "two CTAs of 512 columns",
         "one CTA an SM, or 256 columns each",
     ),
+    _code("UMM014", "tcgen05 outside sm_100", "The instructions came with Blackwell.", "target sm_90a", "wgmma"),
 )

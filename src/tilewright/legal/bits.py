@@ -1,0 +1,17 @@
+"""Descriptors packed from named fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.hw.wgmma import Field
+
+
+def pack(fields: tuple[Field, ...], values: Mapping[str, int]) -> int:
+    """The bits of a descriptor; every value fits its field, or the rules were not asked."""
+    bits = 0
+    for field in fields:
+        part = values[field.name] >> field.shift
+        assert 0 <= part < 1 << field.width, (field, values)
+        bits |= part << field.low
+    return bits

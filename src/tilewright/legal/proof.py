@@ -1,0 +1,92 @@
+"""Proof that a plan copies the tile that was asked for: the right addresses, to the right places, each once.
+
+Three obligations, none of which trusts the construction of the plan:
+
+* *addresses*: the descriptor's address of a tile element equals the tensor's, as polynomials over the symbols;
+* *landing*: inside each copy the dense order of the box equals the landing tile's order. Both are affine in the box's
+  coordinates (a box never crosses a panel), so the origin and one step along each dimension decide;
+* *cover*: the copies' boxes partition the tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.base.expr import Const, Expr, expr, sym
+from tilewright.base.verdict import Proof, Proved, Refuted
+from tilewright.hw.tensormap import Interleave
+from tilewright.legal.facts import Facts
+from tilewright.legal.tma import TensorMapPlan, TileAccess
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where plan and request differ."""
+
+    planned: str
+    asked: str
+
+
+def prove(plan: TensorMapPlan, access: TileAccess, facts: Facts | None = None) -> Proof[Mismatch]:
+    """Prove that ``plan`` performs ``access``, or say where it does not."""
+    known = facts or Facts()
+    for check in (_addresses, _landing, _cover):
+        wrong = check(plan, access, known)
+        if wrong is not None:
+            return wrong
+    return Proved(("addresses: polynomial identity", "landing: affine on every box", "cover: exact partition"))
+
+
+def _addresses(plan: TensorMapPlan, access: TileAccess, facts: Facts) -> Refuted[Mismatch] | None:
+    """Compare byte addresses of tile element ``x0, x1, ...`` (one symbol for each kept tensor axis)."""
+    size = access.dtype.bytes
+    steps = (Const(size), *plan.strides)
+    planned = plan.address
+    for d, (coordinate, step) in enumerate(zip(plan.coordinates, steps, strict=True)):
+        inside = sym(f"x{plan.tile_axes[d]}") if d < len(plan.tile_axes) else Const(0)
+        planned = planned + (coordinate + inside) * step
+    asked: Expr = facts.apply(access.address)
+    for axis, (stride, tile) in enumerate(zip(access.strides, access.tile, strict=True)):
+        extent = facts.apply(expr(access.shape[axis])).constant
+        first: Expr = Const(0) if tile is None and extent == 1 else sym(f"index{axis}")
+        inside = Const(0) if tile is None else sym(f"x{axis}")
+        asked = asked + (first + inside) * facts.apply(expr(stride)) * size
+    if planned == asked and plan.interleave is Interleave.NONE:
+        return None
+    return Refuted("addresses", Mismatch(str(planned), str(asked)))
+
+
+def _landing(plan: TensorMapPlan, access: TileAccess, facts: Facts) -> Refuted[Mismatch] | None:
+    kept = len(plan.shared.extents)
+    size = plan.shared.element_bytes
+    if plan.shared.swizzle is not plan.swizzle or plan.box[0] != plan.shared.panel:
+        return Refuted("landing", Mismatch(f"{plan.box[0]} wide, {plan.swizzle.name}", str(plan.shared)))
+    for box in plan.boxes:
+        start = box.start[:kept]
+        if box.shared_offset_bytes != plan.shared.logical_offset(start):
+            return Refuted("landing", Mismatch(str(box), str(plan.shared.logical_offset(start))))
+        for d in range(kept):
+            if plan.box[d] == 1:
+                continue
+            step = tuple(s + (i == d) for i, s in enumerate(start))
+            moved = plan.shared.logical_offset(step) - box.shared_offset_bytes
+            dense = prod(plan.box[:d]) * size
+            if moved != dense:
+                return Refuted("landing", Mismatch(f"step {dense} along dimension {d}", f"step {moved}"))
+    return None
+
+
+def _cover(plan: TensorMapPlan, access: TileAccess, facts: Facts) -> Refuted[Mismatch] | None:
+    kept = len(plan.shared.extents)
+    asked = tuple(access.tile[axis] for axis in plan.tile_axes)
+    if asked != plan.shared.extents or any(b != 1 for b in plan.box[kept:]):
+        return Refuted("cover", Mismatch(f"{plan.shared.extents}, box {plan.box}", str(asked)))
+    cells = [range(0, extent, part) for extent, part in zip(plan.shared.extents, plan.box, strict=False)]
+    starts = {box.start[:kept] for box in plan.boxes}
+    whole = all(extent % part == 0 for extent, part in zip(plan.shared.extents, plan.box, strict=False))
+    placed = all(all(s in cell for s, cell in zip(start, cells, strict=True)) for start in starts)
+    still = all(not any(box.start[kept:]) for box in plan.boxes)
+    if whole and placed and still and len(starts) == len(plan.boxes) == prod(map(len, cells)):
+        return None
+    return Refuted("cover", Mismatch(f"{len(plan.boxes)} boxes of {plan.box}", f"a partition of {asked}"))
