@@ -15,22 +15,11 @@ from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.fns import BinaryFn, UnaryFn
+from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import OpenStream, Recorder
 from tilewright.lang.tensors import Tensor
-from tilewright.lang.values import (
-    Fragment,
-    Int,
-    Operators,
-    Range,
-    Scalar,
-    Tile,
-    check_dtype,
-    integer_of,
-    number_of,
-    operand_of,
-    scalar_of,
-)
+from tilewright.lang.values import Fragment, Int, Range, Scalar, Tile, check_dtype, integer_of, scalar_of
 
 Extent: TypeAlias = Tensor | Int
 

@@ -9,10 +9,11 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Coord, Span, Unit, whole
+from tilewright.lang.operators import operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Recorder
 from tilewright.lang.traced import Traced
-from tilewright.lang.values import Int, Range, Scalar, Tile, integer_of, operand_of, scalar_of, show_key
+from tilewright.lang.values import Int, Range, Scalar, Tile, integer_of, scalar_of, show_key
 
 
 class TensorSpec:

@@ -12,155 +12,25 @@ from typing import Any, NoReturn, TypeAlias, cast
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Expr, expr, maximum, minimum
 from tilewright.lang import arithmetic
-from tilewright.lang.arithmetic import Number, Operand
+from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.lang.operators import Operators, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.traced import Traced
 
 
-class Operators(Traced):
-    """Arithmetic and comparisons, recorded through ``_recorder``."""
+class _Recorded(Operators):
+    """What is computed from a value is a tile."""
 
     __slots__ = ()
-    _recorder: Recorder
 
-    @abstractmethod
-    def _operand(self) -> Operand:
-        """What is recorded when the value is used now."""
-
-    def _binary(self, fn: BinaryFn, other: object, *, swapped: bool = False) -> Any:
-        right = operand_of(other)
-        if right is None:
-            return NotImplemented
-        left = self._operand()
-        if swapped:
-            left, right = right, left
-        return Tile(self._recorder, arithmetic.binary(self._recorder, fn, left, right))
-
-    def _compare(self, fn: CompareFn, other: object) -> Any:
-        right = operand_of(other)
-        if right is None:
-            refuse(
-                "LNG023",
-                found=f"a comparison of a {type(self).__name__} with a {type(other).__name__}",
-                required="tiles, fragments, scalars or numbers",
-                help="compare with a number or a tile; test Python objects with `is`",
-            )
-        return Tile(self._recorder, arithmetic.compare(self._recorder, fn, self._operand(), right))
-
-    def _unary(self, fn: UnaryFn) -> Any:
-        return Tile(self._recorder, arithmetic.unary(self._recorder, fn, self._operand()))
-
-    def __add__(self, other: object) -> Any:
-        return self._binary(BinaryFn.ADD, other)
-
-    def __radd__(self, other: object) -> Any:
-        return self._binary(BinaryFn.ADD, other, swapped=True)
-
-    def __sub__(self, other: object) -> Any:
-        return self._binary(BinaryFn.SUB, other)
-
-    def __rsub__(self, other: object) -> Any:
-        return self._binary(BinaryFn.SUB, other, swapped=True)
-
-    def __mul__(self, other: object) -> Any:
-        return self._binary(BinaryFn.MUL, other)
-
-    def __rmul__(self, other: object) -> Any:
-        return self._binary(BinaryFn.MUL, other, swapped=True)
-
-    def __truediv__(self, other: object) -> Any:
-        return self._binary(BinaryFn.DIV, other)
-
-    def __rtruediv__(self, other: object) -> Any:
-        return self._binary(BinaryFn.DIV, other, swapped=True)
-
-    def __floordiv__(self, other: object) -> Any:
-        return self._binary(BinaryFn.FLOORDIV, other)
-
-    def __rfloordiv__(self, other: object) -> Any:
-        return self._binary(BinaryFn.FLOORDIV, other, swapped=True)
-
-    def __mod__(self, other: object) -> Any:
-        return self._binary(BinaryFn.MOD, other)
-
-    def __rmod__(self, other: object) -> Any:
-        return self._binary(BinaryFn.MOD, other, swapped=True)
-
-    def __and__(self, other: object) -> Any:
-        return self._binary(BinaryFn.AND, other)
-
-    def __rand__(self, other: object) -> Any:
-        return self._binary(BinaryFn.AND, other, swapped=True)
-
-    def __or__(self, other: object) -> Any:
-        return self._binary(BinaryFn.OR, other)
-
-    def __ror__(self, other: object) -> Any:
-        return self._binary(BinaryFn.OR, other, swapped=True)
-
-    def __xor__(self, other: object) -> Any:
-        return self._binary(BinaryFn.XOR, other)
-
-    def __rxor__(self, other: object) -> Any:
-        return self._binary(BinaryFn.XOR, other, swapped=True)
-
-    def __lshift__(self, other: object) -> Any:
-        return self._binary(BinaryFn.SHL, other)
-
-    def __rlshift__(self, other: object) -> Any:
-        return self._binary(BinaryFn.SHL, other, swapped=True)
-
-    def __rshift__(self, other: object) -> Any:
-        return self._binary(BinaryFn.SHR, other)
-
-    def __rrshift__(self, other: object) -> Any:
-        return self._binary(BinaryFn.SHR, other, swapped=True)
-
-    def __pow__(self, other: object) -> NoReturn:
-        refuse(
-            "LNG023", found="**", required="a listed operation", help="write x * x, tw.sqrt(x), tw.exp2(y * tw.log2(x))"
-        )
-
-    def __matmul__(self, other: object) -> NoReturn:
-        refuse("LNG023", found="@", required="a listed operation", help="write tw.dot(a, b)")
-
-    def __neg__(self) -> Any:
-        return self._unary(UnaryFn.NEG)
-
-    def __pos__(self) -> Any:
-        return self
-
-    def __abs__(self) -> Any:
-        return self._unary(UnaryFn.ABS)
-
-    def __invert__(self) -> Any:
-        return self._unary(UnaryFn.NOT)
-
-    def __lt__(self, other: object) -> Any:
-        return self._compare(CompareFn.LT, other)
-
-    def __le__(self, other: object) -> Any:
-        return self._compare(CompareFn.LE, other)
-
-    def __gt__(self, other: object) -> Any:
-        return self._compare(CompareFn.GT, other)
-
-    def __ge__(self, other: object) -> Any:
-        return self._compare(CompareFn.GE, other)
-
-    def __eq__(self, other: object) -> Any:
-        return self._compare(CompareFn.EQ, other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compare(CompareFn.NE, other)
-
-    __hash__ = Traced.__hash__
+    def _tile(self, node: Node) -> Tile:
+        return Tile(self._recorder, node)
 
 
-class Scalar(Operators):
+class Scalar(_Recorded):
     """An integer known when the kernel is launched or runs: an extent, a program's index, a scalar argument.
 
     ``+ - * // %`` with integers stay integers of unlimited range, usable as coordinates, extents and stream bounds; any
@@ -273,7 +143,7 @@ class Range(Traced):
         return f"Range{self.span}"
 
 
-class Value(Operators):
+class Value(_Recorded):
     """What tiles and fragments share: an element type, axes, and what can be computed from them."""
 
     __slots__ = ()
@@ -490,24 +360,6 @@ class Fragment(Value):
 
 
 # -- what users hand in -----------------------------------------------------------------------------------------------
-def operand_of(value: object) -> Operand | None:
-    """What is recorded for a user's value; None if it is nothing that can be computed with."""
-    if isinstance(value, Operators):
-        return value._operand()  # pyright: ignore[reportPrivateUsage] - proxies of one file
-    return number_of(value)
-
-
-def number_of(value: object) -> Number | None:
-    """A Python number, from Python's or NumPy's."""
-    if isinstance(value, (bool, int, float)):
-        return value
-    if type(value).__name__ in ("bool", "bool_") and hasattr(value, "item"):  # NumPy's bool is no number to Python
-        return bool(value)
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    return float(value) if isinstance(value, numbers.Real) else None
-
-
 def _integer(value: object) -> Expr | None:
     if isinstance(value, Scalar):
         return value.expr
