@@ -408,6 +408,22 @@ def test_scalars_at_the_edge() -> None:
         assert (fake.launches[-1].f32(5), fake.launches[-1].i32(6)) == (1.0, n)
 
 
+@pytest.mark.parametrize("dtype", ["i32", "i64", "bool"])
+def test_integer_scalars_at_and_beyond_their_range(dtype: str) -> None:
+    step = Launch("k", (Const(1),) * 3, (IntScalar(sym("s"), 64 if dtype == "i64" else 32),))
+    p, fake = program(one_kernel(step, (ScalarParam("s", dtype),)))
+    low, high = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "bool": (0, 1)}[dtype]
+    for value in (low, high):
+        p.launch((value,))
+        size = 8 if dtype == "i64" else 4
+        assert int.from_bytes(fake.launches[-1].raw(0, size), "little", signed=True) == value
+    for value in (low - 1, high + 1):
+        with refused("RUN016", f"s = {value}"):
+            p.launch((value,))
+    p.launch((True,))
+    assert fake.launches[-1].i32(0) == 1
+
+
 @pytest.mark.parametrize(("rows", "legal"), [(65535, True), (65536, False)])
 def test_grid_limit(rows: int, legal: bool) -> None:
     step = Launch("k", (Const(1), M, Const(1)), ())

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
 
-from tilewright.artifact.schema import Artifact, ScalarParam, TensorParam
+from tilewright.artifact.schema import Artifact, TensorParam
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
@@ -126,36 +125,3 @@ def _footprint(tensor: Described) -> Footprint:
 
 def _values(e: Expr, env: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {env[name]}" for name in sorted(e.symbols))
-
-
-# -- scalars --------------------------------------------------------------------------------------------------------
-
-_INT_RANGE = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "bool": (0, 1)}
-
-
-def int_scalar(parameter: ScalarParam, value: object) -> int:
-    """The value of an integer parameter; RUN016 for another type or beyond its range."""
-    index = getattr(value, "__index__", None)
-    if index is None or hasattr(value, "data_ptr"):
-        _refuse_scalar(parameter, value, "an integer")
-    number = int(index())
-    low, high = _INT_RANGE[parameter.dtype]
-    if not low <= number <= high:
-        _refuse_scalar(parameter, value, f"{low} to {high}")
-    return number
-
-
-def float_scalar(parameter: ScalarParam, value: object) -> float:
-    """The value of a floating parameter; RUN016 for another type. A GPU tensor is refused: reading it would wait."""
-    convert = getattr(value, "__float__", None)
-    if convert is None or hasattr(value, "data_ptr") or isinstance(value, str):
-        _refuse_scalar(parameter, value, "a number")
-    return float(convert())
-
-
-def _refuse_scalar(parameter: ScalarParam, value: object, required: str) -> NoReturn:
-    fail(
-        "RUN016",
-        found=f"{parameter.name} = {value!r} of type {type(value).__name__}",
-        required=f"{required}, for {parameter.dtype}",
-    )

@@ -26,23 +26,21 @@ from tilewright.artifact.schema import (
 )
 from tilewright.artifact.validate import FLOAT_SCALARS
 from tilewright.base.expr import Expr, Mod, Sum, Sym, children
-from tilewright.runtime.plan import CallScalar
+from tilewright.runtime.scalars import CallScalar, in_call
 
 
 def call_scalar(artifact: Artifact, parameter: Parameter) -> CallScalar | None:
     """How to pass a scalar that is only handed to kernels; None for one that decides something (or a tensor)."""
-    if isinstance(parameter, TensorParam):
+    if isinstance(parameter, TensorParam) or parameter.dtype == "bool":
         return None
     if parameter.dtype in FLOAT_SCALARS:
-        return CallScalar(parameter.name, {"f32": "f4x", "f16": "e6x", "bf16": "H6x"}[parameter.dtype])
-    if parameter.dtype == "bool":
-        return None
-    bits = 32 if parameter.dtype == "i32" else 64
+        return in_call(parameter)
+    bits = 64 if parameter.dtype == "i64" else 32
     symbol = Sym(parameter.name)
     for e, plain_bits in _expressions(artifact):
         if parameter.name in e.symbols and not (e == symbol and plain_bits == bits):
             return None
-    return CallScalar(parameter.name, "i4x" if bits == 32 else "q")
+    return in_call(parameter)
 
 
 def address_modulus(artifact: Artifact, tensor: str) -> int:

@@ -2,8 +2,8 @@
 
     | tensor maps, 128 bytes each | tensor addresses | scalars of the call | other pointers | constants |
 
-A kernel's parameter array (the ``void**`` of a launch) points into this block. Tensor addresses and the call's scalars
-lie side by side, so that a launch rewrites them with one ``struct`` call.
+A kernel's parameter array (the ``void**`` of a launch) points into this block. Tensor addresses lie side by side, and
+so do the call's scalars: a launch rewrites each group with one ``struct`` call.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from functools import partial
 
 _MAP_BYTES = 128
 _MAP_ALIGN_BYTES = 64  # CUtensorMap: cuda.h
@@ -22,15 +23,17 @@ class Frame:
     each), and up to ``extra`` further values of 8 bytes."""
 
     def __init__(self, maps: int, tensors: int, scalar_format: str, extra: int) -> None:
-        self._call = struct.Struct(f"<{tensors}Q{scalar_format}")
-        self._call_at = maps * _MAP_BYTES
-        self._tensor_count = tensors
-        self._next = self._call_at + self._call.size
+        addresses, scalars = struct.Struct(f"<{tensors}Q"), struct.Struct(f"<{scalar_format}")
+        self._tensors_at = maps * _MAP_BYTES
+        self._scalars_at = self._tensors_at + addresses.size
+        self._next = self._scalars_at + scalars.size
         self._buffer = ctypes.create_string_buffer(self._next + extra * 8 + _MAP_ALIGN_BYTES)
         start = ctypes.addressof(self._buffer)
         self._base = -start % _MAP_ALIGN_BYTES  # offset of the aligned block
         self._address = start + self._base
         self._arrays: list[ctypes.Array[ctypes.c_void_p]] = []
+        self.write_tensors = partial(addresses.pack_into, self._buffer, self._base + self._tensors_at)
+        self.write_scalars = partial(scalars.pack_into, self._buffer, self._base + self._scalars_at)
 
     # -- layout, while a plan is built --------------------------------------------------------------------------------
 
@@ -40,11 +43,11 @@ class Frame:
 
     def tensor(self, position: int) -> int:
         """Offset of a tensor's address."""
-        return self._call_at + position * 8
+        return self._tensors_at + position * 8
 
     def scalar(self, position: int) -> int:
         """Offset of a scalar of the call."""
-        return self._call_at + (self._tensor_count + position) * 8
+        return self._scalars_at + position * 8
 
     def reserve(self, value: int = 0) -> int:
         """Offset of 8 further bytes, holding ``value`` as a signed integer (its low half serves 32-bit parameters)."""
@@ -62,10 +65,6 @@ class Frame:
         return ctypes.addressof(array)
 
     # -- values -------------------------------------------------------------------------------------------------------
-
-    def write_call(self, values: Sequence[int | float]) -> None:
-        """Tensor addresses, then scalars."""
-        self._call.pack_into(self._buffer, self._base + self._call_at, *values)
 
     def write(self, offset: int, value: int) -> None:
         _QWORD.pack_into(self._buffer, self._base + offset, value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
 from tilewright.artifact.descriptor import TensorMapRecipe
@@ -33,20 +32,13 @@ from tilewright.diag import fail
 from tilewright.runtime.binding import Aliasing
 from tilewright.runtime.driver import DriverLike, LaunchOn, LaunchShape, TensorMapFields
 from tilewright.runtime.frame import Frame
+from tilewright.runtime.scalars import CallScalar
 
 _MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_CACHED_MAPS = 256
 
 Kernels = Callable[[KernelImage, LaunchShape], int]
 """Gives the driver's handle of a kernel."""
-
-
-@dataclass(frozen=True)
-class CallScalar:
-    """A scalar that changes from call to call without changing the plan. ``format`` packs it into 8 bytes."""
-
-    name: str
-    format: str
 
 
 class Plan:
@@ -98,7 +90,7 @@ class Plan:
             if addresses != self._addresses:
                 self._rebind(addresses, scalars)
             elif self._needs_scalars:
-                self._frame.write_call((*addresses, *scalars))
+                self._frame.write_scalars(*scalars)
             if self._workspace:
                 self._run_with_workspace(stream)
             else:
@@ -108,7 +100,8 @@ class Plan:
     def _rebind(self, addresses: tuple[int, ...], scalars: tuple[int | float, ...]) -> None:
         self._aliasing.check(addresses)
         self._addresses = None  # stays so if a descriptor is refused below
-        self._frame.write_call((*addresses, *scalars))
+        self._frame.write_tensors(*addresses)
+        self._frame.write_scalars(*scalars)
         for offset, position, extra in self._moving:
             self._frame.write(offset, addresses[position] + extra)
         if self._recipes:

@@ -7,33 +7,29 @@ strides, dtypes, device, integer scalars and address alignment, as far as the ar
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam
-from tilewright.artifact.validate import FLOAT_SCALARS, validate
+from tilewright.artifact.validate import validate
 from tilewright.base.expr import Const, Expr, ExprError
 from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import TARGETS
 from tilewright.runtime.arguments import Described, describe
-from tilewright.runtime.binding import aliasing, bind, float_scalar, int_scalar
+from tilewright.runtime.binding import aliasing, bind
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
 from tilewright.runtime.plan import Plan
+from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
 _OF_ANOTHER_CLASS = frozenset({"RUN004", "RUN006", "RUN007", "RUN008", "RUN012", "RUN015"})
 
 
-class _Call(NamedTuple):
-    """What a call's arguments say about themselves. ``described`` is None for PyTorch's, which are read in place."""
-
-    key: tuple[object, ...]
-    addresses: tuple[int, ...]
-    plan: Plan | None
-    described: dict[str, Described] | None
+Key = tuple[object, ...]
+Call = tuple[Key, tuple[int, ...], Plan | None, dict[str, Described] | None]
+"""Of a call's arguments: key, addresses, the plan if there is one, and their description, which PyTorch's tensors, read
+in place, do not need. A plain tuple: it is made at every launch."""
 
 
 def load(artifact: Artifact, driver: DriverLike | None = None) -> Program:
@@ -51,8 +47,8 @@ class Program:
         self._one_device = driver.device_count() == 1
         self._libraries: dict[str, int] = {}
         self._devices: set[int] = set()
-        self._plans: dict[tuple[object, ...], Plan] = {}
-        self._foreign: set[tuple[object, ...]] = set()  # keys of arguments of another class
+        self._plans: dict[Key, Plan] = {}
+        self._foreign: set[Key] = set()  # keys of arguments of another class
 
         parameters = artifact.parameters
         self._names = tuple(p.name for p in parameters)
@@ -61,11 +57,11 @@ class Program:
             for i, p in enumerate(parameters)
             if isinstance(p, TensorParam)
         ]
-        self._call_scalars = tuple(s for p in parameters if (s := call_scalar(artifact, p)) is not None)
-        changing = {s.name for s in self._call_scalars}
         scalars = [(i, p) for i, p in enumerate(parameters) if isinstance(p, ScalarParam)]
-        self._key_scalars = [(i, p) for i, p in scalars if p.name not in changing]
-        self._changing = [(i, p) for i, p in scalars if p.name in changing]
+        self._changing = [(i, s) for i, p in scalars if (s := call_scalar(artifact, p)) is not None]
+        self._call_scalars = tuple(s for _, s in self._changing)
+        changing = {i for i, _ in self._changing}
+        self._key_scalars = [(i, p) for i, p in scalars if i not in changing]
 
     def launch(self, args: Sequence[object] | Mapping[str, object], stream: object = None) -> None:
         """Queue the program on ``stream``.
@@ -76,8 +72,10 @@ class Program:
         """
         values = self._ordered(args)
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
-        call = self._look_up(values, handle)
-        self._run(call, call.plan or self._build(call, values, handle), values, handle)
+        key, addresses, plan, described = self._look_up(values, handle)
+        if plan is None:
+            plan = self._build(key, described, values, handle)
+        self._run(plan, addresses, described, values, handle)
 
     def launch_known(self, values: Sequence[object], stream: object = None) -> bool:
         """``launch`` if these arguments are of this artifact's class; False, and nothing done, if they are not.
@@ -88,21 +86,20 @@ class Program:
         if len(values) != len(self._names):
             return False
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
-        call = self._look_up(values, handle)
-        plan = call.plan
+        key, addresses, plan, described = self._look_up(values, handle)
         if plan is None:
-            if call.key in self._foreign:
+            if key in self._foreign:
                 return False
             try:
-                plan = self._build(call, values, handle)
+                plan = self._build(key, described, values, handle)
             except TilewrightError as error:
                 if error.code not in _OF_ANOTHER_CLASS:
                     raise
                 if len(self._foreign) >= _MAX_PLANS:
                     self._foreign.clear()
-                self._foreign.add(call.key)
+                self._foreign.add(key)
                 return False
-        self._run(call, plan, values, handle)
+        self._run(plan, addresses, described, values, handle)
         return True
 
     def close(self) -> None:
@@ -113,7 +110,7 @@ class Program:
 
     # -- a call -------------------------------------------------------------------------------------------------------
 
-    def _look_up(self, values: Sequence[object], handle: int) -> _Call:
+    def _look_up(self, values: Sequence[object], handle: int) -> Call:
         """Key, addresses and plan, if there is one, of arguments that have PyTorch's methods."""
         key: list[object] = []
         addresses: list[int] = []
@@ -129,11 +126,11 @@ class Program:
                 value = values[i]
                 key.append(value if type(value) is int else int_scalar(parameter, value))
             whole = tuple(key)
-            return _Call(whole, tuple(addresses), self._plans.get(whole), None)
+            return whole, tuple(addresses), self._plans.get(whole), None
         except (AttributeError, TypeError):  # another protocol
             return self._look_up_described(values, handle)
 
-    def _look_up_described(self, values: Sequence[object], handle: int) -> _Call:
+    def _look_up_described(self, values: Sequence[object], handle: int) -> Call:
         """The same for arguments of the other protocols, whose description costs more than the launch."""
         described = self._describe(values, handle)
         key: list[object] = []
@@ -151,13 +148,19 @@ class Program:
                 key.append(tensor.address % modulus)
         key += (int_scalar(p, values[i]) for i, p in self._key_scalars)
         whole = tuple(key)
-        return _Call(whole, tuple(t.address for t in described.values()), self._plans.get(whole), described)
+        return whole, tuple(t.address for t in described.values()), self._plans.get(whole), described
 
-    def _run(self, call: _Call, plan: Plan, values: Sequence[object], handle: int) -> None:
-        addresses = call.addresses
+    def _run(
+        self,
+        plan: Plan,
+        addresses: tuple[int, ...],
+        described: dict[str, Described] | None,
+        values: Sequence[object],
+        handle: int,
+    ) -> None:
         changing = self._changing_values(values) if self._changing else ()
-        if call.described is not None:
-            for producer in {t.producer for t in call.described.values()} - {None, handle}:
+        if described is not None:
+            for producer in {t.producer for t in described.values()} - {None, handle}:
                 self._driver.wait_for(cast("int", producer), handle)
         if self._one_device and plan.only_launches:
             plan.run(addresses, changing, handle)
@@ -174,13 +177,10 @@ class Program:
     def _changing_values(self, values: Sequence[object]) -> tuple[int | float, ...]:
         """Scalars that are only passed on, checked and in the form their slot packs."""
         out: list[int | float] = []
-        for (i, parameter), scalar in zip(self._changing, self._call_scalars, strict=True):
-            value = values[i]
-            if parameter.dtype not in FLOAT_SCALARS:
-                out.append(int_scalar(parameter, value))
-                continue
-            number = value if type(value) is float else float_scalar(parameter, value)
-            out.append(_bf16_bits(number) if scalar.format[0] == "H" else _in_range(number, parameter.dtype))
+        for i, scalar in self._changing:
+            value = cast("Any", values[i])
+            plain = type(value) is scalar.plain and -scalar.limit <= value < scalar.limit
+            out.append(value if plain else packed(scalar, value))
         return tuple(out)
 
     def _ordered(self, args: Sequence[object] | Mapping[str, object]) -> Sequence[object]:
@@ -200,8 +200,9 @@ class Program:
     def _describe(self, values: Sequence[object], handle: int) -> dict[str, Described]:
         return {name: describe(name, values[i], handle) for i, name, _ in self._tensors}
 
-    def _build(self, call: _Call, values: Sequence[object], handle: int) -> Plan:
-        described = self._describe(values, handle) if call.described is None else call.described
+    def _build(self, key: Key, described: dict[str, Described] | None, values: Sequence[object], handle: int) -> Plan:
+        if described is None:
+            described = self._describe(values, handle)
         device = self._device(described)
         scalars = {p.name: int_scalar(p, values[i]) for i, p in self._key_scalars}
         env = bind(self.artifact, described, scalars)
@@ -226,7 +227,7 @@ class Program:
             self._driver.pop_context()
         if len(self._plans) >= _MAX_PLANS:
             self._plans.pop(next(iter(self._plans)), None)
-        self._plans[call.key] = plan
+        self._plans[key] = plan
         return plan
 
     def _device(self, described: Mapping[str, Described]) -> int:
@@ -297,22 +298,6 @@ def _holds(predicate: Expr, env: Mapping[str, int]) -> bool:
 
 def _extents(env: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in env.items() if "." not in name) or "no extents"
-
-
-_ROUNDS_TO_INFINITY = {"f32": 2.0**128 - 2.0**103, "f16": 65520.0}  # greatest value and half a unit in its last place
-
-
-def _in_range(number: float, dtype: str) -> float:
-    """``number``, with what rounds beyond the dtype's greatest value as infinity, as a cast would have it."""
-    return number if not abs(number) >= _ROUNDS_TO_INFINITY[dtype] else math.copysign(math.inf, number)
-
-
-def _bf16_bits(number: float) -> int:
-    """bf16 bits of ``number``, rounded to nearest even from f32."""
-    if math.isnan(number):
-        return 0x7FC0
-    bits = struct.unpack("<I", struct.pack("<f", _in_range(number, "f32")))[0]
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 def _misplaced(found: str) -> NoReturn:
