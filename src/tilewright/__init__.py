@@ -109,13 +109,13 @@ class Kernel(KernelFunction):
         """Run on the arguments' device; NumPy arrays run in the simulator."""
         self.compiled(*args, **kwargs)
 
-    def compile(self, **options: Any) -> Any:
+    def compile(self, *args: Any, **options: Any) -> Any:
         """Compile without running; see ``tilewright.jit.Kernel.compile``."""
-        return self.compiled.compile(**options)
+        return self.compiled.compile(*args, **options)
 
-    def explain(self, **options: Any) -> Any:
+    def explain(self, *args: Any, **options: Any) -> Any:
         """The plan with its reasons; see ``tilewright.jit.Kernel.explain``."""
-        return self.compiled.explain(**options)
+        return self.compiled.explain(*args, **options)
 
 
 @overload

@@ -113,6 +113,7 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ),
     ("arithmetic on a Range", "LNG023", lambda x, m, n: m + 1, lambda x, m, n: (m.index + 1)[:, None]),
     ("a tensor as a tile", "LNG023", lambda x, m, n: tw.exp(x), lambda x, m, n: tw.exp(x[m, n])),
+    ("maybe a zero divisor", "LNG023", lambda x, m, n: 8 // m.start, lambda x, m, n: 8 // (m.start + 1)),
     ("zero divisor", "LNG023", lambda x, m, n: x.shape[0] % 0, lambda x, m, n: x.shape[0] % 1),
     (
         "dot of the same side",

@@ -60,11 +60,21 @@ class Accesses:
             self.requires[decided] = None
         return decided != FALSE
 
+    def check_divisors(self, e: Expr) -> None:
+        """Refuse (LNG023) divisors that can be 0 or negative: the hardware's quotient differs from Python's there."""
+        for divisor in _divisors(e):
+            low = self.limits.lower(divisor)
+            if low is None or not self.require(Const(0) < low):
+                refuse(
+                    "LNG023",
+                    found=f"a division by {divisor}",
+                    required="a divisor that is positive in every program and iteration",
+                    help="divide by an extent or a scalar of the launch; tw.maximum(divisor, 1) is always positive",
+                )
+
     def _stay_inside(self, array: Array, position: int, coord: Coord, dim: Expr) -> None:
         first = coord.origin if isinstance(coord, Span) else coord
         last = coord.stop if isinstance(coord, Span) else coord + 1
-        for node in _divisions(first):
-            self.require(Const(0) < node)
         low = self.limits.lower(first)
         if low is None or not self.require(Const(0) <= low):
             self._refuse(array, position, coord, dim)
@@ -83,10 +93,10 @@ class Accesses:
         )
 
 
-def _divisions(e: Expr) -> list[Expr]:
-    """Divisors of ``e`` that are not constants: they have to be positive."""
+def _divisors(e: Expr) -> list[Expr]:
+    """Divisors in ``e`` that are not constants; of constants construction has taken care."""
     own = [e.denominator] if isinstance(e, (FloorDiv, Mod)) and e.denominator.constant is None else []
-    return own + [d for child in e.children for d in _divisions(child)]
+    return own + [d for child in e.children for d in _divisors(child)]
 
 
 def _depends_on(array: Array, access: _Access, varying: Sequence[str]) -> None:

@@ -188,6 +188,7 @@ class Tracer:
                 required="positions of this stream or of the code around it",
                 help="use an extent, or .stop of a Range of the grid, after the stream",
             )
+        self._accesses.check_divisors(value)
 
     def _use_coords(self, coords: Sequence[Coord]) -> None:
         for coord in coords:
@@ -287,6 +288,8 @@ class Tracer:
                 required="one grid, before the streams",
                 help="programs are laid out once; walk further axes with tw.stream",
             )
+        for extent in extents:
+            self.use(extent)
         counts = tuple(e if b is None else ceildiv(e, b) for e, b in zip(extents, blocks, strict=True))
         self._grid = counts
         for i, count in enumerate(counts):
