@@ -112,7 +112,7 @@ def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
     outside += [c.plus(e, -1) for c, e in zip(piece.coords, extents, strict=True)]
     try:
         for beyond in outside:
-            point = proof.solver.find(proof.facts, [piece.points, beyond])
+            point = proof.solver.find([*proof.facts, piece.points], [beyond])
             if point is not None:
                 replay = proof.replay(point)
                 indices = replay.indices(piece)
