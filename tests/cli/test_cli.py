@@ -213,7 +213,8 @@ def test_a_diagnostic_ends_on_stderr_with_status_1(tmp_path: Path) -> None:
 
 
 def test_help_is_quick() -> None:
-    code = "import time; from tilewright.cli import app; app(['--help'], standalone_mode=False); print(time.process_time())"
+    code = "import time; from tilewright.cli import app; app(['--help'], standalone_mode=False); "
+    code += "print(time.process_time())"
     outputs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)
     ]
