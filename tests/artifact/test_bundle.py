@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -242,3 +244,35 @@ def test_descriptor_enumerators_are_the_drivers() -> None:
     assert int(driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B) == Swizzle.B128_ATOM_64B
     assert {int(e) for e in L2Promotion} == numbers(driver.CUtensorMapL2promotion)
     assert {int(e) for e in OobFill} == numbers(driver.CUtensorMapFloatOOBfill)
+
+
+AUDITED = """
+import sys
+from tilewright.artifact import bundle
+from tilewright.diag import TilewrightError
+
+def watch(event, args):
+    if event in ("exec", "os.remove", "os.rename", "os.mkdir", "subprocess.Popen", "os.system", "socket.connect"):
+        raise SystemExit(f"{event} {args}")
+    if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+        raise SystemExit(f"open {args}")
+
+bundle.read(sys.argv[2])  # imports done before watching
+sys.addaudithook(watch)
+for path in sys.argv[1:]:
+    try:
+        print(bundle.read(path).name)
+    except TilewrightError as error:
+        print(error.code)
+"""
+
+
+def test_reading_a_strangers_bundle_executes_and_writes_nothing(tmp_path: Path) -> None:
+    good, evil = tmp_path / "good", tmp_path / "evil.twb"
+    bundle.write_folder(scale(), good)
+    code = "__import__('os').system('touch owned')"
+    evil.write_bytes(forged(lambda m: m["artifact"]["variants"][0].update(predicate=code)))
+    command = [sys.executable, "-c", AUDITED, str(evil), str(good)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["ART005", "scale"], "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["evil.twb", "good"]
