@@ -46,6 +46,6 @@ def log2_size(value: Any, what: str) -> int:
             found=str(size),
             required="2^n coordinates",
             source="an F2 layout maps bits to bits",
-            help=f"use an atom of {size // odd} and a Repeat of count {odd}",
+            help=f"use an atom of {size // odd} and a Repeat of count {odd}; other moduli are affine layouts over Z_m",
         )
     return size.bit_length() - 1

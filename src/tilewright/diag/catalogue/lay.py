@@ -122,14 +122,6 @@ CODES: tuple[Code, ...] = (
         source="PTX ISA, matrix fragment tables",
     ),
     Code(
-        id="LAY015",
-        title="the layout needs arithmetic modulo a number that is not a power of two",
-        why="Such layouts are affine maps over Z_m, which the F2 form cannot hold.",
-        bad="an axis of 24 lanes",
-        good="an axis of 32 lanes, or three repeats of 8",
-        source="DESIGN section 5, AffineLayout",
-    ),
-    Code(
         id="LAY016",
         title="the layout cannot be recast to the element size",
         why="Elements can be joined only where they are contiguous and aligned, and split only in whole numbers.",
@@ -152,5 +144,13 @@ CODES: tuple[Code, ...] = (
         bad="layout_svg over 512 x 512",
         good="layout_svg over a 64 x 64 slice",
         source="Tilewright pictures",
+    ),
+    Code(
+        id="LAY019",
+        title="the conversion needs shared memory",
+        why="Shuffles move data between the lanes of one warp only; between warps it goes through shared memory.",
+        bad="conversion_plan(rows dealt to warps, columns dealt to warps, 4, shared=False)",
+        good="conversion_plan(rows dealt to warps, columns dealt to warps, 4)",
+        source="PTX ISA, shfl.sync",
     ),
 )
