@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import Expr, parse, sym
-from tilewright.base.verdict import Legal, Repairs
-from tilewright.legal.domain import Domain
+from tilewright.base.verdict import Legal, Repairs, Unknown
+from tilewright.hw.tensormap import DataType, Swizzle
+from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
 from tilewright.legal.egraph import MAX_AXES, views
 from tilewright.legal.facts import Facts
 from tilewright.legal.repairs import Change, legalise
-from tilewright.legal.smt import implied, witness
+from tilewright.legal.smt import implied, settle, witness
 from tilewright.legal.tma import TileAccess
 
 M = sym("M")
@@ -105,6 +106,33 @@ def test_answers_of_the_solver() -> None:
 def test_a_time_out_is_neither_yes_nor_no() -> None:
     hard = parse("x*x*x + y*y*y + z*z*z != 114 or (x*y*z) % 7 == 3")
     assert implied(hard, Facts(), timeout_ms=1) is None
+
+
+def rows_of(pitch: Expr, *constraints: str) -> DomainVerdict:
+    map = SymbolicMap(DataType.BFLOAT16, 1 << 20, (64, 64), (pitch * 2,), (64, 64), swizzle=Swizzle.B128)
+    return judge_domain(map, Domain.of("K >= 1", "K <= 100000", *constraints))
+
+
+def test_open_domains_are_settled() -> None:
+    pitch = sym("K") + 4
+    for remainder, everywhere in ((4, True), (2, False)):
+        verdict = rows_of(pitch, f"K % 8 == {remainder}")
+        assert not verdict.everywhere
+        assert not verdict.nowhere
+        settled = settle(verdict)
+        assert isinstance(settled, DomainVerdict)
+        assert settled.everywhere == everywhere
+        assert settled.nowhere != everywhere
+        assert bool(settled.reasons) != everywhere
+    part = rows_of(sym("K"))
+    assert settle(part) == part
+
+
+def test_a_domain_that_times_out_is_unknown() -> None:
+    hard = rows_of(sym("K"), "x*x*x + y*y*y + z*z*z == 114", "K == K*(x*y*z - w) + w*x + y")
+    answer = settle(hard, timeout_ms=1)
+    assert isinstance(answer, Unknown)
+    assert answer.settle
 
 
 def test_no_solver_is_loaded_for_a_legal_access() -> None:

@@ -91,7 +91,7 @@ class Rule:
     """One fact. ``id`` is also its diagnostic code; title and reason live in the catalogue under it.
 
     ``good`` and ``bad`` are overrides of the topic's base case: ``bad`` breaks this rule by one unit, ``good`` keeps
-    it. ``implied_by`` names a rule without which this one would be broken alone, when there is such a rule.
+    it. No rule that the driver enforces is implied by the others of its architecture; a test removes each in turn.
     """
 
     id: str
@@ -103,7 +103,6 @@ class Rule:
     scope: Scope = Scope()
     good: Example = ()
     bad: Example = ()
-    implied_by: str = ""
 
     @property
     def title(self) -> str:

@@ -58,6 +58,8 @@ ENUMERATORS: dict[str, int] = {
     "SWIZZLE_NONE": Swizzle.NONE.value,
     "SWIZZLE_B128": Swizzle.B128.value,
     "SWIZZLE_B128_ATOM_32B": Swizzle.B128_ATOM_32B.value,
+    "TMEM_COLUMNS": TMEM_COLUMNS,
+    "TMEM_LANES": TMEM_LANES,
 }
 
 BASE_CASE: Example = (
@@ -166,7 +168,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "UMM012",
-        "tmem_column >= 0 and tmem_column < 512 and tmem_lane >= 0 and tmem_lane < 128",
+        "tmem_column >= 0 and tmem_column < TMEM_COLUMNS and tmem_lane >= 0 and tmem_lane < TMEM_LANES",
         _UNDEFINED,
         ".1",
         (("tmem_column", 511),),
@@ -183,7 +185,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "UMM013",
-        "columns_of_resident_ctas <= 512",
+        "columns_of_resident_ctas <= TMEM_COLUMNS",
         _HANG,
         ".7",
         (("columns_of_resident_ctas", 512),),

@@ -88,16 +88,11 @@ MAX_RANK = 5
 MAX_BOX_EXTENT = 256
 MAX_BOX_BYTES = 232_448
 """Largest box, in bytes, that the driver encodes: the shared memory one CTA can have on sm_90."""
-DESCRIPTOR_BYTES = 128
-DESCRIPTOR_ALIGN_BYTES = 64
 ADDRESS_ALIGN_BYTES = 16
-STRIDE_ALIGN_BYTES = 16
 INNER_BOX_ALIGN_BYTES = 16
 MAX_EXTENT = 2**32
 MAX_STRIDE_BYTES = 2**40
 SHARED_ALIGN_BYTES = 128
-MAX_TX_BYTES = 2**20 - 1
-"""Bytes one mbarrier phase can count (PTX ISA 9.1, 9.7.13.15.2)."""
 
 
 @dataclass(frozen=True)
@@ -143,5 +138,8 @@ ENUMERATORS: dict[str, int] = {
     **{f"OOB_{m.name}": m.value for m in OobFill},
     **{f"{m.name}": m.value for m in L2Promotion if m is not L2Promotion.NONE},
     **{m.name: m.value for m in Direction},
+    "MAX_EXTENT": MAX_EXTENT,
+    "MAX_STRIDE_BYTES": MAX_STRIDE_BYTES,
+    "MAX_BOX_BYTES": MAX_BOX_BYTES,
 }
-"""Names that rule predicates may use."""
+"""Names that rule predicates may use: enumerators and limits."""

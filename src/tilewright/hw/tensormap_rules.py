@@ -221,7 +221,7 @@ _GLOBAL_SIDE = (
     ),
     Rule(
         "TMA014",
-        "global_stride >= 0 and global_stride < 1099511627776",
+        "global_stride >= 0 and global_stride < MAX_STRIDE_BYTES",
         _REJECTS,
         _DOC,
         f"{_API}, globalStrides",
@@ -231,7 +231,7 @@ _GLOBAL_SIDE = (
     ),
     Rule(
         "TMA015",
-        "global_dim >= 1 and global_dim <= 4294967296",
+        "global_dim >= 1 and global_dim <= MAX_EXTENT",
         _REJECTS,
         _DOC,
         f"{_API}, globalDim",
@@ -285,7 +285,7 @@ _BOX = (
         "TMA020",
         "box_dim_0 // max(element_stride_0, 1) * (box_dim_1 // max(element_stride_1, 1))"
         " * (box_dim_2 // max(element_stride_2, 1)) * (box_dim_3 // max(element_stride_3, 1))"
-        " * (box_dim_4 // max(element_stride_4, 1)) * element_bits <= 1859584",
+        " * (box_dim_4 // max(element_stride_4, 1)) * element_bits <= MAX_BOX_BYTES * 8",
         _REJECTS,
         _OBS,
         f"{_SEEN}: boxes up to 230,400 bytes accepted, from 245,760 bytes rejected, each extent divided by its element"
@@ -451,7 +451,8 @@ _RUNS = (
         "box_dim_0 * ((box_dim_1 + max(element_stride_1, 1) - 1) // max(element_stride_1, 1))"
         " * ((box_dim_2 + max(element_stride_2, 1) - 1) // max(element_stride_2, 1))"
         " * ((box_dim_3 + max(element_stride_3, 1) - 1) // max(element_stride_3, 1))"
-        " * ((box_dim_4 + max(element_stride_4, 1) - 1) // max(element_stride_4, 1)) * element_bits <= 1859584",
+        " * ((box_dim_4 + max(element_stride_4, 1) - 1) // max(element_stride_4, 1))"
+        " * element_bits <= MAX_BOX_BYTES * 8",
         Consequence.FAULT,
         _DOC,
         f"{_API}, elementStrides (the copy rounds up); CUDA Programming Guide, 5.1, shared memory of a block",
@@ -497,7 +498,7 @@ _RUNS = (
     ),
     Rule(
         "TMA051",
-        "global_dim <= 2147483648",
+        "global_dim <= MAX_EXTENT // 2",
         Consequence.ADVISORY,
         _DOC,
         f"{_PTX}, 9.7.9.27.1.2: coordinates are signed 32-bit",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.hw.tensormap import PATTERNS, SHARED_ALIGN_BYTES, Swizzle
+from tilewright.layout.shared import SharedTile
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,16 @@ class LandingTile:
     def offset(self, coordinates: tuple[int, ...]) -> int:
         """Byte offset of an element, from a base aligned to ``align_bytes``."""
         return PATTERNS[self.swizzle].apply(self.logical_offset(coordinates))
+
+    @property
+    def shared_tile(self) -> SharedTile | None:
+        """The same bytes as a rows x columns tile of the layout room; None where panels are padded or a panel does not
+        fill whole swizzle periods, which that tile can't express."""
+        pattern = PATTERNS[self.swizzle]
+        dense = self.panel_bytes == self.rows * self.row_bytes or self.panels == 1
+        whole = not pattern.pairs or (
+            self.row_bytes == pattern.span_bytes and self.rows * self.row_bytes % pattern.repeat_bytes == 0
+        )
+        if not dense or not whole or self.extents[0] % self.panel:
+            return None
+        return SharedTile(self.rows, self.extents[0], self.element_bytes, self.panel, self.row_bytes, self.swizzle)

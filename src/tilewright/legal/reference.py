@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.rules import Consequence, Evidence, Rule
-from tilewright.hw.tensormap import PATTERNS, Swizzle
+from tilewright.hw.tensormap import MAX_BOX_BYTES, MAX_EXTENT, MAX_STRIDE_BYTES, PATTERNS, Swizzle
 from tilewright.hw.tensormap_rules import RULES
 
 _SECTIONS: tuple[tuple[str, str, frozenset[Consequence]], ...] = (
@@ -50,6 +50,7 @@ def rules_markdown() -> str:
         "elements; dimension 0 is innermost and dense, `global_stride` of dimension i belongs to i >= 1. A rule",
         "without an index holds for every dimension (or stride) below the rank. `element_bits`, `is_float` and",
         "`swizzle_span_bytes` follow from data type and swizzle. A predicate is true where the use is legal.",
+        f"MAX_EXTENT is {MAX_EXTENT:,}, MAX_STRIDE_BYTES {MAX_STRIDE_BYTES:,}, MAX_BOX_BYTES {MAX_BOX_BYTES:,}.",
     ]
     for title, lead, consequences in _SECTIONS:
         chosen = sorted((rule for rule in RULES if rule.consequence in consequences), key=lambda rule: rule.id)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import z3  # pyright: ignore[reportMissingTypeStubs]
 
 from tilewright.base.expr import (
+    FALSE,
+    TRUE,
     All,
     Any_,
     Compare,
@@ -27,6 +30,8 @@ from tilewright.base.expr import (
     Sum,
     Sym,
 )
+from tilewright.base.verdict import Unknown
+from tilewright.legal.domain import DomainVerdict
 from tilewright.legal.facts import Facts
 
 TIMEOUT_MS = 200
@@ -60,6 +65,27 @@ def witness(predicate: Expr, facts: Facts, timeout_ms: int = TIMEOUT_MS) -> dict
             return {name: model.eval(value, model_completion=True).as_long() for name, value in names.items()}
         case _:
             return None
+
+
+def settle(verdict: DomainVerdict, timeout_ms: int = TIMEOUT_MS) -> DomainVerdict | Unknown:
+    """A verdict over a domain with what was left open decided: legal everywhere, nowhere, or on a part that is proved
+    neither empty nor whole. ``Unknown`` when the solver does not answer in time."""
+    if verdict.everywhere or verdict.nowhere:
+        return verdict
+    facts = replace(verdict.domain.facts, assumed=verdict.domain.facts.assumed | {verdict.domain.constraint})
+    whole = implied(verdict.legal, facts, timeout_ms)
+    if whole:
+        return replace(verdict, legal=TRUE, reasons=())
+    found = witness(verdict.legal, facts, timeout_ms)
+    if found is False:
+        return replace(verdict, legal=FALSE)
+    if whole is None or found is None:
+        return Unknown(
+            obligation=f"legal for all, some or no shapes of {verdict.domain.constraint}",
+            reason=f"the solver left {verdict.legal} open after {timeout_ms} ms",
+            settle="a longer time limit, or bounds on the symbols",
+        )
+    return verdict
 
 
 def _solver(facts: Facts, timeout_ms: int) -> tuple[Any, dict[str, Any]]:

@@ -19,7 +19,6 @@ from tilewright.hw.tensormap import (
     IS_FLOAT,
     MAX_RANK,
     SWIZZLE_SPAN_BYTES,
-    DataType,
     Direction,
     Interleave,
     L2Promotion,
@@ -207,10 +206,3 @@ def violation(instance: Instance, named: dict[str, int]) -> Violation:
     rule = instance.rule
     place = f" ({instance.place})" if instance.place else ""
     return Violation(rule.id, found(instance, named) + place, rule.predicate, rule.source)
-
-
-def data_type_bytes(data_type: DataType) -> int:
-    """Bytes of one element in global memory; packed types have none."""
-    bits = ELEMENT_BITS[data_type]
-    assert bits % 8 == 0, data_type
-    return bits // 8
