@@ -12,6 +12,7 @@ from support.transport import TID, M, N, P, R, copy, fill, kernel, programs, sca
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, expr, minimum, sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
+from tilewright.contract import access_solve
 from tilewright.contract.access import AccessWitness, Fault, prove_accesses, prove_cover, prove_guards
 from tilewright.contract.access_report import diagnose
 from tilewright.diag.catalogue import CATALOGUE
@@ -337,6 +338,27 @@ def test_instances_must_be_found() -> None:
     assert "'q'" in answer.reason
 
 
+def test_the_last_program_or_step_stores() -> None:
+    """Programs walk rows; only the last one of each column tile writes the result."""
+
+    def last(condition: Expr) -> t.Kernel:
+        place = Q * 512 + TID * 4 + R
+
+        def build(x: SSAValue, y: SSAValue) -> list[Operation]:
+            v = t.Registers("v", f32, 4)
+            store = t.block([t.Store(y, v.buffer, [place], place < N)])
+            body = [v, fill(1.0, v.buffer), t.If(condition, store, t.block([]))]
+            return [programs(["p", "q"], [M, ceildiv(N, 512)], body)]
+
+        return kernel({"x": tensor("x", [M]), "y": tensor("y", [N])}, build, threads=128)
+
+    proved(last(P.eq(M - 1)), whole("y", N))
+    proved(last(P.eq(0)), whole("y", N))
+    refuted(Fault.MISSED, last(P.eq(M)), whole("y", N))
+    refuted(Fault.MISSED, last(P.eq(1)), whole("y", N))
+    refuted(Fault.TWICE, last(P >= M - 2), whole("y", N))
+
+
 # -- what stays open --------------------------------------------------------------------------------------------------
 def test_products_of_symbols_are_unknown_with_the_reason() -> None:
     flat = P * N + TID
@@ -352,6 +374,17 @@ def test_stores_that_nobody_promised_and_promises_that_nobody_keeps() -> None:
     answers = prove_cover(accesses_of(copy()), [])
     assert isinstance(answers[0], Unknown)
     refuted(Fault.MISSED, copy(), whole("y", M), whole("x", M))
+
+
+def test_work_beyond_the_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_solve, "_MOST_ISL_OPERATIONS", 1)
+    answer = prove_accesses(accesses_of(softmax()), [whole("y", M, N)])
+    assert isinstance(answer, Unknown)
+    assert "isl" in answer.reason
+    monkeypatch.setattr(access_solve, "_MOST_CONJUNCTIONS", 0)
+    answer = prove_accesses(accesses_of(softmax()), [whole("y", M, N)])
+    assert isinstance(answer, Unknown)
+    assert "cases" in answer.reason
 
 
 def test_every_code_is_in_the_catalogue() -> None:

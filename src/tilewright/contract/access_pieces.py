@@ -10,7 +10,7 @@ after which these divisions and remainders are sums of digits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.expr import Expr, FloorDiv, Mod, Sum, Sym, children
@@ -57,8 +57,10 @@ def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Ma
                 builder.add(item, fixed.get(item.name))
     predicate = local.formula(source.predicate)
     highs = {v: variables.bounds[v][1] for v in builder.free}
-    pinned = _narrow(variables, Both((*builder.ranges, predicate)), builder.free)
-    narrowed = [_within(variables, v) for v in builder.free if v not in pinned]
+    required = list(_literals(Both((*builder.ranges, predicate))))
+    _narrow(variables, required, builder.free)
+    pinned = _pinned(variables, required, builder.free, local.own)
+    narrowed = [rewritten(_within(variables, v), pinned) for v in builder.free]
     coords = tuple(local.form(c).replaced(pinned) for c in source.coords)
     return Piece(
         source=source,
@@ -131,9 +133,8 @@ def _within(variables: Variables, variable: int) -> Both:
     return Both((*parts, *([Linear(high, {variable: -1})] if high is not None else [])))
 
 
-def _narrow(variables: Variables, formula: Formula, free: Iterable[int]) -> dict[int, Linear]:
-    """Bounds that follow from the literals which must hold; returns the variables left with one value."""
-    literals = list(_literals(formula))
+def _narrow(variables: Variables, literals: Sequence[Linear], free: Iterable[int]) -> None:
+    """Bounds that follow from the literals which must hold."""
     free = set(free)
     for _ in range(_NARROWING_ROUNDS):
         before = [variables.bounds[v] for v in free]
@@ -153,7 +154,23 @@ def _narrow(variables: Variables, formula: Formula, free: Iterable[int]) -> dict
                     variables.narrow(variable, None, most // -c)
         if before == [variables.bounds[v] for v in free]:
             break
-    return {v: Linear(low) for v in free for low, high in (variables.bounds[v],) if low is not None and low == high}
+
+
+def _pinned(
+    variables: Variables, literals: Sequence[Linear], free: Iterable[int], local: set[int]
+) -> dict[int, Linear]:
+    """Variables with one value: by their bounds, or by an equation with what is the same for all points."""
+    ends = {v: variables.bounds[v] for v in free}
+    pinned = {v: Linear(low) for v, (low, high) in ends.items() if low is not None and low == high}
+    keys = {literal.key for literal in literals}
+    for literal in literals:
+        mine = literal.terms.keys() & local
+        if len(mine) == 1 and literal.times(-1).key in keys:
+            (variable,) = mine
+            c = literal.terms[variable]
+            if variable in ends and variable not in pinned and abs(c) == 1:
+                pinned[variable] = literal.times(-c).plus(Linear(0, {variable: 1}))
+    return pinned
 
 
 def _literals(formula: Formula) -> Iterable[Linear]:

@@ -20,7 +20,7 @@ def diagnose(proof: Proof[AccessWitness]) -> tuple[Diagnostic, ...]:
         case Proved():
             return ()
         case Refuted(obligation, witness):
-            where = next((_place(p.location) for p in witness.points if p.location), None)
+            where = _place(witness.location) if witness.location else None
             found, required = str(witness), _REQUIRED[witness.fault]
             return (Diagnostic(witness.fault.value, where=where, found=found, required=required, notes=(obligation,)),)
         case Unknown(obligation, reason, settle):

@@ -44,6 +44,11 @@ class AccessWitness:
     extents: tuple[int, ...]
     points: tuple[Point, ...]
 
+    @property
+    def location(self) -> str:
+        """The user's place of the first access involved; empty for an element that is never written."""
+        return self.points[0].location if self.points else ""
+
     def __str__(self) -> str:
         where = f"{self.tensor}{list(self.element)} of {list(self.extents)}"
         launch = ", ".join(f"{name} = {value}" for name, value in self.parameters)
