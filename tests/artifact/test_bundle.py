@@ -25,6 +25,7 @@ from tilewright.base.expr import sym
 from tilewright.diag import TilewrightError
 
 PROGRAMS = [scale, staged]
+HEADER = struct.Struct("<8sQ32s")
 
 
 def refused(code: str) -> Any:
@@ -112,6 +113,15 @@ def test_folder_damage(tmp_path: Path) -> None:
     (out / "scale_wide.cu").write_text("// WIDE\n")
     with refused("ART004"):
         bundle.read(out)
+    out = fresh("resigned")
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest["artifact"]["kernels"][0]["threads"] = 256
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with refused("ART004"):
+        bundle.read(out)
+    out = fresh("reformatted")
+    (out / "manifest.json").write_text(json.dumps(json.loads((out / "manifest.json").read_text())))
+    assert bundle.read(out) == scale()
     out = fresh("short")
     (out / "scale_wide.cubin").write_bytes(b"\x7fELF")
     with refused("ART003"):
@@ -138,14 +148,11 @@ def test_folder_damage(tmp_path: Path) -> None:
 def forged(edit: Callable[[dict[str, Any]], None], program: Callable[[], Artifact] = scale) -> bytes:
     """A bundle whose manifest was edited and signed again."""
     data = bundle.to_bytes(program())
-    length = struct.unpack_from("<Q", data, 8)[0]
-    manifest = json.loads(data[16 : 16 + length])
-    manifest.pop("digest")
+    _, length, _ = HEADER.unpack_from(data)
+    manifest = json.loads(data[HEADER.size : HEADER.size + length])
     edit(manifest)
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-    manifest["digest"] = hashlib.sha256(text).hexdigest()
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-    return b"TWBUNDLE" + struct.pack("<Q", len(text)) + text + data[16 + length :]
+    return HEADER.pack(b"TWBUNDLE", len(text), hashlib.sha256(text).digest()) + text + data[HEADER.size + length :]
 
 
 def test_forging_without_an_edit_is_the_bundle_itself() -> None:

@@ -1,11 +1,12 @@
 """The bundle: an artifact on disk, as one file or as a folder a person can read.
 
-Both forms hold the same manifest (JSON: format, schema version, the artifact, size and SHA-256 of every blob, and a
-digest of all of that) and the same blobs. The digest covers the manifest, the manifest covers the blobs: one hash
-stands for the whole.
+Both forms hold the same manifest (JSON: format, schema version, the artifact, size and SHA-256 of every blob), its
+SHA-256, and the same blobs. The digest covers the manifest, the manifest covers the blobs: one hash stands for the
+whole.
 
-    one file:   magic | u64 manifest length | manifest | blobs in order of name
-    folder:     manifest.json, and one file a blob (kernel.cubin, kernel.cu, kernel.ptx, tile.mlir, ...)
+    one file:   magic | u64 manifest length | digest of the manifest's bytes | manifest | blobs in order of name
+    folder:     manifest.json with its digest (of the canonical JSON) in it, and one file a blob (kernel.cubin,
+                kernel.cu, kernel.ptx, tile.mlir, ...)
 
 Reading trusts nothing: hashes, types, expression grammar and all references are checked, nothing is executed, nothing
 is written.
@@ -33,7 +34,7 @@ from tilewright.diag import fail
 MAGIC = b"TWBUNDLE"
 MANIFEST = "manifest.json"
 _FORMAT = "tilewright-bundle"
-_HEADER = struct.Struct("<8sQ")
+_HEADER = struct.Struct("<8sQ32s")
 _BLOB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")  # one flat folder: no separators, no leading dot
 _MAX_BYTES = 1 << 30
 
@@ -45,7 +46,8 @@ def to_bytes(artifact: Artifact) -> bytes:
     """``artifact`` as a one-file bundle. Equal artifacts give equal bytes."""
     manifest, blobs = _pack(artifact)
     text = _canonical(manifest)
-    return b"".join([_HEADER.pack(MAGIC, len(text)), text, *(blobs[name] for name in sorted(blobs))])
+    header = _HEADER.pack(MAGIC, len(text), hashlib.sha256(text).digest())
+    return b"".join([header, text, *(blobs[name] for name in sorted(blobs))])
 
 
 def write_folder(artifact: Artifact, folder: Path) -> None:
@@ -57,6 +59,7 @@ def write_folder(artifact: Artifact, folder: Path) -> None:
     if folder.exists() and not _may_replace(folder):
         fail("ART007", found=f"{folder} holds other files", help="name a folder that doesn't exist yet")
     manifest, blobs = _pack(artifact)
+    manifest["digest"] = hashlib.sha256(_canonical(manifest)).hexdigest()
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -74,7 +77,7 @@ def write_folder(artifact: Artifact, folder: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: Path, data: bytes | memoryview) -> None:
     """Write a new file and wait until it is on the disk."""
     with path.open("xb") as file:
         file.write(data)
@@ -102,14 +105,7 @@ def _pack(artifact: Artifact) -> tuple[dict[str, Json], Blobs]:
     listing: dict[str, Json] = {
         name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in sorted(blobs.items())
     }
-    manifest: dict[str, Json] = {
-        "format": _FORMAT,
-        "schema": artifact.schema_version,
-        "artifact": body,
-        "blobs": listing,
-    }
-    manifest["digest"] = hashlib.sha256(_canonical(manifest)).hexdigest()
-    return manifest, blobs
+    return {"format": _FORMAT, "schema": artifact.schema_version, "artifact": body, "blobs": listing}, blobs
 
 
 def _canonical(manifest: Json) -> bytes:
@@ -139,12 +135,14 @@ def from_bytes(data: bytes, origin: str = "the bundle") -> Artifact:
         if MAGIC.startswith(data[: len(MAGIC)]):
             _truncated(origin, f"{len(data)} bytes", f"a header of {_HEADER.size} bytes")
         _no_bundle(origin, f"begins with {data[:8]!r}")
-    magic, length = _HEADER.unpack_from(data)
+    magic, length, claimed = cast("tuple[bytes, int, bytes]", _HEADER.unpack_from(data))
     if magic != MAGIC:
         _no_bundle(origin, f"begins with {magic!r}")
     if _HEADER.size + length > len(data):
         _truncated(origin, f"{len(data)} bytes", f"a manifest of {length} bytes")
-    manifest = _parse_manifest(data[_HEADER.size : _HEADER.size + length], origin)
+    text = data[_HEADER.size : _HEADER.size + length]
+    manifest = _parse_manifest(text, origin)
+    _check_digest(text, claimed.hex(), origin)
     sizes = {name: size for name, (size, _) in _listing(manifest, origin).items()}
     expected = _HEADER.size + length + sum(sizes.values())
     if len(data) < expected:
@@ -156,11 +154,14 @@ def from_bytes(data: bytes, origin: str = "the bundle") -> Artifact:
     for name in sorted(sizes):
         starts[name] = position
         position += sizes[name]
-    return _unpack(manifest, lambda name: data[starts[name] : starts[name] + sizes[name]], origin)
+    view = memoryview(data)
+    return _unpack(manifest, lambda name: view[starts[name] : starts[name] + sizes[name]], origin)
 
 
 def _read_folder(folder: Path) -> Artifact:
     manifest = _parse_manifest(_read_regular(folder, MANIFEST, _MAX_BYTES), str(folder))
+    claimed = manifest.pop("digest", None)
+    _check_digest(_canonical(manifest), claimed, str(folder))
     sizes = {name: size for name, (size, _) in _listing(manifest, str(folder)).items()}
     return _unpack(manifest, lambda name: _read_regular(folder, name, sizes[name]), str(folder))
 
@@ -194,11 +195,13 @@ def _parse_manifest(text: bytes, origin: str) -> dict[str, Json]:
             required=f"schema version {SCHEMA_VERSION}",
             help="compile the kernel again with this version of Tilewright",
         )
-    claimed = manifest.pop("digest", None)
-    actual = hashlib.sha256(_canonical(manifest)).hexdigest()
+    return manifest
+
+
+def _check_digest(text: bytes, claimed: object, origin: str) -> None:
+    actual = hashlib.sha256(text).hexdigest()
     if claimed != actual:
         fail("ART004", found=f"{origin}: the manifest's digest is {actual}", required=f"{claimed}")
-    return manifest
 
 
 def _no_float(text: str) -> NoReturn:
@@ -222,7 +225,7 @@ def _listing(manifest: dict[str, Json], origin: str) -> dict[str, tuple[int, str
     return listing
 
 
-def _unpack(manifest: dict[str, Json], fetch: Callable[[str], bytes], origin: str) -> Artifact:
+def _unpack(manifest: dict[str, Json], fetch: Callable[[str], bytes | memoryview], origin: str) -> Artifact:
     blobs: Blobs = {}
     for name, (size, digest) in _listing(manifest, origin).items():
         data = fetch(name)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from tilewright.base.expr import Expr, ExprError, parse
 
 Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
-Blobs: TypeAlias = dict[str, bytes]
+Blobs: TypeAlias = dict[str, bytes | memoryview]
 T = TypeVar("T")
 
 _TAG = "is"
@@ -114,13 +114,14 @@ def _decode_object(kind: Any, json: dict[str, Json], blobs: Blobs, path: str) ->
             blob_name = blob.format(**values)
             if blob_name not in blobs:
                 raise MalformedError(f"{path}.{name}: no blob {blob_name!r}")
-            values[name] = blobs[blob_name] if field_kind is bytes else _decode_text(blobs[blob_name], path, name)
+            data = blobs[blob_name]
+            values[name] = bytes(data) if field_kind is bytes else _decode_text(data, path, name)
     return kind(**values)
 
 
-def _decode_text(data: bytes, path: str, name: str) -> str:
+def _decode_text(data: bytes | memoryview, path: str, name: str) -> str:
     try:
-        return data.decode()
+        return str(data, "utf-8")
     except UnicodeDecodeError:
         raise MalformedError(f"{path}.{name}: UTF-8 text expected") from None
 
@@ -133,9 +134,15 @@ def _decode_expr(json: Json, path: str) -> Expr:
             f"{path}: an expression of {len(json)} characters; at most {_MAX_EXPR_CHARACTERS} are read"
         )
     try:
-        return parse(json)
+        return _parse(json)
     except ExprError as error:
         raise MalformedError(f"{path}: {error}") from None
+
+
+@lru_cache(4096)
+def _parse(text: str) -> Expr:
+    """The variants of a program repeat the same expressions."""
+    return parse(text)
 
 
 # -- the schema's own shape -----------------------------------------------------------------------------------------
