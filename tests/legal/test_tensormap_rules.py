@@ -8,7 +8,8 @@ from tilewright.base.verdict import Illegal, Legal, Unknown
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.rules import REFUSES, Consequence, Example, Rule
 from tilewright.hw.target import SM90A, SM100A, Target
-from tilewright.hw.tensormap_rules import BASE_CASE, RULES
+from tilewright.hw.tensormap_cases import BASE_CASE
+from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.tensormap import Judgement, TensorMapRequest, judge
 
 

@@ -1,9 +1,8 @@
-"""The rules of tiled tensor maps: what the driver encodes, and what may then run.
+"""The rules of tiled tensor maps: what the driver encodes; ``tensormap_runs`` adds what may then run.
 
 Field names are the parameters of ``cuTensorMapEncodeTiled`` in snake case; strides in bytes, extents in elements,
 dimension 0 innermost and dense. Derived fields: ``element_bits`` and ``is_float`` of the data type and
-``swizzle_span_bytes`` of the swizzle. Fields of the copy that uses the map: ``direction``, ``shared_address``,
-``start_coordinate``.
+``swizzle_span_bytes`` of the swizzle.
 
 Observations were made on an NVIDIA H200 with driver 580.159 over 300,000 labelled requests; a rule marked observed is
 stated by no document.
@@ -11,62 +10,18 @@ stated by no document.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Per, Rule, Scope
-from tilewright.hw.tensormap import DataType, Direction, Interleave, OobFill, Swizzle
+from tilewright.hw.rules import Consequence, Evidence, Per, Rule, Scope
+from tilewright.hw.tensormap import DataType, Interleave, Swizzle
+from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, PACKED_DENSE, RANK_3
+from tilewright.hw.tensormap_runs import RUNS
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
-_GUIDE = "CUDA Programming Guide, 4.11.2.2.5"
-_PTX = "PTX ISA 9.1"
 _SEEN = "observed: 300,000 labelled requests, H200"
 _DRIVER = "580.159"
 _HOPPER = Scope(90, 100, driver=_DRIVER)
 _BLACKWELL = Scope(100, toolkit_from=12080)
 _REJECTS, _DOC, _OBS = Consequence.DRIVER_REJECTS, Evidence.DOCUMENTED, Evidence.OBSERVED
 
-BASE_CASE: Example = (
-    ("tensor_data_type", DataType.FLOAT16),
-    ("tensor_rank", 2),
-    ("global_address", 1 << 20),
-    ("global_dim", (4096, 4096)),
-    ("global_stride", (8192,)),
-    ("box_dim", (64, 128)),
-    ("element_stride", (1, 1)),
-    ("interleave", Interleave.NONE),
-    ("swizzle", Swizzle.B128),
-    ("l2_promotion", 2),
-    ("oob_fill", OobFill.NONE),
-    ("descriptor_address", 4096),
-    ("direction", Direction.LOAD),
-    ("shared_address", 1024),
-    ("start_coordinate", (0, 0)),
-)
-"""The request that ``good`` and ``bad`` of every row override: a 64 x 128 box of a 4096 x 4096 half matrix."""
-
-_R3: Example = (
-    ("tensor_rank", 3),
-    ("global_dim", (64, 64, 64)),
-    ("global_stride", (128, 8192)),
-    ("box_dim", (16, 8, 8)),
-    ("element_stride", (1, 1, 1)),
-    ("start_coordinate", (0, 0, 0)),
-)
-_R3_B32: Example = (*_R3, ("interleave", Interleave.B32), ("swizzle", Swizzle.B32))
-_U4: Example = (
-    ("tensor_data_type", DataType.U4X16_ALIGN16B),
-    ("box_dim", (128, 8)),
-    ("global_stride", (2048,)),
-)
-_U4_DENSE: Example = (
-    ("tensor_data_type", DataType.U4X16_ALIGN8B),
-    ("box_dim", (128, 8)),
-    ("global_stride", (2048,)),
-)
-_U6: Example = (
-    ("tensor_data_type", DataType.U6X16_ALIGN16B),
-    ("box_dim", (128, 8)),
-    ("global_stride", (3072,)),
-)
-_PLAIN: Example = (("swizzle", Swizzle.NONE),)
 _PADDED = "(tensor_data_type != U4X16_ALIGN16B and tensor_data_type != U6X16_ALIGN16B)"
 
 _ENUMERATIONS = (
@@ -77,7 +32,7 @@ _ENUMERATIONS = (
         _DOC,
         f"{_API}, tensorDataType",
         scope=Scope(100, toolkit_from=12080),
-        good=_U4_DENSE,
+        good=PACKED_DENSE,
         bad=(("tensor_data_type", 16),),
     ),
     Rule(
@@ -88,7 +43,7 @@ _ENUMERATIONS = (
         f"{_SEEN}: none of 55,815 requests with a packed type was accepted",
         scope=_HOPPER,
         good=(("tensor_data_type", DataType.UINT8),),
-        bad=_U4_DENSE,
+        bad=PACKED_DENSE,
     ),
     Rule(
         "TMA003",
@@ -119,7 +74,7 @@ _ENUMERATIONS = (
         _REJECTS,
         _DOC,
         f"{_API}, tensorRank",
-        good=(*_R3, ("interleave", Interleave.B16)),
+        good=(*RANK_3, ("interleave", Interleave.B16)),
         bad=(("interleave", Interleave.B16),),
     ),
     Rule(
@@ -128,8 +83,8 @@ _ENUMERATIONS = (
         _REJECTS,
         _DOC,
         f"{_API}, interleave",
-        good=_R3_B32,
-        bad=(*_R3, ("interleave", 3)),
+        good=INTERLEAVED,
+        bad=(*RANK_3, ("interleave", 3)),
     ),
     Rule(
         "TMA006",
@@ -196,8 +151,8 @@ _GLOBAL_SIDE = (
         _REJECTS,
         _DOC,
         f"{_API}, globalAddress",
-        good=(*_R3_B32, ("global_address", (1 << 20) + 32)),
-        bad=(*_R3_B32, ("global_address", (1 << 20) + 16)),
+        good=(*INTERLEAVED, ("global_address", (1 << 20) + 32)),
+        bad=(*INTERLEAVED, ("global_address", (1 << 20) + 16)),
     ),
     Rule(
         "TMA012",
@@ -216,8 +171,8 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalStrides",
         per=Per.STRIDE,
-        good=(*_R3_B32, ("global_stride", (160, 8192))),
-        bad=(*_R3_B32, ("global_stride", (144, 8192))),
+        good=(*INTERLEAVED, ("global_stride", (160, 8192))),
+        bad=(*INTERLEAVED, ("global_stride", (144, 8192))),
     ),
     Rule(
         "TMA014",
@@ -291,8 +246,8 @@ _BOX = (
         f"{_SEEN}: boxes up to 230,400 bytes accepted, from 245,760 bytes rejected, each extent divided by its element"
         " stride and rounded down; of the values between, 232,448 is the shared memory a CTA can have",
         scope=_HOPPER,
-        good=(*_R3, ("box_dim", (64, 227, 8))),
-        bad=(*_R3, ("box_dim", (64, 228, 8))),
+        good=(*RANK_3, ("box_dim", (64, 227, 8))),
+        bad=(*RANK_3, ("box_dim", (64, 228, 8))),
     ),
     Rule(
         "TMA022",
@@ -301,8 +256,8 @@ _BOX = (
         _OBS,
         f"{_SEEN}: the document asks this of interleave NONE only",
         scope=_HOPPER,
-        good=(*_R3, ("interleave", Interleave.B16), ("box_dim", (8, 8, 8))),
-        bad=(*_R3, ("interleave", Interleave.B16), ("box_dim", (9, 8, 8))),
+        good=(*RANK_3, ("interleave", Interleave.B16), ("box_dim", (8, 8, 8))),
+        bad=(*RANK_3, ("interleave", Interleave.B16), ("box_dim", (9, 8, 8))),
     ),
 )
 
@@ -314,8 +269,8 @@ _PACKED = (
         _DOC,
         f"{_API}, globalAddress",
         scope=_BLACKWELL,
-        good=_U4,
-        bad=(*_U4, ("global_address", (1 << 20) + 16)),
+        good=PACKED_4,
+        bad=(*PACKED_4, ("global_address", (1 << 20) + 16)),
     ),
     Rule(
         "TMA024",
@@ -324,8 +279,8 @@ _PACKED = (
         _DOC,
         f"{_API}, globalDim",
         scope=_BLACKWELL,
-        good=(*_U4, ("global_dim", (128, 4096))),
-        bad=(*_U4, ("global_dim", (129, 4096))),
+        good=(*PACKED_4, ("global_dim", (128, 4096))),
+        bad=(*PACKED_4, ("global_dim", (129, 4096))),
     ),
     Rule(
         "TMA025",
@@ -334,8 +289,8 @@ _PACKED = (
         _DOC,
         f"{_API}, globalDim",
         scope=_BLACKWELL,
-        good=(*_U4_DENSE, ("global_dim", (130, 4096))),
-        bad=(*_U4_DENSE, ("global_dim", (129, 4096))),
+        good=(*PACKED_DENSE, ("global_dim", (130, 4096))),
+        bad=(*PACKED_DENSE, ("global_dim", (129, 4096))),
     ),
     Rule(
         "TMA026",
@@ -345,8 +300,8 @@ _PACKED = (
         f"{_API}, globalStrides",
         per=Per.STRIDE,
         scope=_BLACKWELL,
-        good=(*_U4, ("global_stride", (2080,))),
-        bad=(*_U4, ("global_stride", (2064,))),
+        good=(*PACKED_4, ("global_stride", (2080,))),
+        bad=(*PACKED_4, ("global_stride", (2064,))),
     ),
     Rule(
         "TMA027",
@@ -355,8 +310,8 @@ _PACKED = (
         _DOC,
         f"{_API}, boxDim",
         scope=_BLACKWELL,
-        good=_U4,
-        bad=(*_U4, ("box_dim", (96, 8))),
+        good=PACKED_4,
+        bad=(*PACKED_4, ("box_dim", (96, 8))),
     ),
     Rule(
         "TMA028",
@@ -365,10 +320,10 @@ _PACKED = (
         _DOC,
         f"{_API}, interleave",
         scope=_BLACKWELL,
-        good=_U6,
+        good=PACKED_6,
         bad=(
-            *_R3,
-            *_U6,
+            *RANK_3,
+            *PACKED_6,
             ("box_dim", (128, 8, 8)),
             ("global_dim", (128, 64, 64)),
             ("global_stride", (96, 6144)),
@@ -383,130 +338,10 @@ _PACKED = (
         _DOC,
         f"{_API}, swizzle",
         scope=_BLACKWELL,
-        good=(*_U4, ("swizzle", Swizzle.B128_ATOM_32B)),
-        bad=(*_U4, ("swizzle", Swizzle.B64)),
+        good=(*PACKED_4, ("swizzle", Swizzle.B128_ATOM_32B)),
+        bad=(*PACKED_4, ("swizzle", Swizzle.B64)),
     ),
 )
 
-_RUNS = (
-    Rule(
-        "TMA040",
-        "descriptor_address % 64 == 0",
-        Consequence.UNDEFINED,
-        _DOC,
-        f"{_API}, tensorMap; the driver does not check it (requests at offsets 1, 8, 16 and 32 are accepted)",
-        good=(("descriptor_address", 4096 + 64),),
-        bad=(("descriptor_address", 4096 + 32),),
-    ),
-    Rule(
-        "TMA041",
-        "shared_address % 128 == 0",
-        Consequence.UNDEFINED,
-        _DOC,
-        f"{_GUIDE}, tables 24 and 25",
-        good=(("shared_address", 1024 + 128),),
-        bad=(("shared_address", 1024 + 64),),
-    ),
-    Rule(
-        "TMA042",
-        "direction == LOAD or start_coordinate >= 0",
-        Consequence.UNDEFINED,
-        _DOC,
-        f"{_PTX}, 9.7.9.27.1.1",
-        per=Per.DIMENSION,
-        good=(("direction", Direction.STORE), ("start_coordinate", (0, 0))),
-        bad=(("direction", Direction.STORE), ("start_coordinate", (0, -1))),
-    ),
-    Rule(
-        "TMA043",
-        "interleave != INTERLEAVE_B32 or swizzle == SWIZZLE_B32",
-        Consequence.UNDEFINED,
-        _DOC,
-        f"{_API}, swizzle; the driver does not check it (259 such requests accepted)",
-        good=_R3_B32,
-        bad=(*_R3, ("interleave", Interleave.B32), ("swizzle", Swizzle.B64)),
-    ),
-    Rule(
-        "TMA044",
-        "direction == LOAD or global_stride != 0 or global_dim <= 1",
-        Consequence.RACE,
-        _DOC,
-        f"{_PTX}, 9.7.9.27.1.1: the writes of one copy are unordered",
-        per=Per.STRIDE,
-        good=(("direction", Direction.STORE), ("global_stride", (16,))),
-        bad=(("direction", Direction.STORE), ("global_stride", (0,))),
-    ),
-    Rule(
-        "TMA045",
-        "direction != LOAD or global_stride != 0 or global_dim <= 1",
-        Consequence.UNSETTLED,
-        _OBS,
-        f"{_SEEN}: stride 0 is encoded; no document describes what it loads",
-        per=Per.STRIDE,
-        good=(("global_stride", (16,)),),
-        bad=(("global_stride", (0,)),),
-    ),
-    Rule(
-        "TMA046",
-        "box_dim_0 * ((box_dim_1 + max(element_stride_1, 1) - 1) // max(element_stride_1, 1))"
-        " * ((box_dim_2 + max(element_stride_2, 1) - 1) // max(element_stride_2, 1))"
-        " * ((box_dim_3 + max(element_stride_3, 1) - 1) // max(element_stride_3, 1))"
-        " * ((box_dim_4 + max(element_stride_4, 1) - 1) // max(element_stride_4, 1))"
-        " * element_bits <= MAX_BOX_BYTES * 8",
-        Consequence.FAULT,
-        _DOC,
-        f"{_API}, elementStrides (the copy rounds up); CUDA Programming Guide, 5.1, shared memory of a block",
-        good=(*_R3, *_PLAIN, ("box_dim", (64, 63, 227)), ("element_stride", (1, 8, 1))),
-        bad=(*_R3, *_PLAIN, ("box_dim", (64, 63, 228)), ("element_stride", (1, 8, 1))),
-    ),
-    Rule(
-        "TMA047",
-        "interleave != INTERLEAVE_NONE or element_stride_0 == 1",
-        Consequence.UNDEFINED,
-        _DOC,
-        f"{_PTX}, 5.5.3.2; {_API}: ignored",
-        good=(("element_stride", (1, 2)),),
-        bad=(("element_stride", (2, 1)),),
-    ),
-    Rule(
-        "TMA048",
-        "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE"
-        " or box_dim_0 * element_bits >= swizzle_span_bytes * 8",
-        Consequence.UNSETTLED,
-        _DOC,
-        f"{_GUIDE}: the landing area keeps the full span; the bytes that complete are not stated",
-        good=(("box_dim", (64, 128)),),
-        bad=(("box_dim", (56, 128)),),
-    ),
-    Rule(
-        "TMA049",
-        "interleave == INTERLEAVE_NONE",
-        Consequence.UNSETTLED,
-        _DOC,
-        f"{_PTX}, 5.5.6: interleaved maps encode; their element order was not executed",
-        good=(),
-        bad=(*_R3, ("interleave", Interleave.B16)),
-    ),
-    Rule(
-        "TMA050",
-        "swizzle == SWIZZLE_NONE or global_address % 128 == 0",
-        Consequence.ADVISORY,
-        _DOC,
-        f"{_GUIDE}, table 25; the driver encodes 16-byte aligned addresses with every swizzle",
-        good=(("global_address", (1 << 20) + 128),),
-        bad=(("global_address", (1 << 20) + 64),),
-    ),
-    Rule(
-        "TMA051",
-        "global_dim <= MAX_EXTENT // 2",
-        Consequence.ADVISORY,
-        _DOC,
-        f"{_PTX}, 9.7.9.27.1.2: coordinates are signed 32-bit",
-        per=Per.DIMENSION,
-        good=(("global_dim", (4096, 2**31)),),
-        bad=(("global_dim", (4096, 2**31 + 1)),),
-    ),
-)
-
-RULES: tuple[Rule, ...] = (*_ENUMERATIONS, *_GLOBAL_SIDE, *_BOX, *_PACKED, *_RUNS)
+RULES: tuple[Rule, ...] = (*_ENUMERATIONS, *_GLOBAL_SIDE, *_BOX, *_PACKED, *RUNS)
 """Every rule of tiled tensor maps."""

@@ -1,0 +1,138 @@
+"""Rules of copies through a tensor map: what the driver encodes and the hardware does not do, or nobody says.
+
+Field names as in ``tensormap_rules``; fields of the copy are ``direction``, ``shared_address`` and
+``start_coordinate``.
+"""
+
+from __future__ import annotations
+
+from tilewright.hw.rules import Consequence, Evidence, Per, Rule
+from tilewright.hw.tensormap import Direction, Interleave, Swizzle
+from tilewright.hw.tensormap_cases import INTERLEAVED, RANK_3, UNSWIZZLED
+
+_API = "CUDA Driver API, cuTensorMapEncodeTiled"
+_GUIDE = "CUDA Programming Guide, 4.11.2.2.5"
+_PTX = "PTX ISA 9.1"
+_SEEN = "observed: 300,000 labelled requests, H200"
+_DOC, _OBS = Evidence.DOCUMENTED, Evidence.OBSERVED
+
+RUNS: tuple[Rule, ...] = (
+    Rule(
+        "TMA040",
+        "descriptor_address % 64 == 0",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_API}, tensorMap; the driver does not check it (requests at offsets 1, 8, 16 and 32 are accepted)",
+        good=(("descriptor_address", 4096 + 64),),
+        bad=(("descriptor_address", 4096 + 32),),
+    ),
+    Rule(
+        "TMA041",
+        "shared_address % 128 == 0",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_GUIDE}, tables 24 and 25",
+        good=(("shared_address", 1024 + 128),),
+        bad=(("shared_address", 1024 + 64),),
+    ),
+    Rule(
+        "TMA042",
+        "direction == LOAD or start_coordinate >= 0",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_PTX}, 9.7.9.27.1.1",
+        per=Per.DIMENSION,
+        good=(("direction", Direction.STORE), ("start_coordinate", (0, 0))),
+        bad=(("direction", Direction.STORE), ("start_coordinate", (0, -1))),
+    ),
+    Rule(
+        "TMA043",
+        "interleave != INTERLEAVE_B32 or swizzle == SWIZZLE_B32",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_API}, swizzle; the driver does not check it (259 such requests accepted)",
+        good=INTERLEAVED,
+        bad=(*RANK_3, ("interleave", Interleave.B32), ("swizzle", Swizzle.B64)),
+    ),
+    Rule(
+        "TMA044",
+        "direction == LOAD or global_stride != 0 or global_dim <= 1",
+        Consequence.RACE,
+        _DOC,
+        f"{_PTX}, 9.7.9.27.1.1: the writes of one copy are unordered",
+        per=Per.STRIDE,
+        good=(("direction", Direction.STORE), ("global_stride", (16,))),
+        bad=(("direction", Direction.STORE), ("global_stride", (0,))),
+    ),
+    Rule(
+        "TMA045",
+        "direction != LOAD or global_stride != 0 or global_dim <= 1",
+        Consequence.UNSETTLED,
+        _OBS,
+        f"{_SEEN}: stride 0 is encoded; no document describes what it loads",
+        per=Per.STRIDE,
+        good=(("global_stride", (16,)),),
+        bad=(("global_stride", (0,)),),
+    ),
+    Rule(
+        "TMA046",
+        "box_dim_0 * ((box_dim_1 + max(element_stride_1, 1) - 1) // max(element_stride_1, 1))"
+        " * ((box_dim_2 + max(element_stride_2, 1) - 1) // max(element_stride_2, 1))"
+        " * ((box_dim_3 + max(element_stride_3, 1) - 1) // max(element_stride_3, 1))"
+        " * ((box_dim_4 + max(element_stride_4, 1) - 1) // max(element_stride_4, 1))"
+        " * element_bits <= MAX_BOX_BYTES * 8",
+        Consequence.FAULT,
+        _DOC,
+        f"{_API}, elementStrides (the copy rounds up); CUDA Programming Guide, 5.1, shared memory of a block",
+        good=(*RANK_3, *UNSWIZZLED, ("box_dim", (64, 63, 227)), ("element_stride", (1, 8, 1))),
+        bad=(*RANK_3, *UNSWIZZLED, ("box_dim", (64, 63, 228)), ("element_stride", (1, 8, 1))),
+    ),
+    Rule(
+        "TMA047",
+        "interleave != INTERLEAVE_NONE or element_stride_0 == 1",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_PTX}, 5.5.3.2; {_API}: ignored",
+        good=(("element_stride", (1, 2)),),
+        bad=(("element_stride", (2, 1)),),
+    ),
+    Rule(
+        "TMA048",
+        "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE"
+        " or box_dim_0 * element_bits >= swizzle_span_bytes * 8",
+        Consequence.UNSETTLED,
+        _DOC,
+        f"{_GUIDE}: the landing area keeps the full span; the bytes that complete are not stated",
+        good=(("box_dim", (64, 128)),),
+        bad=(("box_dim", (56, 128)),),
+    ),
+    Rule(
+        "TMA049",
+        "interleave == INTERLEAVE_NONE",
+        Consequence.UNSETTLED,
+        _DOC,
+        f"{_PTX}, 5.5.6: interleaved maps encode; their element order was not executed",
+        good=(),
+        bad=(*RANK_3, ("interleave", Interleave.B16)),
+    ),
+    Rule(
+        "TMA050",
+        "swizzle == SWIZZLE_NONE or global_address % 128 == 0",
+        Consequence.ADVISORY,
+        _DOC,
+        f"{_GUIDE}, table 25; the driver encodes 16-byte aligned addresses with every swizzle",
+        good=(("global_address", (1 << 20) + 128),),
+        bad=(("global_address", (1 << 20) + 64),),
+    ),
+    Rule(
+        "TMA051",
+        "global_dim <= MAX_EXTENT // 2",
+        Consequence.ADVISORY,
+        _DOC,
+        f"{_PTX}, 9.7.9.27.1.2: coordinates are signed 32-bit",
+        per=Per.DIMENSION,
+        good=(("global_dim", (4096, 2**31)),),
+        bad=(("global_dim", (4096, 2**31 + 1)),),
+    ),
+)
+"""Every rule about running a copy."""
