@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from types import UnionType
-from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin
 
 from tilewright.base.expr import Expr, ExprError, parse
 
@@ -150,9 +150,8 @@ def _parse(text: str) -> Expr:
 
 @cache
 def _layout(kind: type) -> tuple[tuple[str, Any, str], ...]:
-    """(name, resolved annotation, blob name or empty) of every field."""
-    hints = get_type_hints(kind)
-    return tuple((f.name, hints[f.name], f.metadata.get("blob", "")) for f in fields(kind))
+    """(name, annotation, blob name or empty) of every field. The schema's annotations are types, not text."""
+    return tuple((f.name, f.type, f.metadata.get("blob", "")) for f in fields(kind))
 
 
 def _blob_name(pattern: str, value: object) -> str:

@@ -3,7 +3,7 @@
 Enumerators carry the driver's numbers (CUDA Driver API, tensor map object management; ``cuda.h``).
 """
 
-from __future__ import annotations
+# Annotations are evaluated here, not kept as text: the codec reads them, and a store hit has no time to parse them.
 
 from dataclasses import dataclass
 from enum import IntEnum

@@ -12,7 +12,7 @@ expression over these symbols:
 A program is a list of variants. The first one whose predicate holds runs its steps in order on one stream.
 """
 
-from __future__ import annotations
+# Annotations are evaluated here, not kept as text: the codec reads them, and a store hit has no time to parse them.
 
 from dataclasses import dataclass, field
 from enum import Enum
