@@ -92,15 +92,22 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
         digits += [(name % cut, cut), (name // cut, extent // cut)]
     threads, registers = digits[0][1] * digits[1][1], digits[2][1] * digits[3][1]
     digits = [d for d in draw(st.permutations(digits)) if d[1] > 1]
+    owner: Expr = TRUE
+    if digits and draw(st.booleans()):  # one digit holds copies; mostly one of them stores
+        copies, size = digits.pop()
+        keep = draw(st.integers(0, size - 1))
+        owner = draw(st.sampled_from([copies.eq(keep), copies.eq(keep), copies <= 0, copies < 2, copies.ne(0), TRUE]))
     places, reach = [Const(0) for _ in dims], [1] * rank
     for digit, size in digits:
+        if draw(st.integers(0, 3)) == 0:
+            digit = size - 1 - digit
         dim = draw(st.integers(0, rank - 1))
         places[dim] = places[dim] + digit * reach[dim]
         reach[dim] *= size
     tiles = [draw(st.sampled_from([r, r, max(1, r - 1)])) for r in reach]
     broken = draw(st.sampled_from(["", "", "guard", "late", "early", "extent", "overlap", "gap", "shift", "tile"]))
     victim = draw(st.integers(0, rank - 1))
-    programs, coords, guards = list[Index](), list[Expr](), list[Expr]()
+    programs, coords, guards = list[Index](), list[Expr](), [owner]
     for d, (dim, place, tile, covered) in enumerate(zip(dims, places, tiles, reach, strict=True)):
         hit = d == victim
         p = sym(f"p{d}")
@@ -126,7 +133,7 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
     accesses = [access("store y", (), inside)]
     if draw(st.booleans()):  # programs wholly inside without guards, the others with
         full = all_of((sym(f"p{d}") + 1) * t <= m for d, (m, t) in enumerate(zip(dims, tiles, strict=True)))
-        local = all_of(p < t for p, t, c in zip(places, tiles, reach, strict=True) if c > t)
+        local = all_of([owner, *(p < t for p, t, c in zip(places, tiles, reach, strict=True) if c > t)])
         accesses = [access("interior", (full,), local), access("edge", (negate(full),), inside)]
     parameters = tuple(Parameter(d.name, 1) for d in dims)
     axes = tuple(Index(f"i{d}", IndexRole.AXIS, Const(0), dim) for d, dim in enumerate(dims))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.expr import Expr, FloorDiv, Mod, Sum, Sym, children
-from tilewright.contract.access_linear import FALSEHOOD, Both, Formula, Linear, Lowering, Variables, rewritten
+from tilewright.contract.access_linear import FALSEHOOD, Both, Either, Formula, Linear, Lowering, Variables, rewritten
 from tilewright.protocol.access import AccessMap, Definition, Index
 
 _NARROWING_ROUNDS = 3
@@ -57,7 +57,7 @@ def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Ma
                 builder.add(item, fixed.get(item.name))
     predicate = local.formula(source.predicate)
     highs = {v: variables.bounds[v][1] for v in builder.free}
-    required = list(_literals(Both((*builder.ranges, predicate))))
+    required = list(_literals(variables, Both((*builder.ranges, predicate))))
     _narrow(variables, required, builder.free)
     pinned = _pinned(variables, required, builder.free, local.own)
     narrowed = [rewritten(_within(variables, v), pinned) for v in builder.free]
@@ -173,12 +173,25 @@ def _pinned(
     return pinned
 
 
-def _literals(formula: Formula) -> Iterable[Linear]:
-    if isinstance(formula, Linear):
-        yield formula
-    elif isinstance(formula, Both):
-        for part in formula.parts:
-            yield from _literals(part)
+def _literals(variables: Variables, formula: Formula) -> Iterable[Linear]:
+    """What must hold for the formula to hold: of alternatives, the only one that the bounds allow."""
+    match formula:
+        case Linear():
+            yield formula
+        case Both(parts):
+            for part in parts:
+                yield from _literals(variables, part)
+        case Either(parts):
+            possible = [p for p in parts if not _excluded(variables, p)]
+            if len(possible) == 1:
+                yield from _literals(variables, possible[0])
+
+
+def _excluded(variables: Variables, formula: Formula) -> bool:
+    if not isinstance(formula, Linear):
+        return False
+    high = variables.interval(formula)[1]
+    return high is not None and high < 0
 
 
 # -- digits of an index ------------------------------------------------------------------------------------------------
