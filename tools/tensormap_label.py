@@ -18,14 +18,18 @@ from pathlib import Path
 import numpy as np
 
 ALLOCATION_BYTES = 1 << 20
-MAX_RANK = 6
+ARRAY_ENTRIES = 32
+"""Entries of every array passed, so that a driver that trusts a rank out of range stays inside."""
 
 
 class Driver:
     """The driver's C interface, called directly so that values outside its enumerations reach it."""
 
     def __init__(self) -> None:
-        self._cuda = ctypes.CDLL("libcuda.so.1")
+        try:
+            self._cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            raise SystemExit("no NVIDIA driver on this machine (libcuda.so.1)") from None
         self._call("cuInit", 0)
         device, context, version = c_int(), c_void_p(), c_int()
         self._call("cuDeviceGet", byref(device), 0)
@@ -69,10 +73,10 @@ class Driver:
             kind,
             rank,
             address,
-            (c_uint64 * MAX_RANK)(*dims),
-            (c_uint64 * MAX_RANK)(*strides),
-            (c_uint32 * MAX_RANK)(*box),
-            (c_uint32 * MAX_RANK)(*steps),
+            (c_uint64 * ARRAY_ENTRIES)(*dims),
+            (c_uint64 * ARRAY_ENTRIES)(*strides),
+            (c_uint32 * ARRAY_ENTRIES)(*box),
+            (c_uint32 * ARRAY_ENTRIES)(*steps),
             *flags,
         )
 

@@ -39,7 +39,8 @@ def rules_markdown() -> str:
     lines = [
         "# Rules of tensor maps",
         "",
-        "Made from the rows of `tilewright.hw.tensormap_rules` and `tensormap_runs` by `tools/tma_rules.py`; edit those.",
+        "Made from the rows of `tilewright.hw.tensormap_rules` and `tensormap_runs` by `tools/tma_rules.py`;",
+        "edit those.",
         "",
         f"{len(RULES)} rules for tiled maps: {documented} documented, {len(RULES) - documented} observed. An observed",
         "rule is stated by no document; it was found in the answers of driver 580.159 on an H200 to 300,000 requests,",

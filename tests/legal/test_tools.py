@@ -1,0 +1,57 @@
+"""The tools that score the rules, run as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = ROOT / "tests" / "data" / "tensormap_sample.npz"
+
+
+def run(tool: str, *args: str, status: int = 0) -> str:
+    command = [sys.executable, str(ROOT / "tools" / tool), *args]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+def test_the_agreement_is_printed_by_rank_and_interleave() -> None:
+    lines = run("tensormap_agreement.py", str(SAMPLE)).splitlines()
+    assert lines[0] == "agreement 1.000000 (5972 rows) false-legal 0 false-illegal 0"
+    assert any(line.startswith("  rank 5: ") for line in lines)
+    assert any(line.startswith("  interleave 2: ") for line in lines)
+
+
+def test_disagreements_are_shown_with_their_rules() -> None:
+    text = run("tensormap_agreement.py", str(SAMPLE), "--without", "TMA012", status=1)
+    assert "false-legal row" in text
+    record = json.loads(run("tensormap_agreement.py", str(SAMPLE), "--json"))
+    assert record["false_legal"] == record["false_illegal"] == 0
+
+
+def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.npz"
+    np.savez(bare, columns=np.array(["rank"]), data=np.ones((1, 1), dtype=np.uint64))
+    command = [sys.executable, str(ROOT / "tools" / "tensormap_agreement.py"), str(bare)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no column dtype" in done.stderr
+
+
+@pytest.mark.parametrize("rows", [400])
+def test_boundary_requests_are_written_as_the_labeller_reads_them(tmp_path: Path, rows: int) -> None:
+    target = tmp_path / "boundary.npz"
+    assert f"{rows} requests" in run("tensormap_boundary.py", str(target), "--rows", str(rows))
+    with np.load(target, allow_pickle=False) as archive:
+        assert archive["data"].shape == (rows, 27)
+        assert "result" not in list(archive["columns"])
+
+
+def test_the_printed_reference_is_current() -> None:
+    assert "current" in run("tma_rules.py", "--check")
