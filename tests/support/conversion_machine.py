@@ -27,7 +27,7 @@ def run(plan: ConversionPlan, source: Registers, registers: int) -> Registers:
     threads = len(source)
     match plan.steps:
         case None:
-            return source
+            return [row[:registers] for row in source]
         case RegisterPlan(elements, results):
             target: Registers = [[None] * registers for _ in range(threads)]
             for t in range(threads):

@@ -28,8 +28,10 @@ def conversion_plan(
     source: RegisterLayout, target: RegisterLayout, element_bytes: int, *, thread: Sym = TID, shared: bool = True
 ) -> ConversionPlan:
     """The cheapest plan that gives every register of ``target`` its element from ``source`` (LAY017 when the layouts
-    hold different tiles or are held by different numbers of threads). ``element_bytes`` is 1, 2, 4 or 8. Without ``shared`` no
-    memory is used (LAY019 when data must cross warps)."""
+    hold different tiles or are held by different numbers of threads).
+
+    ``element_bytes`` is 1, 2, 4 or 8. Without ``shared`` no memory is used (LAY019 when data must cross warps).
+    """
     log2_size(element_bytes, "element_bytes")
     if source.shape != target.shape or source.threads != target.threads:
         fail(

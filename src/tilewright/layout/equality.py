@@ -101,8 +101,8 @@ def _equal_tables(a: Layout, b: Layout) -> Equal | Different:
 
 def _difference(a: CuteLayout, b: CuteLayout, index: int) -> Different:
     x, y = a(index), b(index)
-    assert isinstance(x, int) and isinstance(y, int) and x != y, "modes that differ differ here"
-    return _named(a, index, x, y)
+    assert x != y, "coalesced modes that differ, differ here"
+    return _named(a, index, *_ints(x, y))
 
 
 def _named(a: Layout, index: int, left: int, right: int) -> Different:
@@ -226,11 +226,10 @@ def cute_of(layout: F2Layout) -> CuteLayout | ComposedLayout:
     swizzle = _swizzle_of(layout)
     inner = None if swizzle is None else _strides(layout, tuple(swizzle(c) for c in layout.columns))
     if swizzle is None or inner is None:
-        clash = next(c for c in layout.columns if c.bit_count() > 1)
         fail(
             "LAY010",
-            found=f"an index bit that moves offset bits {list(words.bits(clash))}",
-            required="one offset bit per index bit, after one swizzle",
+            found=f"{layout}: index bits share offset bits",
+            required="offset bits of their own for every index bit, after one swizzle",
             help="keep the F2 form",
         )
     return ComposedLayout(swizzle, 0, inner)

@@ -130,7 +130,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """How to convert, with its cost. ``steps`` is None when nothing is to be done."""
+    """How to convert, with its cost. ``steps`` is None when every target register is the source register of its number."""
 
     kind: PlanKind
     element_bytes: int
