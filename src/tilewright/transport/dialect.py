@@ -18,12 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, Dialect, Operation, ParametrizedAttribute, Region, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, Block, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     attr_def,
-    irdl_attr_definition,
     irdl_op_definition,
     operand_def,
     opt_attr_def,
@@ -36,68 +34,18 @@ from xdsl.traits import IsTerminator, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.dtypes import DType, bool_
-from tilewright.base.expr import Expr
-from tilewright.tile.dialect import DTypeAttr, ExprAttr, TensorType, TileType
+from tilewright.base.expr import TRUE, Expr
+from tilewright.tile.dialect import ExprAttr, TensorType, TileType
+from tilewright.transport import asynchronous
+from tilewright.transport.base import RegistersType as RegistersType
+from tilewright.transport.base import SharedType as SharedType
+from tilewright.transport.base import TransportOp as TransportOp
+from tilewright.transport.base import exprs
+from tilewright.transport.base import registers_of as registers_of
+from tilewright.transport.base import shared_of as shared_of
 
 THREAD = "tid"
 REGISTER = "r"
-
-
-@irdl_attr_definition
-class RegistersType(ParametrizedAttribute, TypeAttribute):
-    """``count`` elements of ``dtype`` in each thread's registers."""
-
-    name = "transport.registers"
-    dtype: DTypeAttr
-    count: IntAttr
-
-    @staticmethod
-    def of(dtype: DType, count: int) -> RegistersType:
-        return RegistersType(DTypeAttr.of(dtype), IntAttr(count))
-
-
-@irdl_attr_definition
-class SharedType(ParametrizedAttribute, TypeAttribute):
-    """``count`` elements of ``dtype`` in the CTA's shared memory."""
-
-    name = "transport.shared"
-    dtype: DTypeAttr
-    count: IntAttr
-
-    @staticmethod
-    def of(dtype: DType, count: int) -> SharedType:
-        return SharedType(DTypeAttr.of(dtype), IntAttr(count))
-
-
-def registers_of(value: SSAValue) -> RegistersType:
-    """The type of a register buffer."""
-    assert isinstance(value.type, RegistersType)
-    return value.type
-
-
-def shared_of(value: SSAValue) -> SharedType:
-    """The type of a shared buffer."""
-    assert isinstance(value.type, SharedType)
-    return value.type
-
-
-class TransportOp(IRDLOperation):
-    """Base of all ops; ``loc`` is the user's ``file:line``, ``note`` the tile op it came from."""
-
-    loc = opt_attr_def(StringAttr)
-    note = opt_attr_def(StringAttr)
-
-    def at(self, loc: str, note: str = "") -> TransportOp:
-        """Attach the user's place and a word for the reader of the emitted code; returns the op."""
-        if loc:
-            self.attributes["loc"] = StringAttr(loc)
-        if note:
-            self.attributes["note"] = StringAttr(note)
-        return self
-
-
-def _exprs(items: Sequence[Expr]) -> ArrayAttr[ExprAttr]:
-    return ArrayAttr([ExprAttr.of(e) for e in items])
 
 
 def _strings(items: Sequence[str]) -> ArrayAttr[StringAttr]:
@@ -115,7 +63,7 @@ class Kernel(TransportOp):
 
     ``assumptions`` are the facts of the specialisation class, guaranteed by the dispatcher; ``index_bits`` says whether
     every element offset into every tensor fits 32 bits or needs 64; ``numerics`` is ``precise`` or
-    ``fast``.
+    ``fast``; ``shared_bytes`` of dynamic shared memory are asked for at launch, alignment included.
     """
 
     name = "transport.kernel"
@@ -126,6 +74,7 @@ class Kernel(TransportOp):
     index_bits = attr_def(IntAttr)
     numerics = attr_def(StringAttr)
     assumptions = attr_def(ArrayAttr[ExprAttr])
+    shared_bytes = opt_attr_def(IntAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -149,7 +98,7 @@ class Kernel(TransportOp):
                 "min_ctas": IntAttr(min_ctas),
                 "index_bits": IntAttr(index_bits),
                 "numerics": StringAttr(numerics),
-                "assumptions": _exprs(assumptions),
+                "assumptions": exprs(assumptions),
             },
             regions=[Region(Block(arg_types=arg_types))],
         )
@@ -166,22 +115,27 @@ class Programs(TransportOp):
     """Runs its body once for every program of the grid, each on exactly one CTA.
 
     ``names`` are bound to the program's coordinates, 0 <= name < extent. ``persistent``: a CTA takes program
-    ``blockIdx.x``, then every ``gridDim.x``-th; otherwise one program a CTA. The last name varies fastest.
+    ``blockIdx.x``, then every ``gridDim.x``-th; otherwise one program a CTA. The last name varies fastest; with
+    ``group`` the last two names are walked in bands of ``group`` of the next to last, which varies fastest in a band.
     """
 
     name = "transport.programs"
     names = attr_def(ArrayAttr[StringAttr])
     extents = attr_def(ArrayAttr[ExprAttr])
     persistent = attr_def(IntAttr)
+    group = opt_attr_def(IntAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
-    def __init__(self, names: Sequence[str], extents: Sequence[Expr], persistent: bool, body: Region):
+    def __init__(
+        self, names: Sequence[str], extents: Sequence[Expr], persistent: bool, body: Region, group: int | None = None
+    ):
         super().__init__(
             attributes={
                 "names": _strings(names),
-                "extents": _exprs(extents),
+                "extents": exprs(extents),
                 "persistent": IntAttr(int(persistent)),
+                "group": None if group is None else IntAttr(group),
             },
             regions=[body],
         )
@@ -189,6 +143,8 @@ class Programs(TransportOp):
     def verify_(self) -> None:
         if len(self.names) != len(self.extents):
             raise VerifyException(f"{len(self.names)} program names, {len(self.extents)} extents")
+        if self.group is not None and (len(self.names) < 2 or self.group.data < 1):
+            raise VerifyException("bands need two names and a group of at least 1")
 
 
 @irdl_op_definition
@@ -255,14 +211,21 @@ class Registers(TransportOp):
 
 @irdl_op_definition
 class Shared(TransportOp):
-    """Declares a buffer in shared memory, alive for the whole kernel; 16-byte aligned."""
+    """Declares a buffer in shared memory, alive for the whole kernel; 16-byte aligned.
+
+    ``offset`` places it in dynamic shared memory, in bytes from a base aligned to 1024; without, it is static.
+    """
 
     name = "transport.shared"
     hint = attr_def(StringAttr)
+    offset = opt_attr_def(IntAttr)
     buffer = result_def(SharedType)
 
-    def __init__(self, hint: str, dtype: DType, count: int):
-        super().__init__(attributes={"hint": StringAttr(hint)}, result_types=[SharedType.of(dtype, count)])
+    def __init__(self, hint: str, dtype: DType, count: int, offset: int | None = None):
+        super().__init__(
+            attributes={"hint": StringAttr(hint), "offset": None if offset is None else IntAttr(offset)},
+            result_types=[SharedType.of(dtype, count)],
+        )
 
 
 class _GlobalAccess(TransportOp):
@@ -293,7 +256,7 @@ class _GlobalAccess(TransportOp):
         super().__init__(
             operands=[tensor, buffer],
             attributes={
-                "coords": _exprs(coords),
+                "coords": exprs(coords),
                 "guard": ExprAttr.of(guard),
                 "vector": IntAttr(vector),
                 "axis": IntAttr(axis),
@@ -335,8 +298,12 @@ class Map(TransportOp):
     """Element-wise code: for each ``r`` in ``range(count)`` evaluates the body on scalars and writes the results.
 
     Block argument i is input i at register ``reads[i]`` (an expression of ``r``); the terminator's operand j goes to
-    output j at register ``r``. The body holds rank-0 ``tile`` ops; ``tile.scalar`` and ``predicate`` there may use ``tid`` and ``r``.
+    output j at register ``r``. The body holds rank-0 ``tile`` ops; ``tile.scalar`` and ``predicate`` there may use ``tid``
+    and ``r``.
     An output may also be an input: all reads of one ``r`` come before its writes.
+
+    ``live`` is an expression of ``r`` and symbols that are the same for the whole CTA. Where it is false no thread needs
+    the results, and they may be left as they are.
     """
 
     name = "transport.map"
@@ -344,16 +311,23 @@ class Map(TransportOp):
     outputs = var_operand_def(RegistersType)
     reads = attr_def(ArrayAttr[ExprAttr])
     count = attr_def(IntAttr)
+    live = attr_def(ExprAttr)
     body = region_def("single_block")
 
     irdl_options = (AttrSizedOperandSegments(),)
 
     def __init__(
-        self, inputs: Sequence[SSAValue], reads: Sequence[Expr], outputs: Sequence[SSAValue], count: int, body: Region
+        self,
+        inputs: Sequence[SSAValue],
+        reads: Sequence[Expr],
+        outputs: Sequence[SSAValue],
+        count: int,
+        body: Region,
+        live: Expr = TRUE,
     ):
         super().__init__(
             operands=[list(inputs), list(outputs)],
-            attributes={"reads": _exprs(reads), "count": IntAttr(count)},
+            attributes={"reads": exprs(reads), "count": IntAttr(count), "live": ExprAttr.of(live)},
             regions=[body],
         )
 
@@ -381,7 +355,8 @@ class Predicate(TransportOp):
 class Fold(TransportOp):
     """Reduces registers of one thread: ``target[into(r)] = fn(target[into(r)], source[r])`` for each r, in order.
 
-    The targets hold their start values before. For ``argmax`` sources and targets are (value, index) pairs and of
+    Registers for which ``live`` is false (see ``Map``) hold the identity and may be skipped. The targets hold their
+    start values before. For ``argmax`` sources and targets are (value, index) pairs and of
     equal values the lower index wins.
     """
 
@@ -390,12 +365,16 @@ class Fold(TransportOp):
     targets = var_operand_def(RegistersType)
     fn = attr_def(StringAttr)
     into = attr_def(ExprAttr)
+    live = attr_def(ExprAttr)
 
     irdl_options = (AttrSizedOperandSegments(),)
 
-    def __init__(self, fn: str, sources: Sequence[SSAValue], targets: Sequence[SSAValue], into: Expr):
+    def __init__(
+        self, fn: str, sources: Sequence[SSAValue], targets: Sequence[SSAValue], into: Expr, live: Expr = TRUE
+    ):
         super().__init__(
-            operands=[list(sources), list(targets)], attributes={"fn": StringAttr(fn), "into": ExprAttr.of(into)}
+            operands=[list(sources), list(targets)],
+            attributes={"fn": StringAttr(fn), "into": ExprAttr.of(into), "live": ExprAttr.of(live)},
         )
 
 
@@ -461,7 +440,7 @@ class SharedRead(_SharedAccess):
 
 @irdl_op_definition
 class Barrier(TransportOp):
-    """All threads of the CTA meet; shared-memory accesses before it are visible after it."""
+    """All threads of the CTA, in a role those of the role, meet; shared accesses before it are visible after it."""
 
     name = "transport.barrier"
 
@@ -485,7 +464,7 @@ class Print(TransportOp):
             operands=[list(buffers)],
             attributes={
                 "format": StringAttr(format),
-                "indices": _exprs(indices),
+                "indices": exprs(indices),
                 "guard": ExprAttr.of(guard),
                 "count": IntAttr(count),
             },
@@ -527,7 +506,8 @@ Transport = Dialect(
         Barrier,
         Print,
         Yield,
+        *asynchronous.OPS,
     ],
-    [RegistersType, SharedType],
+    [RegistersType, SharedType, *asynchronous.TYPES],
 )
 """Registered with an xDSL ``Context`` to parse transport text."""

@@ -1,0 +1,71 @@
+"""What both halves of the ``transport`` dialect stand on: buffer types and the base class of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.irdl import IRDLOperation, irdl_attr_definition, opt_attr_def
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr
+from tilewright.tile.dialect import DTypeAttr, ExprAttr
+
+
+@irdl_attr_definition
+class RegistersType(ParametrizedAttribute, TypeAttribute):
+    """``count`` elements of ``dtype`` in each thread's registers."""
+
+    name = "transport.registers"
+    dtype: DTypeAttr
+    count: IntAttr
+
+    @staticmethod
+    def of(dtype: DType, count: int) -> RegistersType:
+        return RegistersType(DTypeAttr.of(dtype), IntAttr(count))
+
+
+@irdl_attr_definition
+class SharedType(ParametrizedAttribute, TypeAttribute):
+    """``count`` elements of ``dtype`` in the CTA's shared memory."""
+
+    name = "transport.shared"
+    dtype: DTypeAttr
+    count: IntAttr
+
+    @staticmethod
+    def of(dtype: DType, count: int) -> SharedType:
+        return SharedType(DTypeAttr.of(dtype), IntAttr(count))
+
+
+def registers_of(value: SSAValue) -> RegistersType:
+    """The type of a register buffer."""
+    assert isinstance(value.type, RegistersType)
+    return value.type
+
+
+def shared_of(value: SSAValue) -> SharedType:
+    """The type of a shared buffer."""
+    assert isinstance(value.type, SharedType)
+    return value.type
+
+
+class TransportOp(IRDLOperation):
+    """Base of all ops; ``loc`` is the user's ``file:line``, ``note`` the tile op it came from."""
+
+    loc = opt_attr_def(StringAttr)
+    note = opt_attr_def(StringAttr)
+
+    def at(self, loc: str, note: str = "") -> TransportOp:
+        """Attach the user's place and a word for the reader of the emitted code; returns the op."""
+        if loc:
+            self.attributes["loc"] = StringAttr(loc)
+        if note:
+            self.attributes["note"] = StringAttr(note)
+        return self
+
+
+def exprs(items: Sequence[Expr]) -> ArrayAttr[ExprAttr]:
+    """Expressions as one attribute."""
+    return ArrayAttr([ExprAttr.of(e) for e in items])
