@@ -9,8 +9,9 @@ from xdsl.dialects.builtin import ModuleOp
 from support.transport import TID, M, N, P, R, binary, copy, fill, kernel, programs, scalar, softmax, tensor
 from tilewright import simulate
 from tilewright.base.dtypes import f32, i32
-from tilewright.base.expr import TRUE, Const, ceildiv, sym
+from tilewright.base.expr import TRUE, Const, Expr, ceildiv, sym
 from tilewright.diag import TilewrightError
+from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 
 
@@ -230,3 +231,30 @@ def test_a_module_of_one_kernel() -> None:
     simulate.run(ModuleOp([copy()]), _pair(8))
     assert sym("M") == M
     assert N != M
+
+
+def test_results_that_nobody_needs_are_undefined() -> None:
+    """A map and a fold that skip registers beyond N; whoever reads those anyway is caught."""
+
+    def row(guard: Expr) -> t.Kernel:
+        def build(x, y):
+            v, w, total = t.Registers("v", f32, 8), t.Registers("w", f32, 8), t.Registers("total", f32, 1)
+            double = binary("add", v.buffer, v.buffer, w.buffer, 8)
+            double.attributes["live"] = ExprAttr.of(R < N)
+            return [
+                v,
+                w,
+                total,
+                t.Load(x, v.buffer, [R], R < N),
+                double,
+                fill(0.0, total.buffer),
+                t.Fold("sum", [w.buffer], [total.buffer], Const(0), guard),
+                t.Store(y, total.buffer, [TID], TID < 1),
+            ]
+
+        return kernel({"x": tensor("x", [N]), "y": tensor("y", [Const(1)])}, build)
+
+    tensors = {"x": np.arange(5, dtype=np.float32), "y": np.zeros(1, np.float32)}
+    simulate.run(row(R < N), tensors)
+    assert tensors["y"][0] == 20
+    assert "register 5 of buffer 'w'" in _fails("SIM003", row(R < N + 1), tensors)

@@ -23,8 +23,8 @@ from tilewright.transport.dialect import (
     registers_of,
 )
 
-DEFAULT_BUDGET = 1_000_000_000
-"""About ten seconds on one core."""
+DEFAULT_BUDGET = 500_000_000
+"""About twenty seconds on one core."""
 
 
 def check_budget(kernel: Kernel, symbols: Mapping[str, int], budget: int) -> None:

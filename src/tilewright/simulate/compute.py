@@ -25,16 +25,21 @@ _SEQUENTIAL = frozenset({"f16", "bf16"})  # each partial result is rounded, so t
 def run_map(
     op: Map, inputs: Sequence[Buffer], outputs: Sequence[Buffer], symbols: Symbols, scalars: Mapping[SSAValue, Any]
 ) -> None:
-    """Evaluate the body for every register, all at once where no register reads what an earlier one wrote."""
+    """Evaluate the body for every live register, all at once where no register reads what an earlier one wrote.
+
+    Results that are not live may or may not be written, so they count as undefined afterwards.
+    """
     count = op.count.data
     reads = [_indices(op, symbols, read.expr, count, buffer) for read, buffer in zip(op.reads, inputs, strict=True)]
     for output in outputs:
         if output.count < count:
             refuse(op, "SIM012", found=f"register {count - 1} of {output.hint!r}", required=f"below {output.count}")
     written = {id(output) for output in outputs}
-    steps = np.arange(count)
-    in_order = any(id(b) in written and (read < steps).any() for b, read in zip(inputs, reads, strict=True))
-    pieces = [steps[i : i + 1] for i in range(count)] if in_order else [steps]
+    every = np.arange(count)
+    alive = _live(op, symbols, op.live.expr, count)
+    steps = every[alive]
+    in_order = any(id(b) in written and (read < every).any() for b, read in zip(inputs, reads, strict=True))
+    pieces = [steps[i : i + 1] for i in range(len(steps))] if in_order else [steps]
     for piece in pieces:
         values: dict[SSAValue, Any] = dict(scalars)
         for argument, buffer, read in zip(op.body.block.args, inputs, reads, strict=True):
@@ -42,11 +47,12 @@ def run_map(
             buffer.require(op, index=index)
             whole = len(index) == buffer.count and bool((index == np.arange(buffer.count)).all())
             values[argument] = buffer.data if whole else buffer.data[:, index]
-        results = _body(op, values, symbols, count, piece if in_order else None)
+        results = _body(op, values, symbols, count, piece if len(piece) < count else None)
         for output, result in zip(outputs, results, strict=True):
             output.data[:, piece] = result
     for output in outputs:
-        output.wrote(registers=count)
+        output.wrote(registers=steps)
+        output.spoil(every[~alive])
 
 
 def _body(op: Map, values: dict[SSAValue, Any], symbols: Symbols, count: int, piece: Array | None) -> list[Any]:
@@ -90,16 +96,19 @@ def _scalar(
 
 
 def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], symbols: Symbols) -> None:
-    """Fold registers into the targets in the order of their index."""
-    count = sources[0].count
-    into = _indices(op, symbols, op.into.expr, count, targets[0])
+    """Fold the live registers into the targets in the order of their index."""
+    alive = np.flatnonzero(_live(op, symbols, op.live.expr, sources[0].count))
+    if not len(alive):
+        return
+    into = _indices(op, symbols, op.into.expr, sources[0].count, targets[0])[alive]
     for source in sources:
-        source.require(op)
+        source.require(op, index=alive)
     for target in targets:
         target.require(op, index=np.unique(into))
     order = np.argsort(into, kind="stable")
     used, starts = np.unique(into[order], return_index=True)
-    lengths = np.diff([*starts, count])
+    lengths = np.diff([*starts, len(alive)])
+    order = alive[order]
     even = bool((lengths == lengths[0]).all())
     dtype = targets[0].dtype
     if op.fn.data != "argmax" and even and dtype.name not in _SEQUENTIAL:
@@ -136,6 +145,13 @@ def _combine(fn: str, buffers: Sequence[Buffer], mine: list[Array], other: list[
         return [np.where(replaced, b, a) for a, b in zip(mine, other, strict=True)]
     dtype = buffers[0].dtype
     return [rounded(elementwise.binary(fn, dtype)(a, b), dtype) for a, b in zip(mine, other, strict=True)]
+
+
+def _live(op: TransportOp, symbols: Symbols, node: Any, count: int) -> Array:
+    """Which registers somebody needs; the same for all threads."""
+    value = np.asarray(symbols.of(node, count), np.bool_)
+    assert value.size in (1, count), f"{op.name}: live depends on the thread"
+    return np.broadcast_to(value.ravel(), count)
 
 
 def _indices(op: TransportOp, symbols: Symbols, node: Any, count: int, buffer: Buffer) -> Array:

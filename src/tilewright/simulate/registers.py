@@ -54,16 +54,22 @@ class Buffer:
                 help="write a start value, or guard the read by the condition of the write",
             )
 
-    def wrote(self, mask: Array | None = None, registers: int | None = None) -> None:
-        """Note what now has a value: the elements of ``mask``, or the first ``registers`` of every thread."""
+    def wrote(self, mask: Array | None = None, registers: Array | None = None) -> None:
+        """Note what now has a value: the elements of ``mask``, or ``registers`` of every thread, or everything."""
         if self.written is None:
             return
         if mask is not None:
             self.written |= mask
         else:
-            self.written[:, :registers] = True
+            self.written[:, slice(None) if registers is None else registers] = True
         if self.written.all():
             self.written = None
+
+    def spoil(self, registers: Array) -> None:
+        """Make ``registers`` of every thread undefined."""
+        if len(registers):
+            self.written = np.ones(self.data.shape, np.bool_) if self.written is None else self.written
+            self.written[:, registers] = False
 
 
 def masked(guard: Value, shape: tuple[int, int]) -> Array | None:
