@@ -130,7 +130,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """How to convert, with its cost. ``steps`` is None when every target register is the source register of its number."""
+    """How to convert, with its cost; ``steps`` is None when target register i is source register i."""
 
     kind: PlanKind
     element_bytes: int

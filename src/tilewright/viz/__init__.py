@@ -1,0 +1,1 @@
+"""Pictures: other rooms return data, this one draws it."""

@@ -1,0 +1,137 @@
+"""Layouts as grids of cells: what to write where, and in which colour group, before anyone draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from tilewright.diag import fail
+from tilewright.layout.cute import CuteLayout
+from tilewright.layout.register import RegisterLayout
+from tilewright.layout.shared import SharedTile
+from tilewright.layout.swizzle import ComposedLayout, Swizzle
+
+Drawable: TypeAlias = CuteLayout | ComposedLayout | SharedTile | RegisterLayout
+MAX_CELLS = 64
+GROUPS = 8
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``text`` (one or two lines) and ``group``, a colour number in [0, GROUPS)."""
+
+    text: tuple[str, ...]
+    group: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """``cells[row][column]`` with a title and a word on what the colours mean."""
+
+    title: str
+    legend: str
+    cells: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.cells)
+
+    @property
+    def columns(self) -> int:
+        """Number of columns."""
+        return len(self.cells[0])
+
+
+def read_layout(text: str, swizzle: str | None = None) -> CuteLayout | ComposedLayout:
+    """A layout as typed on a command line: ``(8,8):(8,1)`` and a swizzle ``3,4,3`` (LAY013, LAY011)."""
+    layout = CuteLayout.parse(text)
+    if swizzle is None:
+        return layout
+    parts = swizzle.split(",")
+    if len(parts) != 3 or not all(p.strip().lstrip("-").isdigit() for p in parts):
+        fail(
+            "LAY013",
+            title="the swizzle cannot be read",
+            found=repr(swizzle),
+            required="three integers B,M,S",
+            help="write --swizzle 3,4,3",
+        )
+    bits, base, shift = map(int, parts)
+    return ComposedLayout(Swizzle(bits, base, shift), 0, layout)
+
+
+def grid_of(layout: Drawable) -> Grid:
+    """The grid of a layout: mode 0 downwards, mode 1 to the right (LAY018 beyond 64 x 64, LAY002 beyond two modes)."""
+    match layout:
+        case RegisterLayout():
+            return _register_grid(layout)
+        case SharedTile():
+            rows, columns = _fitting(layout.shape)
+            table = [[layout.offset(i, j) for j in range(columns)] for i in range(rows)]
+            title = f"{rows} x {columns}, {layout.element_bytes} B, swizzle {layout.mode.name}"
+            chunks = [[(x // 16) % GROUPS for x in row] for row in table]
+            return Grid(title, "colour: 16-byte column of the 128-byte line", _offset_cells(table, chunks))
+        case CuteLayout() | ComposedLayout():
+            inner = layout if isinstance(layout, CuteLayout) else layout.layout
+            sizes = [m.size for m in inner.modes]
+            rows, columns = _fitting([s if isinstance(s, int) else _symbolic(inner) for s in sizes])
+            table = layout.offsets()
+            offsets = [[table[i + j * rows] for j in range(columns)] for i in range(rows)]
+            step = max(1, -(-(max(table) + 1) // GROUPS)) if max(table) >= GROUPS * GROUPS else GROUPS
+            bands = [[(x // step) % GROUPS for x in row] for row in offsets]
+            return Grid(str(layout), f"colour: offset // {step}", _offset_cells(offsets, bands))
+
+
+def _register_grid(layout: RegisterLayout) -> Grid:
+    rows, columns = _fitting(layout.shape)
+    owners: dict[tuple[int, int], tuple[int, int]] = {}
+    for thread in range(layout.threads):
+        for register in range(layout.registers):
+            where = layout.coordinate(thread, register)
+            owners.setdefault((where[0], where[1]) if layout.rank == 2 else (0, where[0]), (thread, register))
+    cells = tuple(
+        tuple(Cell((f"T{t}", f"r{r}"), t % GROUPS) for t, r in (owners[i, j] for j in range(columns)))
+        for i in range(rows)
+    )
+    title = f"{' x '.join(map(str, layout.shape))} in {layout.threads} threads, {layout.registers} registers each"
+    return Grid(title, f"colour: thread % {GROUPS}; of copies the first thread is shown", cells)
+
+
+def _offset_cells(table: list[list[int]], groups: list[list[int]]) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(
+        tuple(Cell((str(x),), g) for x, g in zip(row, colours, strict=True))
+        for row, colours in zip(table, groups, strict=True)
+    )
+
+
+def _fitting(shape: Sequence[int]) -> tuple[int, int]:
+    if not 1 <= len(shape) <= 2:
+        fail(
+            "LAY002",
+            title="a picture has two dimensions",
+            found=f"{len(shape)} modes",
+            required="one or two",
+            help="slice or group the layout's modes",
+        )
+    rows, columns = (1, shape[0]) if len(shape) == 1 else (shape[0], shape[1])
+    if max(rows, columns) > MAX_CELLS:
+        fail(
+            "LAY018",
+            found=f"{rows} x {columns} = {prod(shape)} cells",
+            required=f"at most {MAX_CELLS} x {MAX_CELLS}",
+            help="slice the layout, or draw one atom of it",
+        )
+    return rows, columns
+
+
+def _symbolic(layout: CuteLayout) -> int:
+    return fail(
+        "LAY010",
+        title="a layout with symbols has no picture",
+        found=str(layout),
+        required="integer extents and strides",
+        help="put numbers for the symbols",
+    )
