@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.copy_engine import copy_tile
 from tilewright.base.dtypes import DTYPES, DType, bf16, e4m3, f32
 from tilewright.base.expr import TRUE, sym
 from tilewright.base.verdict import Illegal, Legal
@@ -41,26 +42,6 @@ def core(access: TileAccess, facts: Facts | None = None) -> set[str]:
     return {v.rule for v in answer.core}
 
 
-def hardware_copy(
-    memory: np.ndarray, chosen: TensorMapPlan, first: dict[str, int], shared: np.ndarray, size: int
-) -> None:
-    """What the copy engine does, from the descriptor's fields alone: box after box, dense rows, address bits swizzled
-    by the tables of the PTX document (16-byte units of a 128-byte line exchanged by the line's number)."""
-    dims = [d.evaluate({}) for d in chosen.dims]
-    strides = [size, *(s.evaluate({}) for s in chosen.strides)]
-    origin = [c.evaluate(first) for c in chosen.coordinates]
-    mask = {Swizzle.NONE: 0, Swizzle.B32: 1, Swizzle.B64: 3, Swizzle.B128: 7}[chosen.swizzle]
-    for box in chosen.boxes:
-        start = [o + s for o, s in zip(origin, box.start, strict=True)]
-        for number, reverse in enumerate(np.ndindex(*reversed(chosen.box))):
-            at = [s + i for s, i in zip(start, reversed(reverse), strict=True)]
-            inside = all(0 <= x < d for x, d in zip(at, dims, strict=True))
-            source = sum(x * s for x, s in zip(at, strides, strict=True))
-            target = box.shared_offset_bytes + number * size
-            target ^= ((target >> 7) & mask) << 4
-            shared[target : target + size] = memory[source : source + size] if inside else 0
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_copy_of_a_random_tile_is_the_tile(data: st.DataObject) -> None:
@@ -83,8 +64,7 @@ def test_the_copy_of_a_random_tile_is_the_tile(data: st.DataObject) -> None:
     rng = np.random.default_rng(0)
     memory = rng.integers(0, 256, (strides[0] * shape[0] + 64) * dtype.bytes, dtype=np.uint8)
     shared = np.full(chosen.shared.size_bytes, 255, dtype=np.uint8)
-    hardware_copy(memory, chosen, first, shared, dtype.bytes)
-
+    assert copy_tile(memory, chosen, first, shared, dtype.bytes, base=1 << 20) == chosen.tx_bytes
     assert chosen.tx_bytes == math.prod(t for t in tile if t is not None) * dtype.bytes
     assert all(b.shared_offset_bytes % 128 == 0 for b in chosen.boxes)
     axes = [(i, t) for i, t in enumerate(tile) if t is not None]
