@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, cast
 
 from tilewright.base.expr import Expr, ExprError, parse
 from tilewright.diag import TilewrightError, fail
@@ -65,14 +65,14 @@ class CuteLayout:
     def of(modes: Iterable[CuteLayout]) -> CuteLayout:
         """Layouts side by side, each one a mode."""
         parts = list(modes)
-        return CuteLayout(tuple(p.shape for p in parts), tuple(p.stride for p in parts))
+        return _trusted(tuple(p.shape for p in parts), tuple(p.stride for p in parts))
 
     # -- queries --------------------------------------------------------------------------------------------------
     @property
     def modes(self) -> tuple[CuteLayout, ...]:
         """Top-level modes; a layout of a single integer has one."""
         if isinstance(self.shape, tuple) and isinstance(self.stride, tuple):
-            return tuple(CuteLayout(s, d) for s, d in zip(self.shape, self.stride, strict=True))
+            return tuple(map(_trusted, self.shape, self.stride))
         return (self,)
 
     def __getitem__(self, mode: int) -> CuteLayout:
@@ -109,6 +109,8 @@ class CuteLayout:
     @property
     def flat(self) -> list[tuple[Leaf, Leaf]]:
         """Leaves as (extent, stride)."""
+        if isinstance(self.shape, int) and isinstance(self.stride, int):
+            return [(self.shape, self.stride)]
         return list(zip(leaves(self.shape), leaves(self.stride), strict=True))
 
     def __call__(self, *coordinate: Coordinate) -> Leaf:
@@ -224,8 +226,7 @@ class _Composer:
         self.filled = [1] * len(self.modes)
 
     def result(self) -> CuteLayout:
-        shape, stride = self.walk(self.b.shape, self.b.stride)
-        return CuteLayout(shape, stride)
+        return _trusted(*self.walk(self.b.shape, self.b.stride))
 
     def walk(self, shape: IntTuple, stride: IntTuple) -> tuple[IntTuple, IntTuple]:
         if isinstance(shape, tuple) and isinstance(stride, tuple):
@@ -423,12 +424,11 @@ def max_common_vector(a: CuteLayout, b: CuteLayout) -> int:
 
 def static_modes(layout: CuteLayout, operation: str) -> Modes:
     """Flat modes with integer extents (LAY010 for symbolic ones)."""
-    result: Modes = []
-    for s, d in layout.flat:
+    modes = layout.flat
+    for s, _ in modes:
         if not isinstance(s, int):
             symbolic(operation, layout)
-        result.append((s, d))
-    return result
+    return cast(Modes, modes)
 
 
 def static_stride(stride: Leaf, operation: str) -> int:
@@ -458,15 +458,26 @@ def symbolic(operation: str, what: CuteLayout | Leaf) -> NoReturn:
 
 def _from_modes(modes: Sequence[tuple[Leaf, Leaf]]) -> CuteLayout:
     if not modes:
-        return CuteLayout(1, 0)
+        return _trusted(1, 0)
     if len(modes) == 1:
-        return CuteLayout(*modes[0])
-    return CuteLayout(tuple(s for s, _ in modes), tuple(d for _, d in modes))
+        return _trusted(*modes[0])
+    return _trusted(tuple([s for s, _ in modes]), tuple([d for _, d in modes]))
+
+
+def _trusted(shape: IntTuple, stride: IntTuple) -> CuteLayout:
+    """A layout from parts of layouts, which were checked when those were made."""
+    layout = object.__new__(CuteLayout)
+    object.__setattr__(layout, "shape", shape)
+    object.__setattr__(layout, "stride", stride)
+    return layout
 
 
 def _checked(value: IntTuple, extents: bool) -> IntTuple:
     if isinstance(value, tuple):
-        return tuple(_checked(part, extents) for part in value)
+        for part in value:
+            if type(part) is not int or part < extents:
+                return tuple(_checked(part, extents) for part in value)
+        return value
     if type(value) is int:
         if value >= extents:
             return value

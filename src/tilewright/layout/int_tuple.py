@@ -41,7 +41,12 @@ def product(value: IntTuple) -> Leaf:
 def congruent(a: IntTuple, b: IntTuple) -> bool:
     """The same nesting."""
     if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(congruent, a, b))
+        if not isinstance(b, tuple) or len(a) != len(b):
+            return False
+        for x, y in zip(a, b, strict=True):
+            if (isinstance(x, tuple) or isinstance(y, tuple)) and not congruent(x, y):
+                return False
+        return True
     return not isinstance(b, tuple)
 
 
