@@ -1,11 +1,17 @@
 """Spreads the axes of a kernel's tiles over the threads of a CTA.
 
 Positions (value, axis) that must agree element by element are one *class*: element-wise operands, a reduction's kept
-axes, a fragment and what is written to it. A ``Distribution`` gives each class its digits
+axes, a fragment and what is written to it. A ``Distribution`` gives each class its digits, least significant first,
+each held by registers or by one bit of the thread index. Plainly
 
     coordinate = digit of the vector + vector * (digit of the thread bits + 2**bits * digit of the repeats)
 
-and every value whose axes have digits gets its register layout from them, so that element-wise code, broadcasts and
+and for the two axes of a wgmma accumulator (PTX ISA 9.1, 9.7.15.5.1.1)
+
+    row    = lane bits 2-4, a register bit (row + 8), warp bits, repeats
+    column = a register bit, lane bits 0-1, repeats of 8
+
+Every value whose axes have digits gets its register layout from them, so that element-wise code, broadcasts and
 reductions need no data movement: a value without some class is replicated over that class's thread bits.
 """
 
@@ -15,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import TypeAlias
 
 from tilewright.base.expr import Const, Expr
 from tilewright.layout.f2 import F2Layout
@@ -22,33 +29,77 @@ from tilewright.layout.register import LANES, RegisterLayout, Repeat
 
 
 @dataclass(frozen=True)
+class InRegisters:
+    """A digit of ``count`` values, one register each. In the ``atom`` the count is a power of two."""
+
+    count: int
+    atom: bool = True
+
+
+@dataclass(frozen=True)
+class InThreads:
+    """A binary digit held by bit ``bit`` of the thread index."""
+
+    bit: int
+
+
+Mode: TypeAlias = InRegisters | InThreads
+
+
+@dataclass(frozen=True)
 class Digits:
     """How one class is spread. ``size`` is the tile's extent; the covered extent may be larger."""
 
     size: int
-    vector: int
-    thread_bits: tuple[int, ...]
-    repeats: int
+    modes: tuple[Mode, ...]
 
-    @property
-    def step(self) -> int:
-        """Distance of two repeats."""
-        return self.vector << len(self.thread_bits)
+    @staticmethod
+    def plain(size: int, vector: int, thread_bits: Sequence[int], repeats: int) -> Digits:
+        """Vectors of consecutive elements, dealt to threads, repeated."""
+        return Digits(size, (InRegisters(vector), *map(InThreads, thread_bits), InRegisters(repeats, atom=False)))
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Distance in the coordinate of two values of each digit."""
+        found: list[int] = []
+        reach = 1
+        for mode in self.modes:
+            found.append(reach)
+            reach *= mode.count if isinstance(mode, InRegisters) else 2
+        return tuple(found)
 
     @property
     def covered(self) -> int:
         """Extent of the box that the digits reach."""
-        return self.step * self.repeats
+        return prod(m.count if isinstance(m, InRegisters) else 2 for m in self.modes)
 
     @property
     def registers(self) -> int:
         """Elements of this class in one thread."""
-        return self.vector * self.repeats
+        return prod(m.count for m in self.modes if isinstance(m, InRegisters))
+
+    @property
+    def thread_bits(self) -> tuple[int, ...]:
+        """Bits of the thread index, least significant digit first."""
+        return tuple(m.bit for m in self.modes if isinstance(m, InThreads))
+
+    @property
+    def vector(self) -> int:
+        """Consecutive elements in one thread."""
+        first = self.modes[0] if self.modes else None
+        return first.count if isinstance(first, InRegisters) else 1
+
+    @property
+    def repeats(self) -> int:
+        """How often the whole pattern is laid side by side."""
+        last = self.modes[-1] if self.modes else None
+        return last.count if isinstance(last, InRegisters) and not last.atom else 1
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Digits per class, in register order (first class fastest), for ``threads`` threads."""
+    """Digits per class for ``threads`` threads. Register digits are numbered in the order of ``digits`` (first class
+    fastest): all classes' atom digits, then all repeats."""
 
     threads: int
     digits: tuple[tuple[int, Digits], ...]
@@ -57,29 +108,50 @@ class Distribution:
     def by_class(self) -> Mapping[int, Digits]:
         return dict(self.digits)
 
+    @cached_property
+    def register_order(self) -> tuple[tuple[int, int, int], ...]:
+        """Register digits, fastest first: class, count, stride in the coordinate."""
+        return tuple(
+            (c, mode.count, stride)
+            for atom in (True, False)
+            for c, digits in self.digits
+            for mode, stride in zip(digits.modes, digits.strides, strict=True)
+            if isinstance(mode, InRegisters) and mode.atom is atom
+        )
+
     def layout(self, axes: Sequence[int | None]) -> RegisterLayout:
         """Register layout of a value whose axes have these classes (None: an axis of one element)."""
         place = {c: d for d, c in enumerate(axes) if c is not None}
         order = [(place[c], digits) for c, digits in self.digits if c in place]
         bits_out = [0] * len(axes)
         for dim, digits in order:
-            bits_out[dim] = digits.vector.bit_length() - 1 + len(digits.thread_bits)
+            bits_out[dim] = (digits.covered // digits.repeats).bit_length() - 1
         shifts = [sum(bits_out[:d]) for d in range(len(axes))]
-        registers = [1 << (shifts[dim] + i) for dim, digits in order for i in range(digits.vector.bit_length() - 1)]
+        registers: list[int] = []
         threads = [0] * (self.threads.bit_length() - 1)
+        repeats: list[Repeat] = []
         for dim, digits in order:
-            low = digits.vector.bit_length() - 1
-            for i, bit in enumerate(digits.thread_bits):
-                threads[bit] = 1 << (shifts[dim] + low + i)
+            for mode, stride in zip(digits.modes, digits.strides, strict=True):
+                match mode:
+                    case InThreads(bit):
+                        threads[bit] = stride << shifts[dim]
+                    case InRegisters(count, atom=True):
+                        bits = count.bit_length() - 1
+                        registers += [stride << (shifts[dim] + i) for i in range(bits)]
+                    case InRegisters(count):
+                        repeats += [Repeat(dim, count, stride)] if count > 1 else []
         lane_bits = LANES.bit_length() - 1
         atom = F2Layout(
             (("register", len(registers)), ("lane", lane_bits), ("warp", len(threads) - lane_bits)),
             tuple((f"dim{d}", n) for d, n in enumerate(bits_out)),
             (*registers, *threads),
         )
-        repeats = tuple(Repeat(dim, digits.repeats, digits.step) for dim, digits in order if digits.repeats > 1)
         shape = tuple(1 if c is None else self.by_class[c].covered for c in axes)
-        return RegisterLayout(shape, atom, repeats)
+        return RegisterLayout(shape, atom, tuple(repeats))
+
+    def reordered(self, first: int) -> Distribution:
+        """The same threads and elements with ``first`` fastest in the registers."""
+        return Distribution(self.threads, tuple(sorted(self.digits, key=lambda cd: cd[0] != first)))
 
     def registers(self, classes: Iterable[int | None]) -> int:
         """Elements per thread of a value with these classes."""
@@ -88,21 +160,39 @@ class Distribution:
     def register_of(self, inner: Iterable[int | None], outer: Iterable[int | None], register: Expr) -> Expr:
         """The register of a value over ``inner`` that holds what ``register`` of a value over ``outer`` needs.
 
-        ``inner`` is a subset of ``outer``; both number their registers vectors first, then repeats, classes in order.
+        ``inner`` is a subset of ``outer``; both number their registers as ``register_order`` says.
         """
         inside, outside = set(inner), set(outer)
+        if all(self.by_class[c].registers == 1 for c in outside - inside if c is not None):
+            return register
         result: Expr = Const(0)
         source, target = 1, 1
-        for part in ("vector", "repeats"):
-            for c, digits in self.digits:
-                count = digits.vector if part == "vector" else digits.repeats
-                if c in outside:
-                    if c in inside:
-                        result = result + register // source % count * target
-                    source *= count
+        for c, count, _ in self.register_order:
+            if c in outside:
                 if c in inside:
-                    target *= count
+                    result = result + register // source % count * target
+                source *= count
+            if c in inside:
+                target *= count
         return result
+
+
+ROW_LANES = (2, 3, 4)
+COLUMN_LANES = (0, 1)
+WARP_BITS = (5, 6)
+
+
+def accumulator_rows(size: int, warpgroups: int) -> Digits:
+    """Digits of an accumulator's row axis over ``warpgroups`` (a power of two) of 64 rows each, repeated."""
+    bits = (*WARP_BITS, *range(7, 7 + warpgroups.bit_length() - 1))
+    repeats = -(-size // (64 * warpgroups))
+    lanes = tuple(map(InThreads, ROW_LANES))
+    return Digits(size, (*lanes, InRegisters(2), *map(InThreads, bits), InRegisters(repeats, atom=False)))
+
+
+def accumulator_columns(size: int) -> Digits:
+    """Digits of an accumulator's column axis; those of a register operand's K axis are the same."""
+    return Digits.plain(size, 2, COLUMN_LANES, -(-size // 8))
 
 
 FAT = 32
@@ -141,6 +231,6 @@ def spread(
     for c in order:
         take(c, useful[c])
     digits = {
-        c: Digits(sizes[c], vector[c], tuple(taken[c]), -(-sizes[c] // (vector[c] << len(taken[c])))) for c in order
+        c: Digits.plain(sizes[c], vector[c], taken[c], -(-sizes[c] // (vector[c] << len(taken[c])))) for c in order
     }
     return Distribution(threads, tuple((c, digits[c]) for c in order))
