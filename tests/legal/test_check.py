@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.base.verdict import Legal, Repairs
+from tilewright.base.verdict import Legal, Repairs, Unknown
 from tilewright.diag import Severity, TilewrightError, render
 from tilewright.legal.check import check_tensor_map
 from tilewright.legal.explain import explain_tma
@@ -102,6 +102,14 @@ def test_the_explanation_of_a_legal_map_shows_its_fields() -> None:
 def test_known_alignment_decides() -> None:
     assert isinstance(explain_tma((64, 64), "f16", (64, 64), address_align=16).verdict, Legal)
     assert [d.code for d in explain_tma((64, 64), "f16", (64, 64), address_align=8).diagnostics] == ["TMA010"]
+
+
+def test_what_no_document_settles_is_unknown_with_a_way_out() -> None:
+    found = explain_tma((64, 64), "f16", (64, 64), strides=(0, 1))
+    assert isinstance(found.verdict, Unknown)
+    assert [d.severity for d in found.diagnostics] == [Severity.WARNING]
+    assert found.repairs
+    assert "unknown" in found.text
 
 
 def test_a_strided_last_axis_is_named() -> None:

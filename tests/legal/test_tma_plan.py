@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.copy_engine import copy_tile
 from tilewright.base.dtypes import DTYPES, DType, bf16, e4m3, f32
 from tilewright.base.expr import TRUE, sym
-from tilewright.base.verdict import Illegal, Legal
+from tilewright.base.verdict import Illegal, Legal, Unknown
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
@@ -170,7 +170,6 @@ def test_size_one_and_broadcast_axes_that_are_dropped_cost_no_dimension() -> Non
         (TileAccess(bf16, (64, 64), (64, 1), 0, (64, None)), {"TMA060"}),
         (TileAccess(bf16, (64, 100), (104, 1), 0, (64, 100)), {"TMA062"}),
         (TileAccess(bf16, (64, 96), (96, 1), 0, (64, 96), swizzles=(Swizzle.B128,)), {"TMA062"}),
-        (TileAccess(bf16, (64, 64), (0, 1), 0, (64, 64)), {"TMA063"}),
         (TileAccess(bf16, (4100, 4100), (4100, 1), 2, (64, 64)), {"TMA010", "TMA012"}),
         (TileAccess(bf16, (64, 64), (-64, 1), 0, (64, 64)), {"TMA014"}),
         (TileAccess(bf16, (0, 64), (64, 1), 0, (64, 64)), {"TMA015"}),
@@ -187,6 +186,15 @@ def test_a_single_row_is_copied_without_swizzle() -> None:
     assert chosen.swizzle is Swizzle.NONE
     assert chosen.box == (200,)
     assert len(chosen.boxes) == 5
+
+
+def test_a_tile_along_stride_zero_is_unknown_not_illegal() -> None:
+    answer = plan(TileAccess(bf16, (64, 64), (0, 1), 0, (64, 64)))
+    assert isinstance(answer, Unknown)
+    assert answer.obligation.startswith("TMA063")
+    assert answer.settle
+    one = legal(TileAccess(bf16, (64, 64), (0, 1), 0, (1, 64)))
+    assert one.dims[1].constant == 1
 
 
 def test_stores_complete_by_bulk_group() -> None:

@@ -119,7 +119,7 @@ class SymbolicMap:
 
 @dataclass(frozen=True)
 class DomainVerdict:
-    """The part of a domain on which a map is legal.
+    """The part of a domain on which a map is legal; what is merely undocumented is not in it.
 
     ``legal`` is what must hold besides the domain's own constraint: ``TRUE`` for all of it, ``FALSE`` for nothing.
     ``reasons`` are the rules that exclude the rest, with what each asks.

@@ -179,10 +179,13 @@ def _other_view(access: TileAccess, facts: Facts, target: Target) -> Iterator[Re
 def _other_phase(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
     """Maps of rows that begin between 16-byte units."""
     found = phases_of(access, facts, target)
-    if found is not None and len(found.maps) > 1:
+    if found is None:
+        return
+    first, *more = found.maps
+    if more:
         yield Remedy(Change.PHASES, phases=found, tile=access.tile)
-    elif found is not None and facts.decide((facts.apply(access.address) % ADDRESS_ALIGN_BYTES).eq(0)) is not True:
-        yield Remedy(Change.SHIFT, found.maps[0], tile=access.tile)
+    elif facts.decide((facts.apply(access.address) % ADDRESS_ALIGN_BYTES).eq(0)) is not True:
+        yield Remedy(Change.SHIFT, first, tile=access.tile)
 
 
 def _other_swizzle(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:

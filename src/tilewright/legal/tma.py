@@ -35,6 +35,7 @@ from tilewright.hw.tensormap import (
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.symbolic import Unmet, decide_rules
+from tilewright.legal.tensormap import open_question
 
 DATA_TYPES: dict[str, DataType] = {
     "f32": DataType.FLOAT32,
@@ -178,9 +179,12 @@ def plan(access: TileAccess, facts: Facts | None = None, target: Target = SM90A)
 
     Legal means: every rule of the table follows from ``facts``, except limits on sizes, which the plan's ``guard``
     states. An alignment that is merely unknown is not legal; ``candidates`` returns such plans with their conditions.
+    What no document settles is ``Unknown``.
     """
     found = candidates(access, facts, target, limit=1)
-    return Legal(found.plans[0]) if found.plans else Illegal(found.core)
+    if found.plans:
+        return Legal(found.plans[0])
+    return open_question(found.core) or Illegal(found.core)
 
 
 def candidates(access: TileAccess, facts: Facts | None = None, target: Target = SM90A, limit: int = 4) -> Candidates:
@@ -223,8 +227,10 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
         entry = _Dimension((axis,), size, step, sym(f"index{axis}"), 1 if tile is None else tile)
         if tile is None and (size.constant == 1 or step.constant == 0):
             continue  # one index of one element, or of elements that are all the same: nothing to address
-        if tile is not None and tile > 1 and step.constant == 0 and size.constant != 1:
-            broadcast.append(_broadcast_violation(access, axis))
+        if tile is not None and step.constant == 0 and size.constant != 1:
+            if tile > 1:
+                broadcast.append(_broadcast_violation(access, axis))
+            entry = _Dimension((axis,), Const(1), step, Const(0), tile)  # every index reads the same elements
         (dropped if tile is None else kept).append(entry)
     size = prod(d.tile for d in kept) * access.dtype.bytes
     if size > MAX_BOX_BYTES:
