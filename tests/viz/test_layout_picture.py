@@ -14,7 +14,8 @@ from tilewright.layout import fragments
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.shared import SharedTile
 from tilewright.viz.grid import Drawable, grid_of, read_layout
-from tilewright.viz.layout_picture import layout_png, layout_svg, layout_text
+from tilewright.viz.layout_picture import layout_svg, layout_text
+from tilewright.viz.png import layout_png
 
 DRAWABLE: list[Drawable] = [
     read_layout("(8,8):(8,1)"),

@@ -1,7 +1,4 @@
-"""Pictures of layouts: SVG, PNG and plain text.
-
-Text in PNGs is drawn as strokes of a small built-in alphabet, so that they look alike where no fonts are installed.
-"""
+"""Pictures of layouts: SVG and plain text (PNG: ``viz.png``)."""
 
 from __future__ import annotations
 
@@ -29,21 +26,11 @@ def layout_text(layout: Drawable) -> str:
 
 def layout_svg(layout: Drawable) -> str:
     """The grid as SVG with selectable text."""
-    return _svg(grid_of(layout), strokes=False)
+    return draw(grid_of(layout), strokes=False)
 
 
-def layout_png(layout: Drawable, *, zoom: float = 1.0) -> bytes:
-    """The grid as PNG, ``zoom`` pixels per unit."""
-    # resvg is loaded by whoever draws pixels, not by every user of this module
-    from resvg_py import svg_to_bytes  # noqa: PLC0415
-
-    drawn: bytes = svg_to_bytes(
-        svg_string=_svg(grid_of(layout), strokes=True), background="#ffffff", zoom=zoom, skip_system_fonts=True
-    )
-    return bytes(drawn)
-
-
-def _svg(grid: Grid, strokes: bool) -> str:
+def draw(grid: Grid, *, strokes: bool) -> str:
+    """A grid as SVG; with ``strokes`` its text is drawn in a built-in alphabet and needs no fonts."""
     lines_per_cell = max(len(cell.text) for row in grid.cells for cell in row)
     height = 8 + LINE_HEIGHT * lines_per_cell
     width_px = MARGIN + CELL_WIDTH * grid.columns + 2
