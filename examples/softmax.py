@@ -8,7 +8,7 @@
 import tilewright as tw
 
 
-@tw.kernel
+@tw.kernel(numerics="fast")
 def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto: int = 65536):
     m = tw.grid(x.shape[0], bm)
     n = tw.axis(x.shape[1], upto=upto)
@@ -17,7 +17,7 @@ def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto:
     y[m, n] = e / e.sum(1)[:, None]
 
 
-@tw.kernel
+@tw.kernel(numerics="fast")
 def softmax_streamed(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
     m = tw.grid(x.shape[0], bm)
     top = tw.full(m, -tw.inf, tw.f32)

@@ -24,9 +24,26 @@ from tilewright.base.expr import (
 )
 
 
+LOCALS = frozenset({"at", "b", "e", "g", "i", "program", "r", "tid", "u", "v", "word"})
+"""Names that emitted code declares itself."""
+
+LOOP = "loop."
+"""Prefix of the symbols of emitted loops, which no user's symbol has."""
+
+_WORDS = frozenset(
+    "alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do double else "
+    "enum explicit export extern false float for friend goto if inline int long mutable namespace new not nullptr operator "
+    "or private protected public register return short signed sizeof static struct switch template this throw true try "
+    "typedef typeid typename union unsigned using virtual void volatile while xor min max printf".split()
+)
+
+
 def identifier(symbol: str) -> str:
-    """The C name of a symbol: ``x.stride0`` is ``x_stride0``."""
-    return symbol.replace(".", "_")
+    """The C name of a symbol: ``x.stride0`` is ``x_stride0``, ``new`` is ``new_``, ``loop.v`` is ``v``."""
+    if symbol.startswith(LOOP):
+        return symbol.removeprefix(LOOP)
+    name = symbol.replace(".", "_")
+    return name + "_" if name in _WORDS or name in LOCALS - {"tid", "r"} else name
 
 
 def c_expr(node: Expr, bounds: Mapping[str, Interval]) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, expr, interval, simplify
-from tilewright.codegen.c_expr import c_expr, identifier
+from tilewright.codegen.c_expr import LOCALS, LOOP, c_expr, identifier
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
 from tilewright.codegen.storage import Storage
@@ -17,6 +17,8 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import dialect as t
 
 _INDENT = "  "
+_BATCHED_WORDS = 16
+"""Registers of a guarded load up to which all its vectors are in flight before the first is looked at."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,14 @@ class _Emitter:
         self.constants: dict[str, Expr] = {}
         self.storages: dict[SSAValue, Storage] = {}
         self.names: dict[SSAValue, str] = {}
-        self.taken: set[str] = {"at", "b", "e", "i", "program", "r", "tid", "u", "v", "word"}
+        self.taken: set[str] = set(LOCALS)
         self.symbols: dict[SSAValue, str] = dict(
             zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True)
         )
         self.used: dict[str, None] = {}  # integer parameters in order of first use
         self.bound: set[str] = {t.THREAD, t.REGISTER}
         self.shared_bytes = 0
+        self.late: set[Operation] = set()
         for assumption in kernel.assumptions:
             self._assume(assumption.expr)
 
@@ -84,7 +87,7 @@ class _Emitter:
         self.line("}")
 
     def name(self, value: SSAValue, hint: str) -> str:
-        base = identifier(hint) or "v"
+        base = identifier(hint) or "x"
         name, n = base, 1
         while name in self.taken:
             name, n = f"{base}_{n}", n + 1
@@ -106,8 +109,7 @@ class _Emitter:
         body = self.kernel.body.block
         names = [n.data for n in self.kernel.arg_names]
         for arg, name in zip(body.args, names, strict=True):
-            self.taken.add(identifier(name))
-            self.names[arg] = identifier(name)
+            self.name(arg, name)
             if isinstance(arg.type, TensorType):
                 for dim in arg.type.dims:
                     for symbol in dim.expr.symbols:
@@ -148,10 +150,10 @@ class _Emitter:
         return tuple(parameters)
 
     def _declare(self, parameter: Parameter) -> str:
-        name = identifier(parameter.symbol)
+        arg = next((a for a, symbol in self.symbols.items() if symbol == parameter.symbol), None)
+        name = self.names[arg] if arg is not None else identifier(parameter.symbol)
         if parameter.kind == "tensor":
-            arg = self.kernel.body.block.args[[n.data for n in self.kernel.arg_names].index(parameter.symbol)]
-            assert isinstance(arg.type, TensorType)
+            assert arg is not None and isinstance(arg.type, TensorType)
             written = any(isinstance(use.operation, t.Store | t.ReduceAdd) for use in arg.uses)
             read = any(isinstance(use.operation, t.Load) for use in arg.uses)
             element = Storage(arg.type.dtype.dtype, 1).memory
@@ -162,11 +164,12 @@ class _Emitter:
 
     def block(self, block: Block) -> None:
         ops = list(block.ops)
+        self.late |= _late_loads(ops)
         while ops:
             op = ops.pop(0)
             if isinstance(op, t.Map) and ops and _feeds_only(op, ops[0]):
                 self.fused(op, ops.pop(0))
-            else:
+            elif op not in self.late:
                 self.op(op)
 
     def fused(self, op: t.Map, reader: Operation) -> None:
@@ -300,10 +303,10 @@ class _Emitter:
                 yield Sym(t.REGISTER)
             return
         self.line("#pragma unroll")
-        bounds: dict[str, Interval] = {"v": (0, count // width - 1), t.REGISTER: (0, count - 1)}
+        bounds: dict[str, Interval] = {LOOP + "v": (0, count // width - 1), t.REGISTER: (0, count - 1)}
         with self.braces(f"for (int v = 0; v < {count // width}; ++v)"), self.binding(bounds):
             self.line(f"const int r = v * {width};")
-            yield Sym("v") * width
+            yield Sym(LOOP + "v") * width
 
     # -- memory ---------------------------------------------------------------------------------------------------
     def shared(self, op: t.Shared) -> None:
@@ -330,76 +333,93 @@ class _Emitter:
 
     def access_elements(self, op: t.Load | t.Store | t.ReduceAdd, first: Expr, count: int) -> None:
         """The access for ``count`` registers from ``first``, in vectors where the guard holds for all of one."""
-        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
         width = op.vector.data
+        guard = op.guard.expr
+        last = guard.substitute({t.REGISTER: Sym(t.REGISTER) + (width - 1)})
+        whole = guard if width == 1 else all_of([guard, last])
+        with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1)}):
+            free = self.holds(whole)
+        if isinstance(op, t.Load):
+            self._load(op, first, count, TRUE if free else whole)
+            return
         with self.unrolled("v", count // width) as step:
             register = first + step * width
-            self.line(f"{'constexpr' if register.constant is not None else 'const'} int r = {self.c(register)};")
-            coords = [c.expr.substitute({t.REGISTER: register}) for c in op.coords]
-            const = "const " if isinstance(op, t.Load) else ""
-            self.line(f"{const}{storage.memory}* at = {self.address(op.tensor, coords, self.symbols[op.tensor])};")
-            guard = op.guard.expr.substitute({t.REGISTER: register})
-            if width == 1:
-                self._guarded_element(op, storage, buffer, guard)
-                return
-            move = self._mover(op, storage, buffer)
-            ends = all_of([guard, op.guard.expr.substitute({t.REGISTER: register + (width - 1)})])
-            if self.holds(ends):
-                move()
-                return
-            with self.braces(f"if ({self.c(ends)})"):
-                move()
-            with self.braces("else"):
-                self._elements(op, storage, buffer, register)
+            self._place(op, register)
+            here = whole.substitute({t.REGISTER: register})
+            with self.braces("" if free or self.holds(here) else f"if ({self.c(here)})"):
+                self._write(op)
+            if width > 1 and not free and not self.holds(here):
+                with self.braces("else"):
+                    self._elements(op, register)
 
-    def _elements(self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str, register: Expr) -> None:
+    def _place(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr, safe: str = "") -> None:
+        """Declares the register and the address of one vector; ``safe`` is a condition for going there at all."""
+        coords = [c.expr.substitute({t.REGISTER: register}) for c in op.coords]
+        memory = self.storages[op.buffer].memory
+        const = "const " if isinstance(op, t.Load) else ""
+        address = self.address(op.tensor, coords, self.symbols[op.tensor])
+        if safe:
+            address = f"{safe} ? {address} : {self.names[op.tensor]}"
+        self.line(f"{'constexpr' if register.constant is not None else 'const'} int r = {self.c(register)};")
+        self.line(f"{const}{memory}* at = {address};")
+
+    def _load(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
+        """Vectors outside the domain come from the tensor's first element, so that no load waits for a branch, and are
+        set to 0 afterwards; of a long row each at once, lest its addresses take more registers than the row."""
+        storage, width = self.storages[op.buffer], op.vector.data
+        together = whole == TRUE or count <= _BATCHED_WORDS * storage.per_word
+        with self.unrolled("v", count // width) as step:
+            self._load_vector(op, first + step * width, whole)
+            if not together:
+                self._clear_outside(op, first + step * width, whole)
+        if together and whole != TRUE:
+            with self.unrolled("v", count // width) as step:
+                self._clear_outside(op, first + step * width, whole)
+
+    def _load_vector(self, op: t.Load, register: Expr, whole: Expr) -> None:
+        here = whole.substitute({t.REGISTER: register})
+        with self.braces(""):
+            self._place(op, register, "" if self.holds(here) else self.c(here))
+            for line in self.storages[op.buffer].vector_load(self.names[op.buffer], "r", op.vector.data, "at"):
+                self.line(line)
+
+    def _clear_outside(self, op: t.Load, register: Expr, whole: Expr) -> None:
+        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
+        here = whole.substitute({t.REGISTER: register})
+        with self.braces(f"if (!{self.c(here)})"):
+            if op.vector.data > 1:
+                self._place(op, register)
+                self._elements(op, register)
+            else:
+                self.line(storage.clear(buffer, self.c(register), 1))
+
+    def _write(self, op: t.Store | t.ReduceAdd) -> None:
+        storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
+        if isinstance(op, t.Store):
+            for line in storage.vector_store(buffer, "r", width, "at"):
+                self.line(line)
+            return
+        for e in range(width):
+            self.line(f"{storage.atomic_add(f'at + {e}', buffer, f'(r + {e})')};")
+
+    def _elements(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr) -> None:
         """A vector at the edge of the domain, element by element."""
-        width = op.vector.data
+        storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         if isinstance(op, t.Load):
             self.line(storage.clear(buffer, "r", width))
         name = f"{self.symbols[op.tensor]}.stride{op.axis.data}"
         stride = self.constants.get(name, Sym(name))
-        self.line("#pragma unroll")
-        with self.braces(f"for (int e = 0; e < {width}; ++e)"), self.binding({"e": (0, width - 1)}):
-            guard = op.guard.expr.substitute({t.REGISTER: register + Sym("e")})
+        with self.unrolled("e", width) as e:
+            guard = op.guard.expr.substitute({t.REGISTER: register + e})
+            index, place = self.c(Sym(t.REGISTER) + e), f"at[{self.c(e * stride)}]"
             with self.braces(f"if ({self.c(guard)})"):
-                self._element(op, storage, buffer, "(r + e)", f"at[{self.c(Sym('e') * stride)}]")
-
-    def _mover(self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str) -> Callable[[], None]:
-        width = op.vector.data
-
-        def move() -> None:
-            if isinstance(op, t.ReduceAdd):
-                for e in range(width):
-                    self._element(op, storage, buffer, f"(r + {e})", f"at[{e}]")
-            elif isinstance(op, t.Load):
-                for line in storage.vector_load(buffer, "r", width, "at"):
-                    self.line(line)
-            else:
-                for line in storage.vector_store(buffer, "r", width, "at"):
-                    self.line(line)
-
-        return move
-
-    def _guarded_element(self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str, guard: Expr) -> None:
-        if self.holds(guard):
-            self._element(op, storage, buffer, "r", "at[0]")
-        elif isinstance(op, t.Load):
-            self.line(storage.put_bits(buffer, "r", f"{self.c(guard)} ? at[0] : ({storage.memory})0"))
-        else:
-            with self.braces(f"if ({self.c(guard)})"):
-                self._element(op, storage, buffer, "r", "at[0]")
-
-    def _element(
-        self, op: t.Load | t.Store | t.ReduceAdd, storage: Storage, buffer: str, index: str, place: str
-    ) -> None:
-        match op:
-            case t.Load():
-                self.line(storage.put_bits(buffer, index, place))
-            case t.Store():
-                self.line(f"{place} = {storage.bits(buffer, index)};")
-            case t.ReduceAdd():
-                self.line(f"{storage.atomic_add(f'&{place}', buffer, index)};")
+                match op:
+                    case t.Load():
+                        self.line(storage.put_bits(buffer, index, place))
+                    case t.Store():
+                        self.line(f"{place} = {storage.bits(buffer, index)};")
+                    case t.ReduceAdd():
+                        self.line(f"{storage.atomic_add(f'&{place}', buffer, index)};")
 
     def shared_access(self, op: t.SharedWrite | t.SharedRead) -> None:
         storage, buffer, shared = self.storages[op.buffer], self.names[op.buffer], self.names[op.shared]
@@ -428,20 +448,46 @@ class _Emitter:
         pack = max((s.per_word for s, _ in outputs if s.packs_pairs), default=1)
         if count % pack:
             pack = 1
-        with self.unrolled("i", count // pack) as step:
-            start = first + step * pack
-            if pack == 1:
-                for (storage, buffer), value in zip(outputs, self._body(op, start), strict=True):
-                    self.line(storage.put(buffer, self.c(start), value.raw))
-                return
-            for j, (storage, _) in enumerate(outputs):
-                self.line(f"{storage.compute} out{j}[{pack}];")
-            with self.unrolled("u", pack) as part:
-                for j, value in enumerate(self._body(op, start + part)):
-                    self.line(f"out{j}[u] = {value.raw};")
-            for j, (storage, buffer) in enumerate(outputs):
-                for line in storage.put_packed(buffer, self.c(start), f"out{j}", pack):
-                    self.line(line)
+        with self.living(op.live.expr, first, count) as (base, part):
+            if part % pack:
+                pack = 1
+            with self.unrolled("i", part // pack) as step:
+                self._map_pack(op, base + step * pack, pack, outputs)
+
+    def _map_pack(self, op: t.Map, start: Expr, pack: int, outputs: Sequence[tuple[Storage, str]]) -> None:
+        if pack == 1:
+            for (storage, buffer), value in zip(outputs, self._body(op, start), strict=True):
+                self.line(storage.put(buffer, self.c(start), value.raw))
+            return
+        for j, (storage, _) in enumerate(outputs):
+            self.line(f"{storage.compute} out{j}[{pack}];")
+        with self.unrolled("u", pack) as part:
+            for j, value in enumerate(self._body(op, start + part)):
+                self.line(f"out{j}[u] = {value.raw};")
+        for j, (storage, buffer) in enumerate(outputs):
+            for line in storage.put_packed(buffer, self.c(start), f"out{j}", pack):
+                self.line(line)
+
+    @contextmanager
+    def living(self, live: Expr, first: Expr, count: int) -> Generator[tuple[Expr, int]]:
+        """Splits ``count`` registers from ``first`` into the largest parts over which ``live`` is one value, and skips
+        those where it is false. Yields the first register of a part and its length."""
+        if self.holds(live):
+            yield first, count
+            return
+        part = 1 << (count.bit_length() - 1)
+        while part > 1 and not (count % part == 0 and self._uniform(live, first, part)):
+            part //= 2
+        with self.unrolled("g", count // part) as step:
+            base = first + step * part
+            with self.braces(f"if ({self.c(live.substitute({t.REGISTER: base}))})"):
+                yield base, part
+
+    def _uniform(self, live: Expr, first: Expr, part: int) -> bool:
+        """``live`` does not change over ``part`` registers from any multiple of ``part`` after ``first``."""
+        bounds: dict[str, Interval] = {**self.bounds, LOOP + "g": (0, None), LOOP + "i": (0, part - 1)}
+        inner = simplify(live.substitute({t.REGISTER: first + Sym(LOOP + "g") * part + Sym(LOOP + "i")}), bounds)
+        return LOOP + "i" not in inner.symbols
 
     @contextmanager
     def unrolled(self, name: str, count: int) -> Generator[Expr]:
@@ -451,9 +497,9 @@ class _Emitter:
                 yield Const(0)
             return
         self.line("#pragma unroll")
-        bounds: dict[str, Interval] = {name: (0, count - 1)}
+        bounds: dict[str, Interval] = {LOOP + name: (0, count - 1)}
         with self.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"), self.binding(bounds):
-            yield Sym(name)
+            yield Sym(LOOP + name)
 
     def _body(self, op: t.Map, register: Expr) -> list[Scalar]:
         """The map's body at one register; returns the results."""
@@ -470,34 +516,48 @@ class _Emitter:
 
     def fold(self, op: t.Fold) -> None:
         sources = [(self.storages[s], self.names[s]) for s in op.sources]
-        with self.registers(sources[0][0].count):
-            self._fold_step(op, [storage.get(name, "r") for storage, name in sources])
+        with self.living(op.live.expr, Const(0), sources[0][0].count) as (base, part), self.unrolled("i", part) as step:
+            index = self.c(base + step)
+            self._fold_step(op, [storage.get(name, index) for storage, name in sources], base + step)
 
-    def _fold_step(self, op: t.Fold, values: Sequence[str]) -> None:
+    def _fold_step(self, op: t.Fold, values: Sequence[str], register: Expr) -> None:
         targets = [(self.storages[s], self.names[s]) for s in op.targets]
-        for line in fold_step(op.fn.data, values, targets, self.c(op.into.expr)):
+        for line in fold_step(op.fn.data, values, targets, self.c(op.into.expr.substitute({t.REGISTER: register}))):
             self.line(line)
 
     def map_and_fold(self, op: t.Map, fold: t.Fold) -> None:
         """A map whose values only a fold reads: in one loop, so that a long row never exists unpacked."""
-        with self.registers(op.count.data):
-            results = dict(zip(op.outputs, self._body(op, Sym(t.REGISTER)), strict=True))
+        count = op.count.data
+        with self.living(op.live.expr, Const(0), count) as (base, part), self.unrolled("i", part) as step:
+            register = base + step
+            results = dict(zip(op.outputs, self._body(op, register), strict=True))
             for output, value in results.items():
                 if output not in fold.sources:
-                    self.line(self.storages[output].put(self.names[output], "r", value.raw))
-            self._fold_step(fold, [results[s].value for s in fold.sources])
+                    self.line(self.storages[output].put(self.names[output], self.c(register), value.raw))
+            self._fold_step(fold, [results[s].value for s in fold.sources], register)
 
     def map_and_store(self, op: t.Map, store: t.Store) -> None:
-        """Computes a vector at a time and stores it."""
+        """Computes a vector at a time and stores it; loads that only this map reads are made on the way."""
         storage = self.storages[store.buffer]
-        width = max(store.vector.data, storage.per_word)
+        loads = [u.operation for v in dict.fromkeys(op.inputs) for u in v.uses if u.operation in self.late]
+        width = max(store.vector.data, storage.per_word, *(load.vector.data for load in loads), 1)
         if op.count.data % width:
-            self.map(op)
-            self.global_access(store)
-            return
+            width = op.count.data
+        for load in loads:
+            self.comment(load)
         with self.unrolled("b", op.count.data // width) as step:
-            self.map_elements(op, step * width, width)
-            self.access_elements(store, step * width, width)
+            first = step * width
+            if self._uniform(op.live.expr, first, width):
+                with self.living(op.live.expr, first, width) as (base, _):
+                    self._map_store_part(loads, op, store, base, width)
+            else:
+                self._map_store_part(loads, op, store, first, width)
+
+    def _map_store_part(self, loads: Sequence[t.Load], op: t.Map, store: t.Store, first: Expr, width: int) -> None:
+        for access in loads:
+            self.access_elements(access, first, width)
+        self.map_elements(op, first, width)
+        self.access_elements(store, first, width)
 
     def pin(self, op: t.Pin) -> None:
         storage, buffer = self.storages[op.buffer], self.names[op.buffer]
@@ -528,6 +588,32 @@ class _Emitter:
             self.line(f'printf("{escaped}\\n"{"".join(", " + a for a in args)});')
 
 
+def _late_loads(ops: Sequence[Operation]) -> set[Operation]:
+    """Loads after a reduction whose elements only one map reads, each where it computes: weights of a normalised row.
+
+    They wait for the map's loop, which needs one vector of them at a time, not the whole row.
+    """
+    found: set[Operation] = set()
+    reduced = False
+    for op, following in zip(ops, [*ops[1:], None], strict=True):
+        reduced |= isinstance(op, t.Fold | t.Shuffle)
+        if not reduced or not isinstance(op, t.Map) or following is None or not isinstance(following, t.Store):
+            continue
+        if not _feeds_only(op, following):
+            continue
+        for value, read in zip(op.inputs, op.reads, strict=True):
+            users = {use.operation for use in value.uses}
+            load = next((u for u in users if isinstance(u, t.Load) and u in ops[: ops.index(op)]), None)
+            alone = load is not None and users == {load, op} and list(op.inputs).count(value) == 1
+            if alone and read.expr == Sym(t.REGISTER) and _after_reduction(load, ops):
+                found.add(load)
+    return found
+
+
+def _after_reduction(load: Operation | None, ops: Sequence[Operation]) -> bool:
+    return load is not None and any(isinstance(o, t.Fold | t.Shuffle) for o in ops[: ops.index(load)])
+
+
 def _feeds_only(op: t.Map, reader: Operation) -> bool:
     """``reader`` is a fold or a store of outputs of ``op`` that nothing else reads."""
     match reader:
@@ -537,6 +623,8 @@ def _feeds_only(op: t.Map, reader: Operation) -> bool:
             sources = [reader.buffer]
         case _:
             return False
+    if isinstance(reader, t.Fold) and reader.live != op.live:
+        return False
     return all(s in op.outputs and {use.operation for use in s.uses} == {op, reader} for s in sources)
 
 

@@ -65,11 +65,21 @@ _FUNCTIONS: dict[str, str] = {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
   return x;
 }""",
+    "exp2_fast": """__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}""",
+    "rcp_fast": """__device__ __forceinline__ float rcp_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}""",
     "sigmoid": """__device__ __forceinline__ float sigmoid(float x) {
   return 1.f / (1.f + expf(-x));
 }""",
     "sigmoid_fast": """__device__ __forceinline__ float sigmoid_fast(float x) {
-  return __fdividef(1.f, 1.f + __expf(-x));
+  return rcp_fast(1.f + exp2_fast(x * -1.4426950408889634f));
 }""",
     "argmax_take": """template <class V> __device__ __forceinline__ bool argmax_take(V a, int i, V b, int j) {
   // does (b, j) replace (a, i)? NaN counts as greatest; of equals the lower index stays

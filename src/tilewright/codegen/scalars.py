@@ -41,7 +41,8 @@ _UNARY_FLOAT = {
     "erf": "erff({0})",
 }
 _FAST_FLOAT = {
-    "exp": "__expf({0})",
+    "exp": "exp2_fast({0} * 1.4426950408889634f)",
+    "exp2": "exp2_fast({0})",
     "log": "__logf({0})",
     "log2": "__log2f({0})",
     "sigmoid": "sigmoid_fast({0})",
@@ -146,6 +147,9 @@ def _operation(
             return literal(op.value.data, dtype), True
         case tile.Scalar() | t.Predicate():
             return integer(op.expr.expr), True
+        case tile.Unary() if fast and op.fn.data == "exp" and _is_difference(op.operands[0]):
+            minuend, subtrahend = (get(v) for v in op.operands[0].owner.operands)
+            return f"exp2_fast(fmaf({minuend}, 1.4426950408889634f, -({subtrahend} * 1.4426950408889634f)))", False
         case tile.Unary():
             fn, x = op.fn.data, get(op.operands[0])
             if dtype.is_float:
@@ -158,7 +162,7 @@ def _operation(
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
             if dtype.is_float:
                 if fn == "div" and fast:
-                    return f"__fdividef({a}, {b})", False
+                    return f"{a} * rcp_fast({b})", False
                 return _BINARY_FLOAT[fn].format(a, b), fn in ("min", "max")
             return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b), True
         case tile.Compare():
@@ -170,6 +174,12 @@ def _operation(
             return _cast(op, dtype, get)
         case _:
             raise TypeError(f"no C for {op}")
+
+
+def _is_difference(value: SSAValue) -> bool:
+    """``value`` is a - b in f32: exp of it is one fma and ex2 under the fast policy."""
+    op = value.owner
+    return isinstance(op, tile.Binary) and op.fn.data == "sub" and tile.tile_type(value).element.bits == 32
 
 
 def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[str, bool]:

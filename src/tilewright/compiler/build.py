@@ -55,7 +55,11 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
         found = defects(assembled)
         if not found:
             return planned, emitted, assembled
-        threads = planned.placement.home.threads * 2
+        name, threads = planned.transport.sym_name.data, planned.placement.home.threads
+        if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers
+            planned = plan_kernel(request, planned.tile, planned.predicate, name, threads, 1)
+            continue
+        threads *= 2
         if request.schedule.threads is not None or threads > request.target.max_threads_per_cta:
             fail(
                 "CGN002",
@@ -64,7 +68,6 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
                 required="every value in registers",
                 help="use smaller tiles, or stream over the long axis with tw.stream",
             )
-        name = planned.transport.sym_name.data
         planned = plan_kernel(request, planned.tile, planned.predicate, name, threads)
 
 

@@ -51,9 +51,7 @@ def _place(witness: AccessWitness, default: Location | None) -> Location | None:
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
     """What every store of the tile program promises to write."""
-    programs = [
-        Index(f"p{i}", IndexRole.PROGRAM, Const(0), extent.expr) for i, extent in enumerate(kernel.grid)
-    ]
+    programs = [Index(f"p{i}", IndexRole.PROGRAM, Const(0), extent.expr) for i, extent in enumerate(kernel.grid)]
     found: list[StoreDomain] = []
     for op in kernel.walk():
         if not isinstance(op, tile.Store | tile.ReduceAdd):

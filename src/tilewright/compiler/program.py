@@ -63,25 +63,34 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     ladder = bound_ladder([b.data for b in traced(request, {**dict.fromkeys(autos, 1), **pinned}).bounds])
     if dims is not None:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
-    variants: list[PlannedKernel] = []
+    found: list[tuple[Expr, tile.Kernel]] = []
     for sizes in ladder:
 
         def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
             return traced(request, {**extents, **pinned}, limits)
 
-        kernel = resized(choose_extents(autos, resized, request.facts))
-        predicate = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
-        suffix = "".join(f"_{size}" for _, size in sizes) if len(ladder) > 1 else ""
-        variants.append(plan_kernel(request, kernel, predicate, kernel.sym_name.data + suffix))
+        fits = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
+        for choice in choose_extents(autos, resized, request.facts):
+            if dims is None or choice.predicate.evaluate(dims):
+                found.append((all_of([fits, choice.predicate]), resized(choice.extents)))
+                if dims is not None:
+                    break
+    names = [kernel.sym_name.data + (f"_{i}" if len(found) > 1 else "") for i, (_, kernel) in enumerate(found)]
+    variants = [plan_kernel(request, k, p, name) for (p, k), name in zip(found, names, strict=True)]
     return Program(request, tuple(variants))
 
 
 def plan_kernel(
-    request: Request, kernel: tile.Kernel, predicate: Expr, name: str, threads: int | None = None
+    request: Request,
+    kernel: tile.Kernel,
+    predicate: Expr,
+    name: str,
+    threads: int | None = None,
+    min_ctas: int | None = None,
 ) -> PlannedKernel:
-    """Lower one variant and prove it; ``threads`` overrides the schedule's choice."""
+    """Lower one variant and prove it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice."""
     assumptions = assumptions_of(kernel, request.facts)
-    placement = place(kernel, request.facts, threads or request.schedule.threads, assumptions)
+    placement = place(kernel, request.facts, threads or request.schedule.threads, assumptions, min_ctas)
     lowered = Lowering(kernel, placement, request.facts).run()
     lowered.attributes["sym_name"] = StringAttr(name)
     return PlannedKernel(predicate, kernel, lowered, placement, certify(kernel, lowered))

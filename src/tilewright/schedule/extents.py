@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import FALSE, TRUE, Expr
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import Facts
@@ -30,22 +30,60 @@ _SMALLEST_BOUND = 128
 _NOMINAL = 64
 
 
+_ROW_BYTES = 512
+"""Contiguous bytes of one row in a tile of several rows: four lines."""
+_NARROW = (64, 128)
+"""Widths of rows that get a kernel of their own, so that narrow tensors don't leave most threads idle."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Tile extents for the autos, and for which extents of the tensors they are meant."""
+
+    predicate: Expr
+    extents: Mapping[str, int]
+
+
 @dataclass(frozen=True)
 class _Auto:
-    """One ``tw.auto``: its classes, whether a stream steps by it, and whether some tensor is contiguous along it."""
+    """One ``tw.auto``: whether a stream steps by it, whether tensors are contiguous along it, the end of its axis."""
 
     name: str
-    classes: frozenset[object]
     streams: bool
     contiguous: bool
+    stop: Expr | None
+
+
+@dataclass
+class _Structure:
+    """What a kernel's values are made of: per value the autos that size it, and the elements of its other axes."""
+
+    autos: dict[str, _Auto]
+    values: list[tuple[tuple[str, ...], int]]
+    element_bytes: int
 
 
 def choose_extents(
     autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts
-) -> dict[str, int]:
-    """Tile extents for the autos of a kernel without matrix products."""
+) -> list[Choice]:
+    """Tile extents for the autos of a kernel without matrix products; the last choice fits every tensor."""
     if not autos:
-        return {}
+        return [Choice(TRUE, {})]
+    structure = _structure(autos, trace, facts)
+    widest = _extents(structure, None)
+    choices = [Choice(TRUE, widest)]
+    rows = [a for a in structure.autos.values() if a.contiguous and not a.streams and a.stop is not None]
+    if len(autos) > 1 and len(rows) == 1:
+        (row,) = rows
+        for width in reversed(_NARROW):
+            predicate = row.stop <= width if row.stop is not None else FALSE
+            if width < widest[row.name] and predicate != FALSE:
+                choices.insert(0, Choice(predicate, _extents(structure, width)))
+    known = [c for c in choices if c.predicate == TRUE]
+    return known[:1] if len(known) > 1 else choices
+
+
+def _structure(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts) -> _Structure:
     probes = dict(zip(autos, _PRIMES, strict=False))
     kernel = trace(probes)
     classes = classify(kernel)
@@ -55,6 +93,7 @@ def choose_extents(
     sizes: dict[object, int] = {}
     owners: dict[object, str] = {}
     streamed: set[str] = set()
+    stops: dict[str, Expr] = {}
     for value, small in zip(values, smallest, strict=True):
         for root, span, base in zip(classes.of(value), spans_of(value), spans_of(small), strict=True):
             if root is None or span is None or base is None:
@@ -63,33 +102,32 @@ def choose_extents(
             for name, prime in probes.items():
                 if span.size == base.size * prime:
                     owners[root] = name
+                    stops[name] = span.stop
                     if span.origin.symbols & counters:
                         streamed.add(name)
-    unit = _unit_classes(kernel, classes, facts, owners)
-    found = {
-        name: _Auto(
-            name,
-            frozenset(c for c, o in owners.items() if o == name),
-            name in streamed,
-            any(owners.get(c) == name for c in unit),
-        )
-        for name in autos
-    }
-    narrowest = min(
-        (a.type.element.bytes for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)), default=4
-    )
-    choice: dict[str, int] = {}
+    unit = {owners.get(c) for c in _unit_classes(kernel, classes, facts, owners)}
+    found = {name: _Auto(name, name in streamed, name in unit, stops.get(name)) for name in autos}
+    shapes: list[tuple[tuple[str, ...], int]] = []
     for value in values:
         roots = [c for c in classes.of(value) if c is not None]
-        here = list(dict.fromkeys(found[owners[c]].name for c in roots if c in owners))
-        fixed = prod(sizes[c] for c in roots if c not in owners)
-        for name, size in _share([found[n] for n in here], fixed, narrowest).items():
+        here = tuple(dict.fromkeys(owners[c] for c in roots if c in owners))
+        shapes.append((here, prod(sizes[c] for c in roots if c not in owners)))
+    tensors = [a.type for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)]
+    return _Structure(found, shapes, min((t.element.bytes for t in tensors), default=4))
+
+
+def _extents(structure: _Structure, narrow: int | None) -> dict[str, int]:
+    """The least extent that any value asks for, per auto."""
+    choice: dict[str, int] = {}
+    for names, fixed in structure.values:
+        here = [structure.autos[n] for n in names]
+        for name, size in _share(here, fixed, structure.element_bytes, narrow).items():
             choice[name] = min(choice.get(name, size), size)
-    return {name: choice.get(name, 1) for name in autos}
+    return {name: choice.get(name, 1) for name in structure.autos}
 
 
-def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int) -> dict[str, int]:
-    """Extents of the autos of one value, whose other axes have ``fixed`` elements."""
+def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int, narrow: int | None) -> dict[str, int]:
+    """Extents of the autos of one value, whose other axes have ``fixed`` elements; ``narrow`` bounds the rows."""
     budget = max(1, _TILE_BYTES // element_bytes // fixed)
     if not autos:
         return {}
@@ -97,19 +135,21 @@ def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int) -> dict[str, 
         return {autos[0].name: _floor_power(budget)}
     contiguous = [a for a in autos if a.contiguous]
     others = [a for a in autos if not a.contiguous]
-    if len(contiguous) >= 2:
-        side = _floor_power(isqrt(budget))
-        return {a.name: side for a in contiguous[-2:]} | {a.name: 1 for a in (*others, *contiguous[:-2])}
+    if len(contiguous) >= 2:  # turned over on the way: whole lines along both
+        side = _floor_power(isqrt(4 * budget))
+        first, last = sorted(contiguous[-2:], key=lambda a: a.name)
+        sizes = {first.name: side, last.name: _floor_power(4 * budget // side)}
+        return sizes | {a.name: 1 for a in (*others, *contiguous[:-2])}
     main = contiguous[0] if contiguous else autos[-1]
     rest = [a for a in autos if a is not main]
     stepping = [a for a in rest if a.streams]
     if stepping and not main.streams:
-        width = _COLUMN_BYTES // element_bytes
+        width = min(_COLUMN_BYTES // element_bytes, narrow or budget)
         depth = max(1, _COLUMN_TILE_BYTES // element_bytes // width // fixed)
         return {main.name: width, stepping[0].name: depth} | {a.name: 1 for a in rest if a is not stepping[0]}
-    width = min(_floor_power(budget), _TILE_BYTES // element_bytes // (1 if main.streams else 4))
-    left = max(1, budget // width)
-    result = {main.name: width}
+    width = _TILE_BYTES if main.streams else min(_ROW_BYTES, (narrow or _ROW_BYTES) * element_bytes)
+    result = {main.name: min(_floor_power(budget), width // element_bytes)}
+    left = max(1, budget // result[main.name])
     for auto in reversed(rest):
         result[auto.name] = _floor_power(left)
         left = max(1, left // result[auto.name])

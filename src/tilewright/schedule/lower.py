@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
@@ -20,9 +21,10 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, minimum, 
 from tilewright.lang.axes import Span
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
+from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder, scalar_type
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.reduce import Reduction, accumulator
+from tilewright.schedule.staging import Staging
 from tilewright.schedule.tiles import Access, coords_of, element, place, spans_of
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -167,16 +169,16 @@ class Lowering:
     def mapping(self, axes: tuple[ClassId | None, ...], *needed: SSAValue) -> MapBuilder:
         """A map whose results have ``axes`` in the home distribution.
 
-        Parts of ``needed`` with fewer classes are computed first, once instead of for every element.
+        Parts of ``needed`` that have fewer elements are computed first, once instead of for every element.
         """
-        wanted = {c for c in axes if c is not None}
+        count = self.placement.home.registers(axes)
         pending = list(needed)
         while pending:
             value = pending.pop()
             op = owner(value)
             if op is None or value in self.scope.buffers or not is_elementwise(op):
                 continue
-            if {c for c in self.axes_of[value] if c is not None} < wanted and is_arithmetic(op):
+            if self.placement.home.registers(self.axes_of[value]) < count and is_arithmetic(op):
                 self.materialise(value)
             else:
                 pending += op.operands
@@ -188,11 +190,13 @@ class Lowering:
         results: Sequence[SSAValue],
         outputs: Sequence[SSAValue],
         source: Operation,
+        spans: Sequence[Span | None],
         *,
         constant: bool = True,
     ) -> None:
         """Emit a map for ``source``; costly values on its way that are needed again stay in registers.
 
+        ``spans`` are the ranges of the results' axes: registers beyond their domains in every thread are skipped.
         ``constant``: the outputs are not changed later, so that such a value may share one of them.
         """
         results, outputs = list(results), list(outputs)
@@ -210,7 +214,7 @@ class Lowering:
                 results.append(scalar)
                 outputs.append(buffer)
             kept[value] = Buffered(buffer, builder.axes)
-        self.emit(builder.finish(results, outputs), source)
+        self.emit(builder.finish(results, outputs, self.live(builder.axes, spans)), source)
         self.scope.buffers |= kept
 
     def needed_after(self, value: SSAValue, source: Operation) -> bool:
@@ -232,7 +236,7 @@ class Lowering:
         builder = self.mapping(axes, value)
         result = builder.value(value)
         buffer = self.registers(hint(value), element(value), builder.count)
-        self.finish(builder, [result], [buffer], source or value.owner)
+        self.finish(builder, [result], [buffer], source or value.owner, spans_of(value))
         self.scope.buffers[value] = Buffered(buffer, axes)
         return self.scope.buffers[value]
 
@@ -249,6 +253,19 @@ class Lowering:
             digits = self.placement.digits(axis)
             if digits.covered > span.size:
                 parts.append(at < span.size)
+            if span not in self.scope.full and not self.inside(span):
+                parts.append(span.origin + at < span.stop)
+        return all_of(parts)
+
+    def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
+        """Predicate over r alone: some thread's element lies in the domain. Thread 0 has the least coordinates."""
+        home = self.placement.home
+        vector = prod(home.by_class[c].vector for c in axes if c is not None)
+        places = home.layout(axes).coordinates(Const(0), R // vector * vector)
+        parts: list[Expr] = []
+        for axis, span, at in zip(axes, spans, places, strict=True):
+            if axis is None or span is None or self.placement.digits(axis).repeats == 1:
+                continue
             if span not in self.scope.full and not self.inside(span):
                 parts.append(span.origin + at < span.stop)
         return all_of(parts)
@@ -308,34 +325,33 @@ class Lowering:
     def convert(
         self, source: Buffered, old: Distribution, new: Distribution, value: SSAValue, op: Operation
     ) -> Buffered:
-        """The same elements in another distribution, through shared memory."""
+        """The same elements in another distribution, through shared memory.
+
+        Both sides move vectors along ``new``'s contiguous axis where they hold some: a thread with a block of 8 x 8
+        elements turns it over in its registers first.
+        """
         axes = source.axes
         dtype = t.registers_of(source.buffer).dtype.dtype
-        before, after = old.layout(axes), new.layout(axes)
-        extents = [max(a, b) for a, b in zip(before.shape, after.shape, strict=True)]
-        # rows are padded by one access so that columns fall into different banks
-        pitch = extents[-1] + max(1, 4 // dtype.bytes)
-        pitches = [1] * len(extents)
-        for d in reversed(range(len(extents) - 1)):
-            pitches[d] = pitch if d == len(extents) - 2 else pitches[d + 1] * extents[d + 1]
-        shared = self.shared_buffer(f"{hint(value)}_tile", dtype, pitches[0] * extents[0] if extents else 1)
-
-        def offset(places: Sequence[Expr]) -> Expr:
-            total: Expr = Const(0)
-            for at, step in zip(places, pitches, strict=True):
-                total = total + at * step
-            return total
-
+        staging = Staging.plan(old, new, axes, dtype)
+        buffer = source.buffer
+        if staging.turn is not None:
+            buffer = self.registers(hint(value), dtype, staging.before.registers)
+            turned = Block(arg_types=[scalar_type(dtype)])
+            turned.add_op(t.Yield([turned.args[0]]))
+            self.emit(t.Map([source.buffer], [staging.turn], [buffer], staging.before.registers, Region(turned)), op)
+        shared = self.shared_buffer(f"{hint(value)}_tile", dtype, staging.elements)
         if self.loops or self.placement.persistent:
             self.emit(t.Barrier())
-        owner = before.owner_predicate(TID)
-        self.emit(t.SharedWrite(shared, source.buffer, offset(before.coordinates(TID, R)), owner), op)
+        here, there = staging.before.coordinates(TID, R), staging.after.coordinates(TID, R)
+        owner = staging.before.owner_predicate(TID)
+        self.emit(t.SharedWrite(shared, buffer, staging.offset(here), owner, vector=staging.vector), op)
         self.emit(t.Barrier())
-        target = self.registers(hint(value), dtype, after.registers)
+        target = self.registers(hint(value), dtype, staging.after.registers)
         inside = all_of(
-            p < e for p, e, c in zip(after.coordinates(TID, R), before.shape, after.shape, strict=True) if c > e
+            p < e for p, e, c in zip(there, staging.before.shape, staging.after.shape, strict=True) if c > e
         )
-        self.emit(t.SharedRead(shared, target, offset(after.coordinates(TID, R)), inside), op)
+        width = staging.vector if inside == TRUE else 1
+        self.emit(t.SharedRead(shared, target, staging.offset(there), inside, vector=width), op)
         return Buffered(target, axes)
 
     # -- fragments and streams ------------------------------------------------------------------------------------
@@ -345,7 +361,7 @@ class Lowering:
         builder = self.mapping(axes, op.init)
         value = builder.value(op.init)
         buffer = self.registers(hint(result), element(result), builder.count)
-        self.finish(builder, [value], [buffer], op, constant=False)
+        self.finish(builder, [value], [buffer], op, spans_of(result), constant=False)
         self.scope.buffers[result] = Buffered(buffer, axes)
 
     def write(self, op: tile.Write) -> None:
@@ -358,10 +374,10 @@ class Lowering:
             read == R for source, read in zip(builder.inputs, builder.reads, strict=True) if source == target.buffer
         )
         if in_place:
-            self.finish(builder, [result], [target.buffer], op, constant=False)
+            self.finish(builder, [result], [target.buffer], op, spans_of(fragment), constant=False)
             return
         fresh = self.registers(hint(fragment), element(fragment), builder.count)
-        self.finish(builder, [result], [fresh], op)
+        self.finish(builder, [result], [fresh], op, spans_of(fragment))
         copy = self.mapping(target.axes)
         self.emit(copy.finish([copy.read(Buffered(fresh, target.axes), element(fragment))], [target.buffer]), op)
 

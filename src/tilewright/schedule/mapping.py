@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32
-from tilewright.base.expr import Const, Expr, Sym
+from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
@@ -131,10 +131,10 @@ class MapBuilder:
         self.block.add_op(op)
         return op.results[0]
 
-    def finish(self, results: Sequence[SSAValue], outputs: Sequence[SSAValue]) -> t.Map:
-        """The map that writes ``results`` to ``outputs``."""
+    def finish(self, results: Sequence[SSAValue], outputs: Sequence[SSAValue], live: Expr = TRUE) -> t.Map:
+        """The map that writes ``results`` to ``outputs``, where ``live`` holds."""
         self.block.add_op(t.Yield(results))
-        return t.Map(self.inputs, self.reads, outputs, self.count, Region(self.block))
+        return t.Map(self.inputs, self.reads, outputs, self.count, Region(self.block), live)
 
 
 def scalar_type(dtype: DType) -> tile.TileType:

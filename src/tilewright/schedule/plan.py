@@ -9,12 +9,13 @@ from math import prod
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Expr, Interval, divisor
+from tilewright.hw.target import SM90A
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Position, classify
 from tilewright.schedule.distribute import Digits, Distribution, spread
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import ClassId
-from tilewright.schedule.tiles import Access, coords_of, extents, is_tile, moved, spans_of, tensor_name
+from tilewright.schedule.tiles import Access, coords_of, element, extents, is_tile, moved, spans_of, tensor_name
 from tilewright.tile import dialect as tile
 
 _LOOP_WEIGHT = 8  # an access in a stream counts as this many outside one
@@ -60,8 +61,14 @@ class _Weighed:
     elements: int
 
 
-def place(kernel: tile.Kernel, facts: Facts, threads: int | None, assumptions: tuple[Expr, ...]) -> Placement:
-    """Chooses threads (unless pinned) and distributions for ``kernel``."""
+def place(
+    kernel: tile.Kernel,
+    facts: Facts,
+    threads: int | None,
+    assumptions: tuple[Expr, ...],
+    min_ctas: int | None = None,
+) -> Placement:
+    """Chooses threads and CTAs per SM (unless pinned) and distributions for ``kernel``."""
     classes = classify(kernel)
     ids: dict[Position, ClassId] = {}
     axes_of: dict[SSAValue, tuple[ClassId | None, ...]] = {}
@@ -85,19 +92,21 @@ def place(kernel: tile.Kernel, facts: Facts, threads: int | None, assumptions: t
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
     reduces = any(isinstance(op, tile.Reduce) for op in kernel.walk())
     count = threads or default_threads(largest, reduces=reduces)
+    turned = [a for a in accesses if _is_foreign(a, order, axes_of)]
+    if turned and threads is None:
+        count = max(32, min(1024, _floor_power(largest // _BLOCK)))
     home = spread(sizes, vectors, together, order, count)
     foreign: dict[Operation, Distribution] = {}
     notes = [f"{count} threads a CTA; {_describe(home)}"]
-    for access in accesses:
-        first = next((c for c in order if c in axes_of[moved(access.op)]), None)
-        if access.unit is None or access.unit == first or access.elements < _TRANSPOSE_ELEMENTS:
-            continue
+    for access in turned:
+        assert access.unit is not None
         own = [access.unit, *(c for c in order if c != access.unit)]
-        widths = {access.unit: min(access.vector, _floor_power(sizes[access.unit]))}
+        widths = vectors | {access.unit: min(access.vector, _floor_power(sizes[access.unit]))}
         foreign[access.op] = spread(sizes, widths, together, own, count)
         notes.append(f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared")
     return Placement(
         home=home,
+        min_ctas=min_ctas if min_ctas is not None else _occupancy(kernel, home, axes_of),
         foreign=foreign,
         axes_of=axes_of,
         program_spans=_program_spans(kernel),
@@ -105,6 +114,18 @@ def place(kernel: tile.Kernel, facts: Facts, threads: int | None, assumptions: t
         assumptions=assumptions,
         notes=tuple(notes),
     )
+
+
+_BLOCK = 64
+"""Elements per thread of a tile that is turned over: 8 x 8 of 16-bit type, whole vectors along both axes."""
+
+
+def _is_foreign(
+    access: _Weighed, order: Sequence[ClassId], axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]
+) -> bool:
+    """Memory is contiguous along another axis than the one the tile is spread for."""
+    first = next((c for c in order if c in axes_of[moved(access.op)]), None)
+    return access.unit is not None and access.unit != first and access.elements >= _TRANSPOSE_ELEMENTS
 
 
 def default_threads(elements: int, *, reduces: bool) -> int:
@@ -115,10 +136,30 @@ def default_threads(elements: int, *, reduces: bool) -> int:
     """
     if not reduces:
         elements *= 2
-    for threads, most in ((32, 512), (64, 1024), (128, 4096), (256, 16384), (512, 65536)):
+    for threads, most in ((32, 512), (64, 1024), (128, 4096), (256, 16384), (512, 32768)):
         if elements <= most:
             return threads
     return 1024
+
+
+_KEPT, _OVERHEAD = 32, 40  # registers for values kept unpacked, and for addresses, sums and temporaries
+
+
+def _occupancy(kernel: tile.Kernel, home: Distribution, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> int:
+    """CTAs per SM to ask ptxas for: what the registers of the tiles allow that are loaded before the first reduction.
+
+    Later loads are made where they are used, a vector at a time.
+    """
+    words, widest = 0, 0
+    for op in kernel.walk():
+        if isinstance(op, tile.Reduce):
+            break
+        if isinstance(op, tile.Load):
+            count = home.registers(axes_of[op.result])
+            words += -(-count * element(op.result).bits // 32)
+            widest = max(widest, count)
+    wanted = words + (widest if widest <= _KEPT else 0) + _OVERHEAD
+    return max(1, min(SM90A.registers_per_sm // (wanted * home.threads), SM90A.max_threads_per_sm // home.threads))
 
 
 def _tiles(kernel: tile.Kernel) -> list[SSAValue]:

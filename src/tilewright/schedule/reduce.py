@@ -86,7 +86,8 @@ class Reduction:
 
     def accumulate(self, partials: list[SSAValue]) -> None:
         """Reduces the elements at hand into the thread's partial results."""
-        self.lowering.emit(t.Fold(self.fn, self.operands(), partials, self.into), self.op)
+        live = self.lowering.live(self.outer, spans_of(self.source))
+        self.lowering.emit(t.Fold(self.fn, self.operands(), partials, self.into, live), self.op)
 
     def across(self, buffers: list[SSAValue]) -> list[SSAValue]:
         """Reduces the threads' partial results: lanes, then warps."""
@@ -132,7 +133,7 @@ class Reduction:
                 index = builder.select(valid, index, builder.constant(self.identities[1], i32))
             results.append(index)
         buffers = [lowering.registers(self.fn, d, builder.count) for d in self.kinds]
-        lowering.finish(builder, results, buffers, self.op, constant=self.folds)
+        lowering.finish(builder, results, buffers, self.op, spans_of(self.source), constant=self.folds)
         return buffers
 
     def across_warps(self, buffers: list[SSAValue], warps: list[int]) -> list[SSAValue]:

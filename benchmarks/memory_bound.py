@@ -1,0 +1,275 @@
+"""Memory-bound kernels against a copy of the same bytes, PyTorch eager and torch.compile, on one GPU.
+
+Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torch suffice there):
+
+    python benchmarks/memory_bound.py build
+    python benchmarks/memory_bound.py run --json benchmarks/results/memory_bound.json [--compile] [--autotune]
+
+Every variant of a case is timed in one process in rotated order, each launch after a flush of the L2 cache, and the
+median is kept. Inputs are random, outputs poisoned first, results compared with a float64 reference beside PyTorch's own
+error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent
+ARTIFACTS = ROOT / "artifacts"
+sys.path.insert(0, str(ROOT.parent / "src"))
+sys.path.insert(0, str(ROOT.parent / "examples"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table: a kernel on one shape, and what it must reach of the copy's bandwidth."""
+
+    name: str
+    kernel: str
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    outputs: tuple[str, ...]
+    goal: float
+
+
+def _rows(name: str, kernel: str, m: int, n: int, goal: float, extra: tuple[str, ...] = ()) -> Case:
+    shapes = {"x": (m, n), **{e: (n,) for e in extra}, "y": (m, n)}
+    return Case(f"{name} {m}x{n}", kernel, shapes, dict.fromkeys(shapes, "bf16"), ("y",), goal)
+
+
+CASES = (
+    Case("add 2^27", "add.add", dict.fromkeys("xyz", (2**27,)), dict.fromkeys("xyz", "bf16"), ("z",), 0.90),
+    _rows("rms_norm", "norms.rms_norm", 8192, 8192, 0.90, ("w",)),
+    _rows("softmax", "softmax.softmax", 16384, 4096, 0.90),
+    Case(
+        "swiglu 8192x14336",
+        "swiglu.swiglu",
+        dict.fromkeys(("gate", "up", "y"), (8192, 14336)),
+        dict.fromkeys(("gate", "up", "y"), "bf16"),
+        ("y",),
+        0.90,
+    ),
+    _rows("transpose", "transpose.transpose", 8192, 8192, 0.90),
+    Case(
+        "permute 8x4096x32x128",
+        "transpose.permute",
+        {"x": (8, 4096, 32, 128), "y": (8, 32, 4096, 128)},
+        dict.fromkeys("xy", "bf16"),
+        ("y",),
+        0.90,
+    ),
+    _rows("softmax", "softmax.softmax", 8192, 1000, 0.80),
+    _rows("softmax", "softmax.softmax", 4096, 4099, 0.80),
+    _rows("softmax", "softmax.softmax", 4096, 65536, 0.80),
+    _rows("layer_norm", "norms.layer_norm", 8192, 128, 0.80, ("w", "b")),
+    _rows("layer_norm", "norms.layer_norm", 1024, 12288, 0.80, ("w", "b")),
+    Case(
+        "column_sum 16384x8192",
+        "reductions.column_sum",
+        {"x": (16384, 8192), "y": (8192,)},
+        {"x": "bf16", "y": "f32"},
+        ("y",),
+        0.80,
+    ),
+)
+
+
+def file_of(case: Case) -> Path:
+    return ARTIFACTS / (case.name.replace(" ", "_").replace("^", "") + ".twb")
+
+
+# -- build ------------------------------------------------------------------------------------------------------------
+def build(only: str) -> None:
+    """Compile every case to an artifact."""
+    from importlib import import_module
+
+    from tilewright.artifact.bundle import to_bytes
+    from tilewright.base.dtypes import DTYPES
+    from tilewright.compiler.requests import Observed, observe_facts
+
+    ARTIFACTS.mkdir(exist_ok=True)
+    for case in CASES:
+        if only not in case.name:
+            continue
+        module, name = case.kernel.split(".")
+        kernel = getattr(import_module(module), name)
+        seen = {n: Observed(DTYPES[case.dtypes[n]], 0, shape, _row_major(shape)) for n, shape in case.shapes.items()}
+        started = time.perf_counter()
+        artifact = kernel.compile(dtypes=case.dtypes, facts=observe_facts(seen))
+        file_of(case).write_bytes(to_bytes(artifact))
+        print(f"{case.name}: {time.perf_counter() - started:.2f} s, {len(artifact.kernels)} kernels")
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.insert(0, step)
+        step *= extent
+    return tuple(strides)
+
+
+# -- run --------------------------------------------------------------------------------------------------------------
+def references(torch: Any) -> dict[str, Callable[..., Any]]:
+    """Each kernel in PyTorch, on the inputs in order."""
+    f = torch.nn.functional
+    return {
+        "add.add": lambda x, y: x + y,
+        "norms.rms_norm": lambda x, w: f.rms_norm(x, (x.shape[1],), w, 1e-6),
+        "norms.layer_norm": lambda x, w, b: f.layer_norm(x, (x.shape[1],), w, b, 1e-5),
+        "softmax.softmax": lambda x: torch.softmax(x, 1),
+        "swiglu.swiglu": lambda g, u: f.silu(g) * u,
+        "transpose.transpose": lambda x: x.t().contiguous(),
+        "transpose.permute": lambda x: x.permute(0, 2, 1, 3).contiguous(),
+        "reductions.column_sum": lambda x: x.sum(0, dtype=x.dtype if x.dtype == torch.float64 else torch.float32),
+    }
+
+
+_SCALARS = {"norms.rms_norm": {"eps": 1e-6}, "norms.layer_norm": {"eps": 1e-5}}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check and time every case; print a table and write JSON."""
+    import torch
+
+    from tilewright import runtime
+    from tilewright.artifact.bundle import from_bytes
+
+    dtypes = {"bf16": torch.bfloat16, "f32": torch.float32}
+    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    rows = []
+    for case in CASES:
+        if args.only not in case.name or not file_of(case).exists():
+            continue
+        torch.manual_seed(0)
+        program = runtime.load(from_bytes(file_of(case).read_bytes(), case.name))
+        tensors = {
+            n: torch.randn(shape, device="cuda", dtype=torch.float32).to(dtypes[case.dtypes[n]])
+            for n, shape in case.shapes.items()
+        }
+        inputs = [t for n, t in tensors.items() if n not in case.outputs]
+        for name in case.outputs:
+            tensors[name].fill_(float("nan"))
+        call = {**tensors, **_SCALARS.get(case.kernel, {})}
+        values = tuple(call[p.name] for p in program.artifact.parameters)
+        reference = references(torch)[case.kernel]
+        program.launch(values)
+        torch.cuda.synchronize()
+        error, theirs = errors(torch, case, tensors, inputs, reference)
+        variants: dict[str, Callable[[], object]] = {"ours": lambda v=values, p=program: p.launch(v)}
+        for other in sorted(ARTIFACTS.glob(file_of(case).stem + "@*.twb")):  # alternatives built by hand
+            alternative = runtime.load(from_bytes(other.read_bytes(), other.name))
+            variants[other.stem.split("@")[1]] = lambda v=values, p=alternative: p.launch(v)
+        variants["eager"] = lambda r=reference, i=inputs: r(*i)
+        if args.compile:
+            compiled = torch.compile(reference, dynamic=False)
+            variants["compile"] = lambda c=compiled, i=inputs: c(*i)
+        if args.autotune:
+            tuned = torch.compile(reference, dynamic=False, mode="max-autotune-no-cudagraphs")
+            variants["autotune"] = lambda c=tuned, i=inputs: c(*i)
+        size = sum(t.numel() * t.element_size() for t in tensors.values())
+        a = torch.randint(0, 127, (size // 2,), dtype=torch.int8, device="cuda")
+        b = torch.empty_like(a)
+        variants["copy"] = lambda a=a, b=b: b.copy_(a)
+        seconds = measure(torch, variants, flush, args.rounds)
+        row = {
+            "case": case.name,
+            "bytes": size,
+            "microseconds": {k: round(s * 1e6, 2) for k, s in seconds.items()},
+            "of_copy": {k: round(seconds["copy"] / s, 3) for k, s in seconds.items()},
+            "goal_of_copy": case.goal,
+            "error": error,
+            "pytorch_error": theirs,
+        }
+        rows.append(row)
+        print(
+            case.name,
+            json.dumps(row["of_copy"]),
+            f"{seconds['ours'] * 1e6:.1f} us",
+            f"error {error:.2e} / {theirs:.2e}",
+            flush=True,
+        )
+        del tensors, inputs, a, b, variants, values, call
+        torch.cuda.empty_cache()
+    document = {
+        "command": "python " + " ".join(sys.argv),
+        "date": str(date.today()),
+        "device": torch.cuda.get_device_name(),
+        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
+        "clock_mhz": smi("clocks.sm"),
+        "rounds": args.rounds,
+        "rows": rows,
+    }
+    if args.json:
+        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def errors(torch: Any, case: Case, tensors: dict[str, Any], inputs: list[Any], reference: Any) -> tuple[float, float]:
+    """Relative error of ours and of PyTorch's op against float64, over the first rows of large outputs."""
+    out = tensors[case.outputs[0]]
+    exact = reference(*[t.double() for t in inputs]) if out.numel() <= 2**26 else None
+    if exact is None:
+        exact = reference(*[t.float() for t in inputs])
+    got = reference(*inputs)
+
+    def relative(x: Any) -> float:
+        return float((x.to(exact.dtype) - exact).norm() / exact.norm())
+
+    return relative(out), relative(got)
+
+
+def measure(torch: Any, variants: dict[str, Callable[[], object]], flush: Any, rounds: int) -> dict[str, float]:
+    """Median seconds of each variant; order rotated every round, L2 flushed before every launch."""
+    names = list(variants)
+    for name in names:
+        for _ in range(3):
+            variants[name]()
+    torch.cuda.synchronize()
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for i in range(len(names)):
+            name = names[(turn + i) % len(names)]
+            flush.zero_()
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            variants[name]()
+            stop.record()
+            stop.synchronize()
+            times[name].append(start.elapsed_time(stop) * 1e-3)
+    return {name: statistics.median(t) for name, t in times.items()}
+
+
+def smi(field: str) -> str:
+    """One field of nvidia-smi; empty where it isn't there."""
+    try:
+        query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+        return (
+            subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.strip().splitlines()[0]
+        )
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("build", "run"))
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--json", default="")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--autotune", action="store_true")
+    args = parser.parse_args()
+    build(args.only) if args.what == "build" else run(args)
+
+
+if __name__ == "__main__":
+    main()

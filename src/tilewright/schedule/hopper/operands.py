@@ -1,0 +1,285 @@
+"""Where each ``tile.dot`` finds its operands: a tile that tensor copies bring, registers, or a tile staged by hand.
+
+Copied      the operand is a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
+InPlace     a 16-bit left operand whose registers are those of an accumulator already
+Staged      any other value: written to shared memory in the swizzled layout by the threads that hold it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr, Interval, Sym, simplify
+from tilewright.base.expr import TRUE as ALWAYS
+from tilewright.base.verdict import Legal
+from tilewright.hw.tensormap import Direction, Swizzle
+from tilewright.lang.axes import Span
+from tilewright.legal import tma, wgmma
+from tilewright.legal.facts import Facts as LegalFacts
+from tilewright.legal.landing import LandingTile
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
+from tilewright.legal.wgmma import Role as OperandRole
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.tiles import coords_of, element
+from tilewright.tile import dialect as tile
+
+ROWS = 64
+"""Rows of one wgmma (hw.wgmma.INSTRUCTION_M)."""
+COLUMNS = 8
+MAX_COLUMNS = 256
+INDEX_BOUND = 2**31 - 1
+SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A tile brought by tensor copies."""
+
+    load: tile.Load
+    map: TensorMapPlan
+    plan: WgmmaOperandPlan
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A left operand in registers."""
+
+    value: SSAValue
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A value that its holders write to shared memory, K innermost."""
+
+    value: SSAValue
+    plan: WgmmaOperandPlan
+    transposed: bool
+    """The value's axes are (k, mn)."""
+
+
+Operand: TypeAlias = Copied | InPlace | Staged
+
+
+@dataclass(frozen=True)
+class DotPlan:
+    """One product: operands, the instruction's columns, and the fragment it accumulates into, if it does in place."""
+
+    dot: tile.Dot
+    a: Operand
+    b: Operand
+    n: int
+    write: tile.Write | None
+
+    @property
+    def dtype(self) -> DType:
+        """Element type of the operands."""
+        return element(self.dot.a)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the result, padding included."""
+        rows, columns = tile.tile_type(self.dot.result).shape
+        return rows, columns
+
+
+def legal_facts(kernel: tile.Kernel, facts: Facts) -> LegalFacts:
+    """What the specialisation class says, as the legality rules ask for it."""
+    bounds: dict[str, Interval] = {}
+    divisors: dict[str, int] = {}
+    equal: dict[str, int] = {}
+    for arg in kernel.body.block.args:
+        if not isinstance(arg.type, tile.TensorType):
+            continue
+        name, kind = arg.type.tensor_name.data, arg.type
+        own = facts.of(name)
+        divisors[f"{name}.address"] = own.align_bytes
+        for axis, dim in enumerate(kind.dims):
+            for symbol in dim.expr.symbols:
+                bounds[symbol] = (1, INDEX_BOUND)
+            if axis == own.unit_axis:
+                equal[f"{name}.stride{axis}"] = 1
+            else:
+                divisors[f"{name}.stride{axis}"] = max(1, own.align_bytes // kind.element.bytes)
+                bounds[f"{name}.stride{axis}"] = (0, INDEX_BOUND)
+    return LegalFacts(bounds=bounds, divisors=divisors, equal=equal)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Decides operands. ``copies`` allows tensor copies; ``bounds`` are those of the placement."""
+
+    kernel: tile.Kernel
+    facts: Facts
+    warpgroups: int
+    copies: bool = True
+
+    def dots(self) -> tuple[DotPlan, ...] | str:
+        """A plan for every product of the kernel, or why wgmma can't do one."""
+        found: list[DotPlan] = []
+        for op in self.kernel.walk():
+            if not isinstance(op, tile.Dot):
+                continue
+            answer = self.dot(op)
+            if isinstance(answer, str):
+                return answer
+            found.append(answer)
+        return tuple(found)
+
+    def dot(self, op: tile.Dot) -> DotPlan | str:
+        dtype = element(op.a)
+        if dtype != element(op.b):
+            return f"operands of {dtype} and {element(op.b)}"
+        if not (dtype.is_float and dtype.bits == 16):
+            return f"operands of {dtype}: this schedule multiplies 16-bit floats"
+        rows, columns = tile.tile_type(op.result).shape
+        n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
+        depth = tile.tile_type(op.a).shape[1]
+        zeroed = False
+        a = self.copied(op.a, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
+        b = self.copied(op.b, OperandRole.B, n) if columns % COLUMNS == 0 else None
+        left: Operand
+        if a is not None:
+            left, zeroed = a, self.filled(op.a, 1)
+        elif depth % 16 == 0 and not isinstance(source_of(op.a)[0].owner, tile.Load):
+            left, zeroed = InPlace(op.a), True
+        else:
+            left, zeroed = self.staged(op.a, OperandRole.A, n), True
+        if b is not None and not zeroed and not self.filled(op.b, 0):
+            b = None
+        right: Operand = b if b is not None else self.staged(op.b, OperandRole.B, n)
+        return DotPlan(op, left, right, n, accumulation(op))
+
+    # -- operands -------------------------------------------------------------------------------------------------
+    def copied(self, value: SSAValue, role: OperandRole, n: int) -> Copied | None:
+        """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
+        source, perm = source_of(value)
+        load = source.owner
+        if not self.copies or not isinstance(load, tile.Load):
+            return None
+        coords = coords_of(load)
+        axes = [d for d, c in enumerate(coords) if isinstance(c, Span)]
+        k_axis = axes[perm[1 if role is OperandRole.A else 0]]
+        tensor = tile.tensor_type(load.tensor)
+        unit = self.facts.of(tensor.tensor_name.data).unit_axis
+        if unit is None or unit not in axes:
+            return None
+        major = Major.K if unit == k_axis else Major.MN
+        known = legal_facts(self.kernel, self.facts)
+        for swizzle in SWIZZLES:
+            map_plan = tensor_map(load, [c.size if isinstance(c, Span) else None for c in coords], swizzle, known)
+            if map_plan is None:
+                continue
+            operand = WgmmaOperand(role, tensor.element, map_plan.shared, major, n, "f32")
+            answer = wgmma.plan(operand)
+            if isinstance(answer, Legal):
+                return Copied(load, map_plan, answer.fields)
+        return None
+
+    def filled(self, value: SSAValue, axis: int) -> bool:
+        """Elements of a copied operand beyond the domain of ``axis`` arrive as zeros, or there are none."""
+        source, perm = source_of(value)
+        load = source.owner
+        assert isinstance(load, tile.Load)
+        return reaches_edge(load, perm[axis])
+
+    def staged(self, value: SSAValue, role: OperandRole, n: int) -> Staged:
+        """The operand written to shared memory by hand, K-major, padded to whole instructions."""
+        dtype = element(value)
+        shape = tile.tile_type(value).shape
+        mn, k = (shape[0], shape[1]) if role is OperandRole.A else (shape[1], shape[0])
+        step = ROWS * self.warpgroups if role is OperandRole.A else COLUMNS
+        mn, k = -(-mn // step) * step, -(-k // 16) * 16
+        swizzle, panel = next((s, p) for s, p in zip(SWIZZLES, (64, 32, 16), strict=True) if k % p == 0)
+        shared = LandingTile((k, mn), panel, dtype.bytes, swizzle)
+        answer = wgmma.plan(WgmmaOperand(role, dtype, shared, Major.K, n, "f32"))
+        assert isinstance(answer, Legal), answer
+        return Staged(value, answer.fields, transposed=role is OperandRole.B)
+
+
+def tensor_map(
+    access: tile.Load | tile.Store,
+    extents: Sequence[int | None],
+    swizzle: Swizzle,
+    known: LegalFacts,
+) -> TensorMapPlan | None:
+    """A legal tensor map for a box of ``extents`` (None: an index) of the accessed tensor; only sizes are left open."""
+    tensor = tile.tensor_type(access.tensor)
+    name = tensor.tensor_name.data
+    direction = Direction.LOAD if isinstance(access, tile.Load) else Direction.STORE
+    answer = tma.plan(
+        tma.TileAccess(
+            tensor.element,
+            tuple(d.expr for d in tensor.dims),
+            tuple(Sym(f"{name}.stride{d}") for d in range(tensor.rank)),
+            Sym(f"{name}.address"),
+            tuple(extents),
+            direction,
+            (swizzle,),
+            name=name,
+        ),
+        known,
+    )
+    return answer.fields if isinstance(answer, Legal) else None
+
+
+def reaches_edge(access: tile.Load | tile.Store, axis: int) -> bool:
+    """The domain of tile axis ``axis`` ends where the tensor does, or is never left: the hardware clips it right."""
+    spans = [(d, c) for d, c in enumerate(coords_of(access)) if isinstance(c, Span)]
+    dim, span = spans[axis]
+    extent = tile.tensor_type(access.tensor).dims.data[dim].expr
+    return span.stop == extent or simplify(span.origin + span.size <= span.stop, {}) == ALWAYS
+
+
+def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
+    """What a value is a transposed view of, and for each of its axes the source's."""
+    perm = tuple(range(tile.tile_type(value).rank))
+    while isinstance(value.owner, tile.Transpose):
+        inner = tuple(p.data for p in value.owner.perm)
+        perm = tuple(inner[p] for p in perm)
+        value = value.owner.x
+    return value, perm
+
+
+def accumulation(dot: tile.Dot) -> tile.Write | None:
+    """The write of ``f += dot``, where nothing between the product and it changes a fragment."""
+    uses = [u.operation for u in dot.result.uses]
+    if len(uses) != 1 or not isinstance(uses[0], tile.Binary) or uses[0].fn.data.value != "add":
+        return None
+    add = uses[0]
+    after = [u.operation for u in add.results[0].uses]
+    other = add.b if add.a == dot.result else add.a
+    if len(after) != 1 or not isinstance(after[0], tile.Write) or not isinstance(other.owner, tile.Read):
+        return None
+    write, read = after[0], other.owner
+    if read.frag != write.frag or write.parent_block() is not dot.parent_block() or len(list(other.uses)) != 1:
+        return None
+    block = dot.parent_block()
+    assert block is not None
+    between = _between(block.ops, min((dot, read), key=block.get_operation_index), write)
+    return None if any(isinstance(op, tile.Write | tile.Stream) for op in between) else write
+
+
+def _between(ops: Sequence[Operation] | object, first: Operation, last: Operation) -> list[Operation]:
+    found: list[Operation] = []
+    op = first.next_op
+    while op is not None and op is not last:
+        found.append(op)
+        op = op.next_op
+    return found
+
+
+def instruction_columns(columns: int) -> int:
+    """Columns of one instruction: the widest that divides a multiple of 8."""
+    return next(n for n in range(min(columns, MAX_COLUMNS), 0, -COLUMNS) if columns % n == 0)
+
+
+def index_value(node: Expr, coords: Sequence[object]) -> Expr:
+    """A map's coordinate with the access' first indices in place of ``index0, index1, ...``."""
+    places = {f"index{d}": c.origin if isinstance(c, Span) else c for d, c in enumerate(coords)}
+    return node.substitute(places)  # pyright: ignore[reportArgumentType]
