@@ -144,20 +144,24 @@ class SharedTile:
         first, second = map(expr, coordinate)
         row, column = (second, first) if self.transposed else (first, second)
         panel, within = (column // self.panel, column % self.panel) if self.panels > 1 else (expr(0), column)
-        linear = (panel * self.rows + row) * self.pitch_bytes + within * self.element_bytes
         known = bounds or {}
-        return simplify(self._swizzled(simplify(linear, known)), known)
+        line = simplify(panel * self.rows + row, known)
+        linear = simplify(line * self.pitch_bytes + within * self.element_bytes, known)
+        return simplify(reduce(lambda a, b: a ^ b, [linear, *self._exchanges(line)]), known)
 
-    def _swizzled(self, linear: Expr) -> Expr:
+    def _exchanges(self, line: Expr) -> list[Expr]:
+        """What the swizzle xors onto the offset. Its source bits lie above a row, so they are bits of ``line``, the
+        number of the row; targets at one distance from their sources are consecutive bits in every mode."""
         groups: dict[int, list[int]] = {}
         for target, source in self.pattern.pairs:
             groups.setdefault(source - target, []).append(target)
-        terms: list[Expr] = [linear]
+        row_bits = self.pitch_bytes.bit_length() - 1
+        terms: list[Expr] = []
         for distance, targets in groups.items():
             low = min(targets)
-            # targets of one distance are consecutive bits in every mode of the hardware
-            terms.append((linear // (1 << (low + distance))) % (1 << len(targets)) * (1 << low))
-        return reduce(lambda a, b: a ^ b, terms)
+            field = line // (1 << (low + distance - row_bits)) % (1 << len(targets))
+            terms.append(field * (1 << low))
+        return terms
 
     def f2(self) -> F2Layout:
         """Byte offset to (dim0, dim1, byte) as an F2 layout (LAY003 unless all extents are powers of two)."""

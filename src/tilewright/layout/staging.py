@@ -185,7 +185,7 @@ class _Side:
 
     def _row_of_lane(self, rows: int, first: int, count: int) -> list[Expr]:
         """Lane 8*i + r gives row r of matrix i (PTX ISA, ldmatrix); lanes beyond the last matrix repeat."""
-        lane = expr(self.thread) % LANES
+        lane = expr(self.thread)  # a warp is 32 = 4 * 8 threads, so its fields are fields of the thread index
         matrix = (lane // 8) % count
         start = list(self.layout.coordinates(expr(self.thread) // LANES * LANES, matrix * 2 + first))
         start[rows] = start[rows] + lane % 8

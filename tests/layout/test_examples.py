@@ -1,0 +1,37 @@
+"""examples/layouts.md runs as written, and its pictures are what the code draws."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from tilewright.hw import fragments as facts
+from tilewright.layout.cute import CuteLayout
+from tilewright.layout.fragments import mma_accumulator
+from tilewright.layout.swizzle import Swizzle, swizzled
+from tilewright.viz.grid import Drawable
+from tilewright.viz.layout_picture import layout_svg
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PICTURES: dict[str, Drawable] = {
+    "swizzle.svg": swizzled(Swizzle(3, 0, 3), CuteLayout((8, 8), (8, 1))),
+    "accumulator.svg": mma_accumulator(16, 8),
+}
+
+
+def test_the_walk_through() -> None:
+    failed, run = doctest.testfile(str(EXAMPLES / "layouts.md"), module_relative=False)
+    assert run > 30
+    assert failed == 0
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_pictures_are_current(name: str) -> None:
+    assert (EXAMPLES / "pictures" / name).read_text() == layout_svg(PICTURES[name])
+
+
+def test_the_first_rows_of_the_wgmma_atom_are_the_mma_atom() -> None:
+    assert facts.WGMMA_ACCUMULATOR.lane == facts.MMA_ACCUMULATOR.lane
+    assert facts.WGMMA_ACCUMULATOR.register == facts.MMA_ACCUMULATOR.register
