@@ -82,7 +82,7 @@ def test_coalesce_is_equal_and_shortest(a: CuteLayout) -> None:
     assert set(offsets(cute.filter_layout(a))) == set(offsets(a))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(any_layout(), any_layout(3))
 def test_composition_is_pointwise_or_refused_for_a_reason(a: CuteLayout, b: CuteLayout) -> None:
     inside = max(offsets(b)) < len(offsets(a))
@@ -173,7 +173,7 @@ def test_divides(a: CuteLayout, tiles: list[CuteLayout | int | None], whole: boo
     assert zipped.rank == 2
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(compact(), compact())
 def test_products(a: CuteLayout, b: CuteLayout) -> None:
     whole, refused = attempt(lambda: cute_ops.logical_product(a, b))
@@ -257,6 +257,13 @@ def test_inverse_of_a_swizzled_layout(layout: CuteLayout, bits: int, base: int) 
     assert tile.is_injective
     assert [tile(inverse(i)) for i in range(tile.cosize)] == list(range(tile.cosize))
     assert compose(sw, tile) == layout
+
+
+def test_operations_act_inside_a_swizzle() -> None:
+    tile = swizzled(Swizzle(3, 3, 3), CuteLayout((8, 64), (64, 1)))
+    divided = tile.with_inner(lambda a: cute_ops.zipped_divide(a, (2, 8)))
+    plain = cute_ops.zipped_divide(CuteLayout((8, 64)), (2, 8)).offsets()
+    assert divided.offsets() == [tile.offsets()[x] for x in plain]
 
 
 def test_symbols_stay_symbols() -> None:

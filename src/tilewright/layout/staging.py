@@ -28,6 +28,9 @@ from tilewright.layout.shared import SharedTile
 MAX_VECTOR_BYTES = 16
 """Widest shared-memory access of a thread (PTX ISA, ld.shared vectors)."""
 
+SAMPLE = 8
+"""Accesses whose bank cycles are counted for each candidate: enough to see a conflict, few enough to plan in time."""
+
 
 def shared_plan(
     source: RegisterLayout, target: RegisterLayout, element_bytes: int, thread: Sym, *, same_warp: bool
@@ -167,7 +170,7 @@ class _Side:
     def _vectors(self) -> Iterator[Access]:
         predicate = self.layout.owner_predicate(self.thread) if self.owners_only else TRUE
         for first in range(0, self.layout.registers, self.vector):
-            if self.owners_only and not self.layout.is_owner_register(first):
+            if not self._stored(first):
                 continue
             registers = tuple(range(first, first + self.vector))
             yield VectorAccess(self.address(self.layout.coordinates(self.thread, first)), registers, predicate)
@@ -194,25 +197,21 @@ class _Side:
     # -- cost -----------------------------------------------------------------------------------------------------
     @cached_property
     def wavefronts(self) -> int:
-        """Bank cycles of one warp for all its accesses; the first warp's accesses stand for the others'."""
-        total = 0
-        for access in self._sample():
-            total += access
-        return total
+        """Bank cycles of one warp for all its accesses, scaled up from a sample of the first warp's."""
+        step = 2 if self.matrix_rows is not None else self.vector
+        every = [r for r in range(0, self.layout.registers, step) if self._stored(r)]
+        sample = every[:: -(-len(every) // SAMPLE)]
+        cycles = sum(map(self._cycles, sample))
+        return -(-cycles * len(every) // len(sample))
 
-    def _sample(self) -> Iterator[int]:
-        if self.matrix_rows is not None:
-            for first in range(0, self.layout.registers, 2):
-                base = list(self.layout.coordinate(0, first))
-                rows: list[int] = []
-                for r in range(8):
-                    base[self.matrix_rows] += 1 if r else 0
-                    rows.append(self.offset(base))
-                yield wavefronts(rows, facts.MATRIX_ROW_BYTES)
-            return
-        width = self.vector * self.tile.element_bytes
-        for first in range(0, self.layout.registers, self.vector):
-            if self.owners_only and not self.layout.is_owner_register(first):
-                continue
+    def _stored(self, register: int) -> bool:
+        return not self.owners_only or self.layout.is_owner_register(register)
+
+    def _cycles(self, first: int) -> int:
+        """Bank cycles of the access that starts at one register, or of one matrix."""
+        if self.matrix_rows is None:
             lanes = [self.offset(self.layout.coordinate(t, first)) for t in range(LANES)]
-            yield wavefronts(lanes, width)
+            return wavefronts(lanes, self.vector * self.tile.element_bytes)
+        start = self.layout.coordinate(0, first)
+        rows = [self.offset([x + (r if d == self.matrix_rows else 0) for d, x in enumerate(start)]) for r in range(8)]
+        return wavefronts(rows, facts.MATRIX_ROW_BYTES)

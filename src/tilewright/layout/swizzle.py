@@ -7,6 +7,7 @@ strides. Definitions: CuTe swizzle.hpp, layout_composed.hpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -122,6 +123,11 @@ class ComposedLayout:
         else:
             middle = self.offset + self.inner(*coordinate)
         return self.outer.apply(middle) if isinstance(self.outer, Swizzle) else self.outer(middle)
+
+    def with_inner(self, operation: Callable[[CuteLayout], CuteLayout]) -> ComposedLayout:
+        """The same swizzle over ``operation(inner)``: divides, slices, groupings of a swizzled tile act on its inner
+        layout, since ``(s o a) o b == s o (a o b)``."""
+        return ComposedLayout(self.outer, self.offset, operation(self.layout))
 
     def offsets(self) -> list[int]:
         """All offsets in index order (static layouts)."""

@@ -1,0 +1,33 @@
+"""Every LAY code is complete, and some test of this room or of ``viz`` triggers it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.diag.catalogue.entry import Code
+
+CODES = [code for id, code in CATALOGUE.items() if id.startswith("LAY")]
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("code", CODES, ids=[c.id for c in CODES])
+def test_entry_is_complete_and_tested(code: Code) -> None:
+    assert all((code.title, code.why, code.bad, code.good, code.source))
+    here = [p for room in ("layout", "viz") for p in (TESTS / room).glob("test_*.py")]
+    assert any(re.search(rf"\b{code.id}\b", p.read_text()) for p in here if p.name != Path(__file__).name)
+
+
+def test_every_code_used_is_in_the_catalogue() -> None:
+    source = TESTS.parent / "src" / "tilewright"
+    used = {
+        m
+        for room in ("layout", "viz", "tier")
+        for p in (source / room).glob("*.py")
+        for m in re.findall(r"LAY\d+", p.read_text())
+    }
+    assert used <= {c.id for c in CODES}
+    assert used == {c.id for c in CODES}
