@@ -8,7 +8,7 @@
 import tilewright as tw
 
 
-@tw.kernel
+@tw.kernel(numerics="fast")
 def rms_norm(
     x: tw.Tensor["M", "N"],
     w: tw.Tensor["N"],
@@ -25,7 +25,7 @@ def rms_norm(
     y[m, n] = row * scale[:, None] * w[n].to(tw.f32)
 
 
-@tw.kernel
+@tw.kernel(numerics="fast")
 def layer_norm(
     x: tw.Tensor["M", "N"],
     w: tw.Tensor["N"],
@@ -44,7 +44,7 @@ def layer_norm(
     y[m, n] = centred * scale[:, None] * w[n].to(tw.f32) + b[n].to(tw.f32)
 
 
-@tw.kernel
+@tw.kernel(numerics="fast")
 def residual_rms_norm(
     x: tw.Tensor["M", "N"],
     residual: tw.Tensor["M", "N"],

@@ -24,7 +24,7 @@ from tilewright.base.expr import (
 )
 
 
-LOCALS = frozenset({"at", "b", "e", "g", "i", "program", "r", "tid", "u", "v", "word"})
+LOCALS = frozenset({"at", "b", "e", "g", "i", "program", "r", "raw", "tid", "u", "v", "word"})
 """Names that emitted code declares itself."""
 
 LOOP = "loop."

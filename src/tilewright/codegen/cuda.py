@@ -15,6 +15,7 @@ from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuf
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import dialect as t
+from tilewright.transport.asynchronous import TensorMap
 
 _INDENT = "  "
 _BATCHED_WORDS = 16
@@ -25,7 +26,7 @@ _BATCHED_WORDS = 16
 class Parameter:
     """One kernel parameter in order: a tensor's address, an integer symbol, or a float scalar."""
 
-    kind: str  # "tensor" | "integer" | "float"
+    kind: str  # "tensor" | "tensor_map" | "integer" | "float"
     symbol: str
     bits: int
 
@@ -63,6 +64,7 @@ class _Emitter:
         self.used: dict[str, None] = {}  # integer parameters in order of first use
         self.bound: set[str] = {t.THREAD, t.REGISTER}
         self.shared_bytes = 0
+        self.asynchronous = HopperEmitter(self)
         self.late: set[Operation] = set()
         for assumption in kernel.assumptions:
             self._assume(assumption.expr)
@@ -114,13 +116,17 @@ class _Emitter:
                 for dim in arg.type.dims:
                     for symbol in dim.expr.symbols:
                         self.bounds[symbol] = (0, None)
+        if self.kernel.shared_bytes is not None:
+            self.asynchronous.opening()
         self.block(body)
         parameters = self._parameters(body, names)
         entry = self.kernel.sym_name.data
         threads, ctas = self.kernel.threads.data, self.kernel.min_ctas.data
         text = "\n".join(self.lines)
+        wrappers = self.asynchronous.prelude()
         source = (
             f"// {entry}: {threads} threads a CTA. Emitted by Tilewright from transport IR.\n\n"
+            + (wrappers + "\n\n" if wrappers else "")
             + (prelude(text) + "\n\n" if prelude(text) else "")
             + f'extern "C" __global__ void __launch_bounds__({threads}, {ctas}) {entry}(\n'
             + ",\n".join(f"    {self._declare(p)}" for p in parameters)
@@ -136,13 +142,17 @@ class _Emitter:
         scalars: set[str] = set()
         for arg, name in zip(body.args, names, strict=True):
             if isinstance(arg.type, TensorType):
-                parameters.append(Parameter("tensor", name, 64))
+                if not arg.uses or any(not isinstance(use.operation, TensorMap) for use in arg.uses):
+                    parameters.append(Parameter("tensor", name, 64))
                 continue
             assert isinstance(arg.type, TileType)
             dtype = arg.type.dtype.dtype
             scalars.add(name)
             kind = "float" if dtype.is_float else "integer"
             parameters.append(Parameter(kind, name, dtype.bits))
+        for op in body.ops:
+            if isinstance(op, TensorMap):
+                parameters.append(Parameter("tensor_map", self.names[op.map], 1024))
         for symbol in self.used:
             if symbol not in scalars:
                 wide = self.kernel.index_bits.data == 64 and ".stride" in symbol
@@ -160,6 +170,8 @@ class _Emitter:
             return f"{'' if written else 'const '}{element}* {'' if written and read else '__restrict__ '}{name}"
         if parameter.kind == "float":
             return f"const float {name}"
+        if parameter.kind == "tensor_map":
+            return f"const __grid_constant__ TensorMap {parameter.symbol}"
         return f"const {'long long' if parameter.bits == 64 else 'int'} {name}"
 
     def block(self, block: Block) -> None:
@@ -218,7 +230,9 @@ class _Emitter:
             case t.SharedWrite() | t.SharedRead():
                 self.shared_access(op)
             case t.Barrier():
-                self.line("__syncthreads();")
+                self.line(self.asynchronous.cta_barrier())
+            case _ if isinstance(op, ASYNCHRONOUS):
+                self.asynchronous.op(op)
             case t.Print():
                 self.print(op)
             case _:
@@ -252,8 +266,8 @@ class _Emitter:
             self.line("const int program = blockIdx.x;")
             head = ""
         with self.braces(head), self.binding({n: _below(e) for n, e in zip(names, extents, strict=True)}):
-            rest = "program"
-            for i in reversed(range(len(names))):
+            rest = "program" if op.group is None else self.band(op, op.group.data)
+            for i in reversed(range(len(names) if op.group is None else len(names) - 2)):
                 extent = self.c(extents[i])
                 if i == 0:
                     self.line(f"const int {identifier(names[i])} = {rest};")
@@ -261,6 +275,22 @@ class _Emitter:
                 self.line(f"const int {identifier(names[i])} = {rest} % {extent};")
                 rest = f"({rest} / {extent})"
             self.block(op.body.block)
+
+    def band(self, op: t.Programs, group: int) -> str:
+        """The last two coordinates, walked in bands; returns what is left for the names before them."""
+        row, column = (identifier(n.data) for n in list(op.names)[-2:])
+        rows, columns = (self.c(e.expr) for e in list(op.extents)[-2:])
+        rest = "program"
+        if len(op.names) > 2:
+            rest = f"(program / ({rows} * {columns}))"
+            self.line(f"const int in_matrix = program % ({rows} * {columns});")
+        place = "in_matrix" if len(op.names) > 2 else "program"
+        self.line(f"const int first_row = {place} / ({group} * {columns}) * {group};")
+        self.line(f"const int band_rows = min({group}, {rows} - first_row);")
+        self.line(f"const int in_band = {place} - first_row * {columns};")
+        self.line(f"const int {row} = first_row + in_band % band_rows;")
+        self.line(f"const int {column} = in_band / band_rows;")
+        return rest
 
     def loop(self, op: t.For) -> None:
         counter = op.counter.data
@@ -311,8 +341,11 @@ class _Emitter:
     # -- memory ---------------------------------------------------------------------------------------------------
     def shared(self, op: t.Shared) -> None:
         dtype, count = op.buffer.type.dtype.dtype, op.buffer.type.count.data
-        self.shared_bytes += -(-dtype.bytes * count // 16) * 16
         storage = Storage(dtype, 1)
+        if op.offset is not None:
+            self.asynchronous.shared(op, storage.memory, self.name(op.buffer, op.hint.data))
+            return
+        self.shared_bytes += -(-dtype.bytes * count // 16) * 16
         self.line(f"__shared__ __align__(16) {storage.memory} {self.name(op.buffer, op.hint.data)}[{count}];")
 
     def address(self, tensor: SSAValue, coords: Sequence[Expr], symbol: str) -> str:
@@ -367,6 +400,9 @@ class _Emitter:
         """Vectors outside the domain come from the tensor's first element, so that no load waits for a branch, and are
         set to 0 afterwards; of a long row each at once, lest its addresses take more registers than the row."""
         storage, width = self.storages[op.buffer], op.vector.data
+        if width == 1 and storage.packed:
+            self._load_elements(op, first, count, whole)
+            return
         together = whole == TRUE or count <= _BATCHED_WORDS * storage.per_word
         with self.unrolled("v", count // width) as step:
             self._load_vector(op, first + step * width, whole)
@@ -375,6 +411,24 @@ class _Emitter:
         if together and whole != TRUE:
             with self.unrolled("v", count // width) as step:
                 self._clear_outside(op, first + step * width, whole)
+
+    def _load_elements(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
+        """Single narrow elements: many loads, then they are packed, so that none waits for the one before."""
+        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
+        batch = count if count <= 2 * _BATCHED_WORDS or count % _BATCHED_WORDS else _BATCHED_WORDS
+        self.line(f"{storage.memory} raw[{batch}];")
+        with self.unrolled("b", count // batch) as block:
+            start = first + block * batch
+            with self.living(op.live.expr, start, batch) as (base, part), self.unrolled("v", part) as step:
+                here = whole.substitute({t.REGISTER: base + step})
+                self._place(op, base + step, "" if self.holds(here) else self.c(here))
+                self.line(f"raw[{self.c(base + step - start)}] = at[0];")
+            with self.unrolled("v", batch) as step:
+                here = whole.substitute({t.REGISTER: start + step})
+                value = f"raw[{self.c(step)}]"
+                if not self.holds(here):
+                    value = f"{self.c(here)} ? {value} : ({storage.memory})0"
+                self.line(storage.put_bits(buffer, self.c(start + step), value))
 
     def _load_vector(self, op: t.Load, register: Expr, whole: Expr) -> None:
         here = whole.substitute({t.REGISTER: register})

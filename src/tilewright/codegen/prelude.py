@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tilewright.codegen.hopper_prelude import FUNCTIONS as _ASYNCHRONOUS
+
 _FUNCTIONS: dict[str, str] = {
     "floor_div": """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
   T q = a / b;
@@ -86,6 +88,7 @@ _FUNCTIONS: dict[str, str] = {
   bool na = a != a, nb = b != b;
   return nb ? (!na || j < i) : (!na && (b > a || (b == a && j < i)));
 }""",
+    **_ASYNCHRONOUS,
 }
 
 _ORDER = list(_FUNCTIONS)

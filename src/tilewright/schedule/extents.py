@@ -27,6 +27,7 @@ _COLUMN_BYTES = 128
 _COLUMN_TILE_BYTES = 65536
 """Bytes in flight of such a CTA; it is alone on its SM."""
 _SMALLEST_BOUND = 128
+_FINE_BOUND = 4096
 _NOMINAL = 64
 
 
@@ -183,16 +184,26 @@ def _floor_power(n: int) -> int:
 
 
 def bound_ladder(bounds: Sequence[tuple[Expr, int]]) -> list[tuple[tuple[Expr, int], ...]]:
-    """Sizes for which an ``upto`` axis gets a kernel of its own, smallest first: the bound halved again and again.
+    """Sizes for which an ``upto`` axis gets a kernel of its own, smallest first: the bound halved again and again, and
+    three quarters of the large ones, where idle threads cost most.
 
     Several bounds shrink together, each no further than its own size allows.
     """
     if not bounds:
         return [()]
-    steps = max((upto // _SMALLEST_BOUND).bit_length() for _, upto in bounds)
+    largest = max(upto for _, upto in bounds)
+    shares: list[tuple[int, int]] = []  # a quarter of the bound times the first, divided by two to the second
+    step = 0
+    while not step or largest >> step >= _SMALLEST_BOUND:
+        shares.append((4, step))
+        if largest >> step > _FINE_BOUND:
+            shares.append((3, step))
+        step += 1
     ladder: list[tuple[tuple[Expr, int], ...]] = []
-    for step in reversed(range(max(1, steps))):
-        sizes = tuple((extent, max(min(upto, _SMALLEST_BOUND), -(-upto >> step))) for extent, upto in bounds)
+    for quarters, step in reversed(shares):
+        sizes = tuple(
+            (extent, max(min(upto, _SMALLEST_BOUND), -(-upto * quarters // (4 << step)))) for extent, upto in bounds
+        )
         if sizes not in ladder:
             ladder.append(sizes)
     return ladder

@@ -259,12 +259,22 @@ class Lowering:
 
     def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
         """Predicate over r alone: some thread's element lies in the domain. Thread 0 has the least coordinates."""
-        home = self.placement.home
-        vector = prod(home.by_class[c].vector for c in axes if c is not None)
-        places = home.layout(axes).coordinates(Const(0), R // vector * vector)
+        return self.live_under(self.placement.home, axes, spans)
+
+    def live_under(
+        self, distribution: Distribution, axes: Sequence[ClassId | None], spans: Sequence[Span | None]
+    ) -> Expr:
+        """``live`` in any distribution. Judged for a few neighbouring repeats of the fastest axis at once, by the first."""
+        held = [(c, distribution.by_class[c]) for c, _ in distribution.digits if c in axes]
+        step = prod(digits.vector for _, digits in held)
+        fastest = next((digits for _, digits in held if digits.repeats > 1), None)
+        if fastest is not None:
+            repeats = fastest.repeats
+            step *= min(repeats & -repeats, max(1, repeats // _LIVE_PARTS))
+        places = distribution.layout(axes).coordinates(Const(0), R // step * step)
         parts: list[Expr] = []
         for axis, span, at in zip(axes, spans, places, strict=True):
-            if axis is None or span is None or self.placement.digits(axis).repeats == 1:
+            if axis is None or span is None or distribution.by_class[axis].repeats == 1:
                 continue
             if span not in self.scope.full and not self.inside(span):
                 parts.append(span.origin + at < span.stop)
@@ -304,7 +314,8 @@ class Lowering:
         coords, guard, width, axis = self.access(op, value, distribution)
         axes = self.axes_of[value]
         buffer = self.registers(hint(value), element(value), distribution.registers(axes))
-        self.emit(t.Load(self.arguments[op.tensor], buffer, coords, guard, vector=width, axis=axis), op)
+        live = self.live_under(distribution, axes, spans_of(value))
+        self.emit(t.Load(self.arguments[op.tensor], buffer, coords, guard, vector=width, axis=axis, live=live), op)
         buffered = Buffered(buffer, axes)
         if distribution != self.placement.home:
             buffered = self.convert(buffered, distribution, self.placement.home, value, op)
@@ -526,6 +537,9 @@ def sinkable(write: tile.Write, stream: tile.Stream) -> tile.Reduce | None:
 
 
 _FOLDS = {"sum": "add", "max": "max", "min": "min"}
+
+_LIVE_PARTS = 8
+"""Parts into which the repeats of a row are split to skip those beyond its end."""
 
 _COSTLY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "div", "floordiv", "mod"})
 

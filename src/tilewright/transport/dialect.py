@@ -233,7 +233,8 @@ class _GlobalAccess(TransportOp):
 
     The op runs for ``r`` in ``0, vector, 2*vector, ...``; elements ``r .. r+vector-1`` have the coordinates given for
     each of them, consecutive along dimension ``axis`` when ``vector > 1``. A vector is moved in one instruction where
-    the guard holds for all its elements, else element by element under each one's guard.
+    the guard holds for all its elements, else element by element under each one's guard. ``live`` (see ``Map``) is
+    false only where the guard is false for every thread.
     """
 
     tensor = operand_def(TensorType)
@@ -242,6 +243,7 @@ class _GlobalAccess(TransportOp):
     guard = attr_def(ExprAttr)
     vector = attr_def(IntAttr)
     axis = attr_def(IntAttr)
+    live = attr_def(ExprAttr)
 
     def __init__(
         self,
@@ -252,6 +254,7 @@ class _GlobalAccess(TransportOp):
         *,
         vector: int = 1,
         axis: int = 0,
+        live: Expr = TRUE,
     ):
         super().__init__(
             operands=[tensor, buffer],
@@ -260,6 +263,7 @@ class _GlobalAccess(TransportOp):
                 "guard": ExprAttr.of(guard),
                 "vector": IntAttr(vector),
                 "axis": IntAttr(axis),
+                "live": ExprAttr.of(live),
             },
         )
 
