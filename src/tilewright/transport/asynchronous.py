@@ -56,6 +56,14 @@ class TensorMapType(ParametrizedAttribute, TypeAttribute):
     rank: IntAttr
 
 
+_ROLE_BARRIERS = 8
+
+
+def role_barrier(index: int) -> int:
+    """Number of the named barrier that joins the threads of the kernel's ``index``-th role; those below are free."""
+    return _ROLE_BARRIERS + index
+
+
 def mbarriers_of(value: SSAValue) -> MbarriersType:
     """The type of an mbarrier array."""
     assert isinstance(value.type, MbarriersType)
@@ -311,7 +319,7 @@ class TmaLoad(_TensorCopy):
         box_bytes: int,
     ):
         super().__init__(
-            operands=[map, shared, bars],
+            operands=[bars, map, shared],
             attributes={
                 "coords": exprs(coords),
                 "offset": ExprAttr.of(offset),
