@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from support.layout_oracle import flat, table
-from tilewright.layout import cute, cute_ops
-from tilewright.layout.cute import CuteLayout, composition
+from tilewright.layout import cute, cute_algebra, cute_ops
+from tilewright.layout.cute import CuteLayout
+from tilewright.layout.cute_algebra import composition
 from tilewright.layout.equality import Equal, equal
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
@@ -81,9 +82,9 @@ DATA = json.loads((Path(__file__).parents[1] / "data" / "cute_layout_cases.json"
 OPERATIONS: dict[str, Callable[..., CuteLayout]] = {
     "coalesce": cute.coalesce,
     "composition": composition,
-    "complement": cute.complement,
-    "right_inverse": cute.right_inverse,
-    "left_inverse": cute.left_inverse,
+    "complement": cute_algebra.complement,
+    "right_inverse": cute_algebra.right_inverse,
+    "left_inverse": cute_algebra.left_inverse,
     "logical_divide": cute_ops.logical_divide,
     "logical_product": cute_ops.logical_product,
 }

@@ -10,15 +10,8 @@ from typing import NoReturn, TypeAlias
 
 from tilewright.diag import fail
 from tilewright.layout.checks import extent
-from tilewright.layout.cute import (
-    CuteLayout,
-    complement,
-    composition,
-    static_modes,
-    static_size,
-    static_stride,
-    symbolic,
-)
+from tilewright.layout.cute import CuteLayout, static_modes, static_size, static_stride, symbolic
+from tilewright.layout.cute_algebra import complement, composition
 from tilewright.layout.int_tuple import IntTuple, Leaf, leaves, prefix_product, product, unflatten
 
 Tile: TypeAlias = CuteLayout | int | None

@@ -14,7 +14,8 @@ from typing import TypeAlias
 from tilewright.base.expr import Expr, expr
 from tilewright.diag import fail
 from tilewright.layout.checks import integer
-from tilewright.layout.cute import CuteLayout, composition, right_inverse, symbolic
+from tilewright.layout.cute import CuteLayout, symbolic
+from tilewright.layout.cute_algebra import composition, right_inverse
 from tilewright.layout.int_tuple import Coordinate, Leaf
 
 
