@@ -163,10 +163,18 @@ class Machine:
         self.agents = self._agents()
         self.n = len(self.agents)
         self.tensor = any(b.space is Space.TMEM for b in protocol.buffers)
-        self.width = self.n * (5 if self.tensor else 4)
         self.role_agents: dict[Stream, list[Agent]] = {}
         for agent in self.agents:
             self.role_agents.setdefault(agent.role, []).append(agent)
+        self.everyone = tuple(range(self.n))
+        self.bar_users = self._bar_users(_slots)
+        """Per local slot: agents that may ever refer to it."""
+        self.bar_waiters = self._bar_users(_waited_slots)
+        self.bar_signallers = self._bar_users(_signalled_slots)
+        self._region_users: dict[Stream, tuple[int, ...]] = {}
+        self.first_of: dict[object, int] = {role: found[0].index for role, found in self.role_agents.items()}
+        self.numbers: dict[Stream, int] = {}
+        """Streams and spaces numbered as they come up."""
         self.warnings: dict[tuple[Rule, str], Breach] = {}
         self._wholes: dict[str, ops.Region] = {}
         self._thunks: dict[int, tuple[Expr, Thunk]] = {}
@@ -265,6 +273,53 @@ class Machine:
                 inside = counter == per
         return pc
 
+    # -- who may ask about what ----------------------------------------------------------------------------------------
+    def _bar_users(self, slots: Callable[[ops.Op], list[str]]) -> list[tuple[int, ...]]:
+        users: dict[str, list[int]] = {b.name: [] for b in self.protocol.barriers}
+        for agent in self.agents:
+            names = {n for ins in agent.code if isinstance(ins, Do) for n in slots(ins.step.op)}
+            for name in names:
+                users[name].append(agent.index)
+        return [tuple(users[b.name]) for b in self.protocol.barriers for _ in range(b.slots)]
+
+    def named_users(self, key: Stream) -> tuple[int, ...]:
+        """Agents that may use a named barrier."""
+        found = self._region_users.get(key)
+        if found is None:
+            found = tuple(
+                x.index
+                for x in self.agents
+                if x.cta == key[1] and any(isinstance(i, Do) and _may_name(i.step.op, key[2]) for i in x.code)
+            )
+            self._region_users[key] = found
+        return found
+
+    def region_users(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
+        """Agents that may access bytes of a space."""
+        return self._touching(("all", space, begin, end), space, begin, end, _buffers)
+
+    def region_writers(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
+        """Agents that may write bytes of a space."""
+        return self._touching(("writers", space, begin, end), space, begin, end, _written_buffers)
+
+    def _touching(
+        self, key: Stream, space: Stream, begin: int, end: int, buffers: Callable[[ops.Op], list[str]]
+    ) -> tuple[int, ...]:
+        found = self._region_users.get(key)
+        if found is None:
+            names = {
+                b.name
+                for b in self.protocol.buffers
+                if b.offset < end and begin < b.offset + b.size and _SPACES[b.space] == space[0]
+            }
+            found = self._region_users[key] = tuple(
+                x.index
+                for x in self.agents
+                if (space[0] != "register" or x.role == space[1])
+                and any(isinstance(i, Do) and names & set(buffers(i.step.op)) for i in x.code)
+            )
+        return found
+
     # -- start ----------------------------------------------------------------------------------------------------------
     def start(self) -> State:
         """The state before the first step."""
@@ -272,10 +327,13 @@ class Machine:
         for agent in self.agents:
             role = self.protocol.role(agent.group.role)
             env = {**dict(role.counters), ops.CTA_RANK: agent.cta}
-            agents.append(
-                AgentState(0, env, [0] * self.width, epoch=1, registers=self.protocol.registers_per_thread)
-            )
-        bars = [BarState(b.count) for _ in range(self.protocol.cluster) for b in self.protocol.barriers for _ in range(b.slots)]
+            agents.append(AgentState(0, env, registers=self.protocol.registers_per_thread))
+        bars = [
+            BarState(b.count)
+            for _ in range(self.protocol.cluster)
+            for b in self.protocol.barriers
+            for _ in range(b.slots)
+        ]
         return State(agents, bars, pool=dict.fromkeys(range(self.protocol.cluster), 0))
 
     # -- values ---------------------------------------------------------------------------------------------------------
@@ -405,43 +463,27 @@ class Machine:
     # -- causality ------------------------------------------------------------------------------------------------------
     def released(self, agent: Agent, a: AgentState, memory: bool = True) -> Clock:
         """What an arrive of the agent hands on; without ``memory`` (relaxed, or too narrow a scope) only the schedule."""
-        n, i = self.n, agent.index
-        out = a.clock.copy()
+        s, m, f, x, t = a.clock
         if not memory:
-            out[n:] = [0] * (self.width - n)
-            out[i] = a.epoch
-            return out
-        out[i] = a.epoch
-        out[M * n + i] = a.epoch
-        out[F * n + i] = a.fence
-        out[X * n + i] = a.fence
-        for index, value in a.extra:
-            if out[index] < value:
-                out[index] = value
-        if self.tensor:
-            if a.tensor is not None:
-                out[T * n :] = join(out[T * n :], a.tensor)
-            out[T * n + i] = a.before
-        return out
+            return (s | a.past, 0, 0, 0, 0)
+        own = (a.past, a.past, a.fence, a.fence, a.before | a.tensor)
+        return join(join((s, m, f, x, t), own), a.extra)
 
     def acquire(self, a: AgentState, clock: Clock) -> None:
-        """Joins what a barrier hands on into the agent's knowledge."""
-        if not self.tensor:
-            a.clock = join(a.clock, clock)
-            return
-        t = T * self.n
-        a.clock = join(a.clock[:t], clock[:t]) + a.clock[t:]
-        a.tensor = clock[t:] if a.tensor is None else join(a.tensor, clock[t:])
+        """Joins what a barrier hands on into the agent's knowledge; tensor-memory knowledge waits for its fence."""
+        s, m, f, x, t = clock
+        a.clock = (a.clock[0] | s, a.clock[1] | m, a.clock[2] | f, a.clock[3] | x, a.clock[4])
+        a.tensor |= t
 
     def knows(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
-        """Whether every thread of component ``c`` is known to be past epoch ``e``. One thread knows itself."""
-        if a.clock[segment * self.n + c] >= e:
+        """Whether step ``e`` of all threads of agent ``c`` is known to be past. One thread knows itself."""
+        if a.clock[segment] >> e & 1:
             return True
         return c == agent.index and agent.group.size == 1 and segment in (S, M)
 
     def saw(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
-        """Whether the agent knows of a completion seen by ``c`` at ``e``: it saw it itself, or was told."""
-        return c == agent.index or a.clock[segment * self.n + c] >= e
+        """Whether the agent knows of a completion seen by ``c`` in step ``e``: it saw it itself, or was told."""
+        return c == agent.index or a.clock[segment] >> e & 1 == 1
 
     def wake(self, st: State) -> None:
         """Something changed that blocked agents may wait for."""
@@ -519,15 +561,15 @@ class Machine:
         return self.truth(st, agent, a, entry[0])
 
     def _do(self, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
-        a.epoch += 1
+        a.epoch = st.steps
+        a.past |= 1 << a.epoch
+        st.steps += 1  # even of a step that blocks: entering a rendezvous leaves a record
         try:
             ran = self.handlers[type(step.op)](self, st, agent, a, step)
         except _NeedsExact:
             ran = False
         if ran:
             st.trace = Event(agent.index, step, tuple(a.env.items()), st.trace)
-        else:
-            a.epoch -= 1
         return ran
 
     def finish(self, st: State, agent: Agent, a: AgentState) -> None:
@@ -597,6 +639,62 @@ def rendezvous(st: State, key: Stream) -> Rendezvous:
     if found is None:
         found = st.rendezvous[key] = Rendezvous()
     return found
+
+
+_SPACES = {
+    Space.REGISTER: "register",
+    Space.GLOBAL: "global",
+    Space.TMEM: "tmem",
+    Space.SHARED: "shared",
+    Space.DISTRIBUTED_SHARED: "shared",
+}
+
+
+def _slots(op: ops.Op) -> list[str]:
+    """Barrier arrays an op refers to."""
+    if isinstance(op, ops.MbarrierInit | ops.MbarrierInval):
+        return [op.barrier]
+    slot = getattr(op, "bar", None)
+    return [slot.barrier] if isinstance(slot, ops.Slot) else []
+
+
+def _waited_slots(op: ops.Op) -> list[str]:
+    return [op.bar.barrier] if isinstance(op, ops.Wait) else []
+
+
+def _signalled_slots(op: ops.Op) -> list[str]:
+    return [] if isinstance(op, ops.Wait) else _slots(op)
+
+
+def _may_name(op: ops.Op, number: object) -> bool:
+    """Whether an op may use the named barrier of this number."""
+    if isinstance(op, ops.CtaSync):
+        return number == 0
+    return isinstance(op, ops.BarSync | ops.BarArrive) and op.id.constant in (None, number)
+
+
+def _buffers(op: ops.Op) -> list[str]:
+    """Buffers an op accesses."""
+    found: list[str] = []
+    for value in vars(op).values():
+        items: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
+        found += [x.buffer for x in items if isinstance(x, ops.Region)]
+    return [*found, op.buffer] if isinstance(op, ops.Tcgen05Alloc | ops.Tcgen05Dealloc) else found
+
+
+def _written_buffers(op: ops.Op) -> list[str]:
+    """Buffers an op writes (a descriptor's rewrite counts, its use does not)."""
+    match op:
+        case ops.TmaStore():
+            return [] if op.dst is None else [op.dst.buffer]
+        case ops.Read() | ops.Tcgen05Ld():
+            return []
+        case ops.TmaLoad() | ops.DsmemCopy() | ops.Tcgen05Cp():
+            return [op.dst.buffer]
+        case ops.Wgmma() | ops.Tcgen05Mma():
+            return [op.accumulator.buffer]
+        case _:
+            return _buffers(op)
 
 
 def uses_ops(protocol: Protocol, kinds: tuple[type[object], ...]) -> bool:

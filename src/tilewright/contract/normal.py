@@ -1,40 +1,54 @@
-"""When two states of a canonical run have the same future: their normal forms are equal.
+"""When one state of a canonical run may stand for another: same shape, and no more knowledge.
 
-Counters count only as far as their uses tell values apart (``values.Usage``), phases and groups relative to the
-current one, trip counts relative to the counters compared with them, and epochs by their order among the live ones,
-since clocks are only ever compared with live or future epochs.
+The *shape* of a state is everything but its clocks: positions, counters as far as their uses tell values apart
+(``values.Usage``), phases and groups relative to the current ones, trip counts relative to the counters compared with
+them, and the list of live records (marks, accesses, arrivals, ...). The *knowledge* is one bit for each clock and live
+record: whether the clock has passed the record's epoch. Clocks are only ever compared with live or future epochs, so
+shape and knowledge determine the future; and what is proved from little knowledge holds with more, because no rule is
+broken by knowing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
+from typing import cast
 
 from tilewright.contract.machine import Agent, Machine
-from tilewright.contract.state import Access, AgentState, BarState, Clock, Mark, Rendezvous, State, Stream, TripKey
+from tilewright.contract.state import (
+    Access,
+    AgentState,
+    BarState,
+    Cell,
+    Clock,
+    F,
+    M,
+    Mark,
+    Rendezvous,
+    S,
+    State,
+    Stream,
+    T,
+    TripKey,
+    X,
+)
 
 
-def normal(m: Machine, st: State, deciding: TripKey) -> Hashable:
-    """The normal form of ``st``, about to decide ``deciding``. Also forgets marks and trips nobody can need again."""
+def normal(m: Machine, st: State, deciding: TripKey) -> Normal:
+    """Shape and knowledge of ``st``, about to decide ``deciding``. Also forgets marks and trips nobody can need again."""
     needed = _needed(st)
     _prune(m, st, needed)
-    return _Normal(m, st).form(deciding)
-
-
-def _accesses(st: State) -> Iterable[Access]:
-    for _, cells in st.memory.values():
-        for cell in cells:
-            if cell.write is not None:
-                yield cell.write
-            yield from cell.reads
+    return Normal(m, st, {s: sorted(set(seqs)) for s, seqs in needed.items()}, deciding)
 
 
 def _needed(st: State) -> dict[Stream, list[int]]:
     """Per stream, the completions that recorded accesses wait for."""
     needed: dict[Stream, list[int]] = {}
-    for x in _accesses(st):
-        if x.stream is not None:
-            needed.setdefault(x.stream, []).append(x.seq)
+    for _, cells in st.memory.values():
+        for write, reads in cells:
+            for x in (write, *reads):
+                if x is not None and x.stream is not None:
+                    needed.setdefault(x.stream, []).append(x.seq)
     return needed
 
 
@@ -47,123 +61,165 @@ def _prune(m: Machine, st: State, needed: dict[Stream, list[int]]) -> None:
 
 
 def _pruned(marks: tuple[Mark, ...], needed: list[int]) -> tuple[Mark, ...]:
-    """Of each agent's marks: the two newest, and the first that covers some access."""
+    """Of each agent's marks: the newest, and the first that covers some access."""
     last: dict[int, int] = {}
+    newest = {mark.c: mark.upto for mark in marks}
     kept: list[Mark] = []
-    counts: dict[int, int] = {}
-    for mark in marks:
-        counts[mark.c] = counts.get(mark.c, 0) + 1
     for mark in marks:
         before = last.get(mark.c, -2)
         last[mark.c] = mark.upto
-        counts[mark.c] -= 1
-        if counts[mark.c] < 2 or any(before < seq <= mark.upto for seq in needed):
+        if mark.upto == newest[mark.c] or any(before < seq <= mark.upto for seq in needed):
             kept.append(mark)
     return tuple(kept)
 
 
-class _Normal:
-    """One pass over a state."""
+class Normal:
+    """One pass over a state: collects the shape and the live records, then asks every clock about every record."""
 
-    def __init__(self, m: Machine, st: State):
-        self.m, self.st, self.n = m, st, m.n
-        live: list[set[int]] = [set() for _ in range(m.n)]
-        for marks in st.marks.values():
-            for mark in marks:
-                live[mark.c].add(mark.e)
-        for x in _accesses(st):
-            live[x.c].add(x.e)
-        for bar in st.bars:
-            for c, e in (*bar.arrivals, *bar.expects, *(bar.done_arrivals or ())):
-                live[c].add(e)
-            for _, c, e in bar.waiters:
-                live[c].add(e)
-            for pair in (bar.init, bar.init_fence):
-                if pair is not None:
-                    live[pair[0]].add(pair[1])
-        for r in st.rendezvous.values():
-            for c, e in (*r.arrivals, *r.done_arrivals, *r.passed):
-                live[c].add(e)
-        for _, c, e in st.tmem.values():
-            live[c].add(e)
-        for c, e in st.maps.values():
-            live[c].add(e)
-        for (_, c), e in st.remote.items():
-            live[c].add(e)
-        self.live = [sorted(s) for s in live]
-        self.memo: list[dict[int, int]] = [{} for _ in range(m.n)]
-        self.lanes = [self.memo[i % m.n] for i in range(m.width)]
-        self.sorts = [self.live[i % m.n] for i in range(m.width)]
+    def __init__(self, m: Machine, st: State, needed: dict[Stream, list[int]], deciding: TripKey):
+        self.m, self.st, self.n, self.needed = m, st, m.n, needed
+        self.carried = {s for bar in st.bars for s, _ in bar.carries}
+        self.carried |= {s for b, bar in enumerate(st.bars) if bar.done_carries and self.handed_on(b) for s, _ in bar.done_carries}
+        self.asked: list[tuple[int, int]] = []
+        """Per bit: a segment and the steps of which one must be known there."""
+        self.settled: list[bool] = []
+        """Per bit: everyone who may ever ask knows, so nobody's knowledge of it matters any more."""
+        self.clocks: list[Clock] = []
+        self.shape = self._shape(deciding)
+        self.knowledge = self._knowledge()
 
-    def rank(self, c: int, e: int) -> int:
-        memo = self.memo[c]
-        found = memo.get(e)
-        if found is None:
-            found = memo[e] = bisect_right(self.live[c], e)
-        return found
+    def ask(self, marks: tuple[tuple[int, int], ...], segments: tuple[int, ...], watchers: tuple[int, ...], told: bool) -> None:
+        """Notes a live record, known to be past by one of ``marks`` (agent, step). ``told``: an agent's own doings count
+        as known to it."""
+        steps = 0
+        for _, e in marks:
+            steps |= 1 << e
+        agents = self.st.agents
+        settled = all(
+            agents[w].clock[s] & steps or (told and s < 2 and agents[w].past & steps) for w in watchers for s in segments
+        )
+        for s in segments:
+            self.asked.append((s, steps))
+            self.settled.append(settled)
 
-    def clock(self, clock: Clock | None) -> Hashable:
-        if clock is None:
+    def record(self, c: int, e: int, segments: tuple[int, ...], watchers: tuple[int, ...], told: bool = True) -> int:
+        """Notes a live record of one step; its shape is its agent."""
+        self.ask(((c, e),), segments, watchers, told)
+        return c
+
+    def records(self, pairs: Iterable[tuple[int, int]] | None, watchers: tuple[int, ...], told: bool) -> Hashable:
+        if pairs is None:
             return None
-        try:
-            return tuple([memo[e] for memo, e in zip(self.lanes, clock, strict=False)])
-        except KeyError:
-            for i, e in enumerate(clock):
-                self.rank(i % self.n, e)
-            return tuple([memo[e] for memo, e in zip(self.lanes, clock, strict=False)])
+        return tuple([self.record(c, e, (S,), watchers, told) for c, e in sorted(pairs)])
 
-    def pairs(self, pairs: Iterable[tuple[int, int]] | None) -> Hashable:
-        return None if pairs is None else tuple([(c, self.rank(c, e)) for c, e in pairs])
+    def clock(self, clock: Clock | None) -> bool:
+        """Notes a clock; its shape is that it exists."""
+        if clock is not None:
+            self.clocks.append(clock)
+        return clock is not None
 
-    def form(self, deciding: TripKey) -> Hashable:
+    def _shape(self, deciding: TripKey) -> Hashable:
         m, st = self.m, self.st
         return (
             deciding[0],
             tuple([self.agent(x, st.agents[x.index]) for x in m.agents]),
             tuple([self.bar(b, bar) for b, bar in enumerate(st.bars)]),
-            tuple([(k, self.rendezvous(r)) for k, r in st.rendezvous.items()]),
-            tuple([(k, tuple(starts), tuple([self.cell(c) for c in cells])) for k, (starts, cells) in st.memory.items()]),
-            tuple([(k, self.marks(k, marks)) for k, marks in sorted(st.marks.items(), key=str) if marks]),
-            tuple([(k, self.clock(c)) for k, c in self.issues()]),
-            tuple([(k, state, c, self.rank(c, e)) for k, (state, c, e) in st.tmem.items()]),
-            tuple([(k, c, self.rank(c, e) if e >= 0 else -1) for k, (c, e) in st.maps.items()]),
-            tuple([(k, self.rank(k[1], e)) for k, e in st.remote.items()]),
+            tuple([(k, self.rendezvous(k, st.rendezvous[k])) for k in self.sorted(st.rendezvous)]),
+            tuple([(k, self.cells(k, *st.memory[k])) for k in self.sorted(st.memory)]),
+            tuple([(k, self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
+            tuple([(self.issue(k), self.clock(st.issues[k])) for k in self.sorted(st.issues)]),
+            tuple([(k, v[0], self.record(v[1], v[2], (M,), m.everyone)) for k, v in sorted(st.tmem.items())]),
+            tuple(
+                [
+                    (k, c, e >= 0, self.record(c, max(e, 0), (M,), m.everyone, False), tuple([a.after_map >> max(e, 0) & 1 for a in st.agents]))
+                    for k, (c, e) in st.maps.items()
+                ]
+            ),
+            tuple([(k, self.record(k[1], st.remote[k], (S,), m.everyone, False)) for k in sorted(st.remote)]),
             tuple(st.pool.values()),
-            tuple(sorted(st.blocked)),
         )
 
-    def issues(self) -> list[tuple[Hashable, Clock]]:
-        return [((k[1], self.relative(("wgmma", k[1]), k[2])), c) for k, c in self.st.issues.items()]  # pyright: ignore
+    def sorted(self, keys: Iterable[Stream]) -> list[Stream]:
+        """Keys in an order that does not depend on the history of the run."""
+        number = self.m.numbers
+        return sorted(keys, key=lambda k: number.setdefault(k, len(number)))
 
+    def _knowledge(self) -> int:
+        """One bit per clock and record, then what each agent's own steps and fences cover."""
+        asked = list(zip(self.asked, self.settled, strict=True))
+        bits: list[bool] = []
+        for clock in self.clocks:
+            bits += [done or clock[s] & steps != 0 for (s, steps), done in asked]
+        for mine, segments in _OWN:
+            about = [(steps, done) for (s, steps), done in asked if s in segments]
+            for a in self.st.agents:
+                value: int = getattr(a, mine)
+                bits += [done or value & steps != 0 for steps, done in about]
+        self.size = len(bits)
+        return int.from_bytes(bytes(bits))
+
+    def forget(self, known: int) -> None:
+        """Takes from the state what is outside ``known``: then it stands for every state of its shape that knows it."""
+        flags = iter(known.to_bytes(self.size))
+        lowered: dict[int, Clock] = {}
+        for clock in self.clocks:
+            segments = list(lowered.get(id(clock), clock))
+            for (s, steps), settled in zip(self.asked, self.settled, strict=True):
+                if not next(flags):
+                    segments[s] &= ~steps
+                elif settled:
+                    segments[s] |= steps  # harmless, and what the knowledge bits claim
+            lowered[id(clock)] = cast(Clock, tuple(segments))
+        for mine, segments in _OWN:
+            about = [steps for s, steps in self.asked if s in segments]
+            for a in self.st.agents:
+                value: int = getattr(a, mine)
+                for steps in about:
+                    if not next(flags):
+                        value &= ~steps
+                setattr(a, mine, value)
+        self._replace(lowered)
+
+    def _replace(self, lowered: dict[int, Clock]) -> None:
+        def new(clock: Clock | None) -> Clock | None:
+            return None if clock is None else lowered.get(id(clock), clock)
+
+        st = self.st
+        for a in st.agents:
+            a.clock = lowered.get(id(a.clock), a.clock)
+            a.gift, a.maps = new(a.gift), new(a.maps)
+            a.extra = lowered.get(id(a.extra), a.extra)
+        for bar in st.bars:
+            bar.clock, bar.remote, bar.copies = new(bar.clock), new(bar.remote), new(bar.copies)
+            bar.done_clock, bar.done_remote = new(bar.done_clock), new(bar.done_remote)
+        for r in st.rendezvous.values():
+            r.clock, r.done_clock = new(r.clock), new(r.done_clock)
+        st.issues = {k: lowered.get(id(c), c) for k, c in st.issues.items()}
+
+    # -- shapes -----------------------------------------------------------------------------------------------------
     def agent(self, agent: Agent, a: AgentState) -> Hashable:
-        i, bars = agent.index, self.st.bars
+        bars, rendezvous = self.st.bars, self.st.rendezvous
         return (
             a.pc,
             a.done,
-            tuple([(k, agent.usage.normal(k, v)) for k, v in a.env.items()]),
+            tuple([agent.usage.normal(k, a.env[k]) for k in sorted(a.env)]),
             self.clock(a.clock),
-            self.rank(i, a.fence),
-            self.rank(i, a.before),
-            self.rank(i, a.after),
-            self.clock(a.tensor),
-            tuple([(k, self.rank(k % self.n, v)) for k, v in a.extra]),
-            None if a.inside is None else (a.inside[0], a.inside[1] - self.st.rendezvous[a.inside[0]].generation),
+            self.clock(a.extra),
+            None if a.inside is None else (a.inside[0], a.inside[1] - rendezvous[a.inside[0]].generation),
             self.clock(a.gift),
             None if a.waiting is None else (a.waiting[0], a.waiting[1] - bars[a.waiting[0]].phase),
-            a.cluster - self.st.rendezvous[("cluster",)].generation if a.cluster >= 0 else None,
-            tuple([(k, g[0] - g[1]) for k, g in a.groups.items()]),
-            a.issued,
+            a.cluster - rendezvous[("cluster",)].generation if a.cluster >= 0 else None,
+            tuple([self.group(agent, k, g, k in a.issued) for k, g in sorted(a.groups.items())]),
             a.dirty,
             a.registers,
             self.clock(a.maps),
-            self.rank(i, a.after_map),
-            tuple([(b, bars[b].phase - k) for b, k in a.waited.items()]),
+            tuple([(b, bars[b].phase - k) for b, k in sorted(a.waited.items()) if bars[b].phase - k <= 2]),
             self.trips(agent, a),
         )
 
     def trips(self, agent: Agent, a: AgentState) -> Hashable:
         """How the agent's counters stand to the trip counts; a count it has yet to meet counts in full."""
-        out: list[Hashable] = []
+        out: list[tuple[str, str, int, int, bool]] = []
         for key, trip in self.st.trips.items():
             if not self.m.will_use(agent, a, key):
                 continue
@@ -171,46 +227,63 @@ class _Normal:
             here = per is None or a.env.get(per) == key[1]
             related = [v for v, s in agent.usage.related if s == key[0] and v in a.env]
             if here and related:
-                out += [(key[0], v, trip.low - a.env[v], trip.exact) for v in related]
+                out += [(key[0], v, 0, trip.low - a.env[v], trip.exact) for v in related]
             else:
-                behind = 0 if per is None else key[1] - a.env.get(per, 0)
-                out.append((key[0], behind, trip.low, trip.exact))
-        return tuple(out)
+                out.append((key[0], "", 0 if per is None else key[1] - a.env.get(per, 0), trip.low, trip.exact))
+        return tuple(sorted(out))
 
     def bar(self, b: int, bar: BarState) -> Hashable:
+        local, last = b % self.m.slots_per_cta, bar.phase - 1
+        users = self.m.bar_users[local]
+        live = self.handed_on(b)
         return (
             bar.pending,
-            bar.phase % 2,
-            bar.phase < 2,
+            bar.phase if bar.phase < 2 else 2 + bar.phase % 2,
             bar.tx,
             self.clock(bar.clock),
             self.clock(bar.remote),
             self.clock(bar.copies),
-            self.pairs(bar.arrivals),
-            self.pairs(bar.expects),
-            tuple([(s, self.relative(s, upto)) for s, upto in (*bar.carries, *bar.done_carries)]),
-            len(bar.carries),
+            self.records(bar.arrivals, users, False),
+            self.records(bar.expects, users, False),
+            self.carries(bar.carries),
+            self.carries(bar.done_carries) if live else (),
             bar.landed,
             bar.done_landed,
-            self.clock(bar.done_clock),
-            self.clock(bar.done_remote),
-            self.pairs(bar.done_arrivals),
-            tuple([(bar.phase - k, c, self.rank(c, e)) for k, c, e in bar.waiters]),
-            None if bar.init is None else (bar.init[0], self.rank(*bar.init)),
-            None if bar.init_fence is None else (bar.init_fence[0], self.rank(*bar.init_fence)),
+            self.clock(bar.done_clock) if live else False,
+            self.clock(bar.done_remote) if live else False,
+            self.arrivals(b, bar, users),
+            self.records([(c, e) for k, c, e in bar.waiters if k == last], self.m.bar_signallers[local], False),
+            None if bar.init is None else self.record(*bar.init, (S, M), users),
+            None if bar.init_fence is None else self.record(*bar.init_fence, (S,), users),
         )
 
-    def rendezvous(self, r: Rendezvous) -> Hashable:
+    def arrivals(self, b: int, bar: BarState, users: tuple[int, ...]) -> Hashable:
+        """The last phase's arrivals: to know them all is to know the phase, as is to know of a wait for it."""
+        if bar.done_arrivals is None:
+            return None
+        seen = tuple([(k.c, k.e) for k in self.st.marks.get(("bar", b), ()) if k.upto >= bar.phase - 1])
+        for c, e in sorted(bar.done_arrivals):
+            self.ask(((c, e), *seen), (S,), users, False)
+        return tuple(sorted([c for c, _ in bar.done_arrivals]))
+
+    def handed_on(self, b: int) -> bool:
+        """Whether someone has yet to take what the last phase of a barrier hands on."""
+        last = self.st.bars[b].phase - 1
+        waiters = self.m.bar_waiters[b % self.m.slots_per_cta]
+        return any(self.st.agents[w].waited.get(b, -1) < last for w in waiters if not self.st.agents[w].done)
+
+    def rendezvous(self, key: Stream, r: Rendezvous) -> Hashable:
+        users = self.m.everyone if key[0] != "named" else self.m.named_users(key)
         return (
             r.generation > 0,
             r.arrived,
-            r.threads,
+            r.threads if r.arrived else 0,
             self.clock(r.clock),
-            self.pairs(r.arrivals),
+            self.records(r.arrivals, users, False),
             r.sites,
-            self.clock(r.done_clock),
-            self.pairs(r.done_arrivals),
-            self.pairs(r.passed),
+            self.clock(r.done_clock) if key == ("cluster",) else False,
+            self.records(r.done_arrivals, users, False),
+            self.records(r.passed, users, True),
         )
 
     def relative(self, stream: Stream, seq: int) -> int:
@@ -220,18 +293,74 @@ class _Normal:
             assert isinstance(owner, int)
             return self.st.bars[owner].phase - seq
         engine = "tma_store" if kind == "tma_write" else str(kind)
-        index = owner if isinstance(owner, int) else self.m.role_agents[owner][0].index  # pyright: ignore
+        index = owner if isinstance(owner, int) else self.m.first_of[owner]
         return self.st.agents[index].groups.get(engine, (0, -1))[0] - seq
 
-    def marks(self, stream: Stream, marks: tuple[Mark, ...]) -> Hashable:
-        return tuple([(self.relative(stream, k.upto), k.c, self.rank(k.c, k.e), k.own) for k in marks])
+    def issue(self, key: Stream) -> Hashable:
+        _, role, seq = key
+        assert isinstance(seq, int)
+        return role, self.relative(("wgmma", role), seq)
 
-    def access(self, x: Access | None) -> Hashable:
+    def group(self, agent: Agent, engine: str, group: tuple[int, int], busy: bool) -> Hashable:
+        """An engine's groups: how many are not waited for by the thread, and whether all are known to be done."""
+        number, waited = group
+        stream: Stream = (engine, agent.role if engine == "wgmma" else agent.index)
+        last = number if busy else number - 1
+        seen = any(k.upto >= last for k in self.st.marks.get(stream, ()))
+        return engine, busy, number - waited if waited >= 0 else -min(number, 1), seen
+
+    def carries(self, carries: tuple[tuple[Stream, int], ...]) -> Hashable:
+        """What a phase tracks, by how many of the recorded accesses it covers."""
+        return tuple([(s, bisect_right(self.needed.get(s, []), upto)) for s, upto in carries])
+
+    def marks(self, stream: Stream, marks: tuple[Mark, ...]) -> Hashable:
+        """Who is known to have seen a barrier's last phases; other marks matter through the accesses they cover."""
+        if stream[0] != "bar":
+            return ()
+        b = stream[1]
+        assert isinstance(b, int)
+        phase, users = self.st.bars[b].phase, self.m.bar_users[b % self.m.slots_per_cta]
+        return tuple([self.seen(b, marks, lag, users) for lag in (1, 2) if phase >= lag])
+
+    def seen(self, b: int, marks: tuple[Mark, ...], lag: int, users: tuple[int, ...]) -> bool:
+        """Asks who knows that someone saw the phase ``lag`` before the current one complete."""
+        found = tuple([(k.c, k.e) for k in marks if self.st.bars[b].phase - k.upto <= lag])
+        if found:
+            self.ask(found, (S,), users, True)
+        return bool(found)
+
+    def cells(self, space: Stream, starts: list[int], cells: list[Cell]) -> Hashable:
+        out: list[Hashable] = []
+        for start, end, (write, reads) in zip(starts, [*starts[1:], starts[-1] + 1], cells, strict=True):
+            if write is None and not reads:
+                continue
+            users = self.m.region_users(space, start, end)
+            writers = self.m.region_writers(space, start, end)
+            accesses = [self.access(space, x, writers) for x in sorted(reads, key=_who)]
+            out.append((start, end, self.access(space, write, users), tuple(accesses)))
+        return tuple(out)
+
+    def access(self, space: Stream, x: Access | None, users: tuple[int, ...]) -> Hashable:
         if x is None:
             return None
-        seq = 0 if x.stream is None else self.relative(x.stream, x.seq)
-        return (x.c, self.rank(x.c, x.e), x.engine, x.stream, seq, x.private)
+        if x.stream is None:
+            segments = (M,) if space[0] == "register" else (M, F, X)
+            return (self.record(x.c, x.e, segments, users, False), x.engine, x.private, id(x.step))
+        marks = [k for k in self.st.marks.get(x.stream, ()) if k.upto >= x.seq]
+        segments = (S, M, T) if space[0] == "tmem" else (S, M, F, X) if x.engine == "cp_async" else (S, M)
+        order = bisect_right(self.needed[x.stream], x.seq) if x.stream in self.carried else 0
+        if not marks:
+            pending = self.relative(x.stream, x.seq)
+            if x.engine in ("mma", "tcp", "cp_async"):
+                pending = min(pending, 3)
+            return (x.engine, x.stream, pending, order, x.agent, id(x.step))
+        self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, True)
+        return (x.engine, x.stream, "done", order, x.agent, id(x.step))
 
-    def cell(self, cell: tuple[Access | None, tuple[Access, ...]]) -> Hashable:
-        write, reads = cell
-        return (self.access(write), tuple([self.access(x) for x in reads]))
+
+_OWN = (("past", (S, M)), ("fence", (F, X)), ("before", (T,)), ("after", (T,)), ("tensor", (T,)))
+"""What an agent has done itself, and the segments in which it will be asked for."""
+
+
+def _who(x: Access) -> tuple[int, str]:
+    return x.agent, x.engine

@@ -1,7 +1,8 @@
 """The parametric proof: all canonical runs of a protocol, for every value of its trip counts, up to equal futures.
 
 The only choices of a canonical run are the trip counts. Where one must be decided the run splits in two: the loop ends
-here, or goes on. A state whose normal form was met before needs no second visit, so the search ends when nothing new
+here, or goes on. A state needs no visit if one of the same
+shape that knows no more was met before, so the search ends when nothing new
 comes up: prologue, steady state, drain and carry-over between tiles are covered because every reachable state is, not
 because a list of sizes was tried.
 """
@@ -16,7 +17,7 @@ from tilewright.contract.machine import Breach, Machine, OutOfReach, Undecided
 from tilewright.contract.normal import normal
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.sem_groups import HANDLERS, check_end
-from tilewright.contract.state import State, Trip
+from tilewright.contract.state import Decision, State, Trip
 from tilewright.protocol.model import Protocol
 
 MAX_STATES = 6000
@@ -38,7 +39,7 @@ class Search:
 
     states: int
     ends: int
-    steps: int
+    merges: int = 0
     failure: Failure | None = None
     reason: str = ""
     warnings: dict[tuple[Rule, str], Breach] = field(default_factory=dict[tuple[Rule, str], Breach])
@@ -50,10 +51,21 @@ def machine(protocol: Protocol, policy: Policy, fixed: bool = False) -> Machine:
 
 
 def search(m: Machine, limit: int = MAX_STATES) -> Search:
-    """Runs the protocol for all trip counts; breadth first, so a breach is found at small counts."""
-    seen: set[Hashable] = set()
+    """Runs the protocol for all trip counts; breadth first, so a breach is found at small counts.
+
+    States of one shape are merged into one that knows what both know, which keeps the search small. A breach found
+    after that may be the merge's doing: then the search is run again without.
+    """
+    merged = _search(m, limit, True)
+    if merged.failure is None or not merged.merges:
+        return merged
+    return _search(m, limit, False)
+
+
+def _search(m: Machine, limit: int, merge: bool) -> Search:
+    seen: dict[Hashable, list[int]] = {}
     queue: deque[State] = deque([m.start()])
-    ends = epochs = 0
+    ends = states = merges = 0
     while queue:
         st = queue.popleft()
         try:
@@ -63,17 +75,25 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
             continue
         except Undecided as u:
             form = normal(m, st, u.key)
-            if form in seen:
+            known = seen.setdefault(form.shape, [])
+            if any(k & ~form.knowledge == 0 for k in known):
                 continue
-            seen.add(form)
-            if len(seen) > limit:
-                return Search(len(seen), ends, epochs, reason=f"more than {limit} distinct states", warnings=m.warnings)
+            if known and merge:
+                merges += 1
+                known[:] = [known[0] & form.knowledge]
+                form.forget(known[0])
+            else:
+                known[:] = [k for k in known if form.knowledge & ~k]
+                known.append(form.knowledge)
+            states += 1
+            if states > limit:
+                return Search(states, ends, merges, reason=f"more than {limit} distinct states", warnings=m.warnings)
             queue.extend(_decided(m, st, u))
         except Breach as breach:
-            return Search(len(seen), ends, epochs, Failure(breach, st, m), warnings=m.warnings)
+            return Search(states, ends, merges, Failure(breach, st, m), warnings=m.warnings)
         except OutOfReach as e:
-            return Search(len(seen), ends, epochs, reason=e.reason, warnings=m.warnings)
-    return Search(len(seen), ends, epochs, warnings=m.warnings)
+            return Search(states, ends, merges, reason=e.reason, warnings=m.warnings)
+    return Search(states, ends, merges, warnings=m.warnings)
 
 
 def _decided(m: Machine, st: State, u: Undecided) -> list[State]:
@@ -82,6 +102,7 @@ def _decided(m: Machine, st: State, u: Undecided) -> list[State]:
     low = m.trip(st, u.key).low
     here, more = st.copy(), st
     here.trips[u.key] = Trip(low, True)
+    here.decided = Decision(u.key, low, st.decided)
     above = low + symbol.multiple_of
     out = [here]
     if symbol.most is None or above <= symbol.most:

@@ -153,11 +153,11 @@ def complete(m: Machine, st: State, agent: Agent, step: Step, b: int) -> None:
     bar = st.bars[b]
     if bar.pending or bar.tx:
         return
-    k, n = bar.phase, m.n
+    k = bar.phase
     arrived = bar.clock if bar.remote is None or bar.clock is None else join(bar.clock, bar.remote)
     assert arrived is not None
     for c, e in bar.expects:
-        if arrived[S * n + c] < e:
+        if not arrived[S] >> e & 1:
             raise Breach(
                 Rule.BYTES,
                 agent.index,
@@ -165,7 +165,7 @@ def complete(m: Machine, st: State, agent: Agent, step: Step, b: int) -> None:
                 f"expect_tx of {m.agents[c].label} on {m.bar_name(b)} is not ordered before the last arrival of phase {k}",
             )
     reached = arrived if bar.copies is None else join(arrived, bar.copies)
-    late = [c for phase, c, e in bar.waiters if phase == k - 1 and reached[S * n + c] < e]
+    late = [c for phase, c, e in bar.waiters if phase == k - 1 and not reached[S] >> e & 1]
     late += [x.index for x in m.agents if st.agents[x.index].waiting == (b, k - 1)]
     if late:
         raise Breach(
@@ -193,9 +193,7 @@ def complete(m: Machine, st: State, agent: Agent, step: Step, b: int) -> None:
 
 def _init_count(m: Machine, b: int) -> int:
     local = b % m.slots_per_cta
-    return next(
-        x.count for x in m.protocol.barriers if m.bar_base[x.name] <= local < m.bar_base[x.name] + x.slots
-    )
+    return next(x.count for x in m.protocol.barriers if m.bar_base[x.name] <= local < m.bar_base[x.name] + x.slots)
 
 
 def _last_wait(m: Machine, st: State, c: int) -> tuple[int, Step] | None:
@@ -261,9 +259,9 @@ def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool
             m.acquire(a, bar.done_clock)
         if bar.done_remote is not None:
             wide = op.scope is not ops.Scope.CTA
-            m.acquire(a, bar.done_remote if wide else bar.done_remote[: m.n] + [0] * (m.width - m.n))
+            m.acquire(a, bar.done_remote if wide else (bar.done_remote[S], 0, 0, 0, 0))
     elif k >= 0 and bar.done_clock is not None:
-        m.acquire(a, bar.done_clock[: m.n] + [0] * (m.width - m.n))
+        m.acquire(a, (bar.done_clock[S], 0, 0, 0, 0))
     a.waited[b] = k
     bar.waiters = (*(w for w in bar.waiters if w[1] != agent.index), (k, agent.index, a.epoch))
     saw(m, st, ("bar", b), Mark(k, agent.index, a.epoch, False))
@@ -314,7 +312,9 @@ def _enter(
                 Rule.BAR_SITE, agent.index, step, f"{_bar_label(key)} completes from {' and '.join(sorted(r.sites))}"
             )
     if r.arrived > threads:
-        raise Breach(Rule.BAR_RECYCLE, agent.index, step, f"{r.arrived} threads arrive on {_bar_label(key)} of {threads}")
+        raise Breach(
+            Rule.BAR_RECYCLE, agent.index, step, f"{r.arrived} threads arrive on {_bar_label(key)} of {threads}"
+        )
     if r.arrived == threads:
         close(m, st, key)
 
@@ -348,9 +348,7 @@ def bar_sync(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> 
     return _meet(m, st, agent, a, step, key, threads, site)
 
 
-def _meet(
-    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, key: Stream, threads: int, site: str
-) -> bool:
+def _meet(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, key: Stream, threads: int, site: str) -> bool:
     """Arrives once, then waits for the rest."""
     r = rendezvous(st, key)
     if a.inside is None:
@@ -385,33 +383,23 @@ def warp_sync(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
     if a.inside is None:
         a.inside = (key, r.generation)
         clock = m.released(agent, a)
-        if not first:
-            for segment in range(m.width // m.n):
-                for x in lanes:
-                    clock[segment * m.n + x.index] = a.clock[segment * m.n + x.index]
         r.clock = clock if r.clock is None else join(r.clock, clock)
         r.arrivals = (*r.arrivals, (agent.index, a.epoch))
         if len(r.arrivals) == len(lanes):
             close(m, st, key)
     if a.gift is None:
         return False
-    m.acquire(a, a.gift)
-    if not first:
-        a.extra = tuple(
-            (segment * m.n + x.index, value)
-            for x in lanes
-            if x.index != agent.index
-            for segment, value in _own_warp(m, st, x)
-        )
+    if first:
+        m.acquire(a, a.gift)
+    else:
+        others = 0
+        for x in lanes:
+            others |= st.agents[x.index].past
+        f, x, t = (segment & ~others for segment in a.gift[2:])
+        m.acquire(a, (a.gift[0] & ~others, a.gift[1] & ~others, f, x, t))
+        a.extra = join(a.extra, a.gift)
     a.inside = a.gift = None
     return True
-
-
-def _own_warp(m: Machine, st: State, other: Agent) -> list[tuple[int, int]]:
-    """What a lane of the same warp has done at a warp sync, per clock segment."""
-    b = st.agents[other.index]
-    seen = [b.epoch, b.epoch, b.fence, b.fence, b.before]
-    return list(enumerate(seen[: m.width // m.n]))
 
 
 def cluster_arrive(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:

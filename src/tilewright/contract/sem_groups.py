@@ -30,7 +30,17 @@ def _waited(m: Machine, st: State, a: AgentState, agent: Agent, engine: str, str
     number, waited = a.groups.get(engine, _NEVER)
     if upto > waited:
         a.groups[engine] = (number, upto)
-        saw(m, st, stream, Mark(upto, agent.index, a.epoch, True))
+        mark_each(m, st, agent, a, stream, waited, upto)
+
+
+def mark_each(m: Machine, st: State, agent: Agent, a: AgentState, stream: Stream, after: int, upto: int) -> None:
+    """One record for each group that a wait retired: what is known of one says nothing of another."""
+    for k in range(after + 1, upto + 1):
+        saw(m, st, stream, Mark(k, agent.index, a.epoch, True))
+        if k < upto:
+            a.epoch = st.steps
+            a.past |= 1 << a.epoch
+            st.steps += 1
 
 
 # -- bulk groups ----------------------------------------------------------------------------------------------------------
@@ -58,7 +68,9 @@ def bulk_wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
     upto = a.groups.get("tma_store", _NEVER)[0] - 1 - op.pending
     _waited(m, st, a, agent, "tma_store", ("tma_store", agent.index), upto)
     if not op.read and upto >= 0:
-        saw(m, st, ("tma_write", agent.index), Mark(upto, agent.index, a.epoch, True))
+        written: Stream = ("tma_write", agent.index)
+        last = max((k.upto for k in st.marks.get(written, ())), default=-1)
+        mark_each(m, st, agent, a, written, last, upto)
     return True
 
 
@@ -73,7 +85,10 @@ def wgmma(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> boo
     assert isinstance(op, ops.Wgmma)
     if a.dirty:
         raise Breach(
-            Rule.WGMMA_REGISTERS, agent.index, step, f"{agent.label} issues wgmma with no wgmma.fence since its registers"
+            Rule.WGMMA_REGISTERS,
+            agent.index,
+            step,
+            f"{agent.label} issues wgmma with no wgmma.fence since its registers",
         )
     number = _open(a, "wgmma")
     stream: Stream = ("wgmma", agent.role)
@@ -207,7 +222,7 @@ def tcgen_commit(m: Machine, st: State, agent: Agent, a: AgentState, step: Step)
     op = step.op
     assert isinstance(op, ops.Tcgen05Commit)
     number = a.groups.get("mma", _NEVER)[0]
-    a.before = a.epoch  # the commit implies the before-fence (PTX ISA 9.1, 9.7.16.6.4)
+    a.before = a.past  # the commit implies the before-fence (PTX ISA 9.1, 9.7.16.6.4)
     for rank in [None] if not op.ctas else sorted({m.value(st, agent, a, e) for e in op.ctas}):
         b = m.bar(agent, a, step, op.bar, rank)
         bar = st.bars[b]
@@ -244,16 +259,14 @@ def tcgen_wait_st(m: Machine, st: State, agent: Agent, a: AgentState, step: Step
 
 
 def tcgen_before(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
-    a.before = a.epoch
+    a.before = a.past
     return True
 
 
 def tcgen_after(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
-    a.after = a.epoch
-    if m.tensor and a.tensor is not None:
-        t = T * m.n
-        a.clock = a.clock[:t] + join(a.clock[t:], a.tensor)
-        a.tensor = None
+    a.after = a.past
+    a.clock = (*a.clock[:T], a.clock[T] | a.tensor)
+    a.tensor = 0
     return True
 
 
@@ -314,11 +327,13 @@ def check_end(m: Machine, st: State) -> None:
         if state == "live":
             raise Breach(Rule.TMEM, c, None, f"{name} of CTA {cta} is never freed")
     for (target, c), e in st.remote.items():
-        alive = any(st.agents[x.index].clock[S * m.n + c] >= e for x in m.agents if x.cta == target)
+        alive = any(st.agents[x.index].clock[S] >> e & 1 for x in m.agents if x.cta == target)
         if not alive:
             raise Breach(
-                Rule.CLUSTER_EXIT, c, None, f"CTA {target} may have ended when {m.agents[c].label} of CTA "
-                f"{m.agents[c].cta} touches it"
+                Rule.CLUSTER_EXIT,
+                c,
+                None,
+                f"CTA {target} may have ended when {m.agents[c].label} of CTA {m.agents[c].cta} touches it",
             )
 
 

@@ -45,7 +45,7 @@ class Use:
     stream: Stream | None = None
     seq: int = 0
     private: bool = False
-    records: bool = True
+    step: Step | None = None
 
 
 def space_key(agent: Agent, place: Place, cta: int) -> Stream:
@@ -62,7 +62,14 @@ def space_key(agent: Agent, place: Place, cta: int) -> Stream:
 
 
 def access(
-    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, region: ops.Region, use: Use, rank: int | None = None
+    m: Machine,
+    st: State,
+    agent: Agent,
+    a: AgentState,
+    step: Step,
+    region: ops.Region,
+    use: Use,
+    rank: int | None = None,
 ) -> None:
     """Checks the access against everything its bytes went through, and adds it to their history."""
     place = m.place(region)
@@ -85,16 +92,18 @@ def access(
         if cell.write is None:
             if not use.writes and place.space in (Space.SHARED, Space.TMEM) and not place.buffer.initialised:
                 raise Breach(
-                    Rule.READ_EARLY, agent.index, step, f"{agent.label} reads bytes of {place.buffer.name} never written"
+                    Rule.READ_EARLY,
+                    agent.index,
+                    step,
+                    f"{agent.label} reads bytes of {place.buffer.name} never written",
                 )
         else:
             _ordered(m, st, agent, a, step, place, cell.write, True, use)
         if use.writes:
             for old in cell.reads:
                 _ordered(m, st, agent, a, step, place, old, False, use)
-            if use.records:
-                cells[i] = Cell(new, ())
-        elif use.records:
+            cells[i] = Cell(new, ())
+        else:
             kept = tuple(r for r in cell.reads if r.agent != agent.index or r.engine != use.engine)
             cells[i] = Cell(cell.write, (*kept, new))
     st.memory[key] = (starts, cells)
@@ -167,19 +176,19 @@ def _race(x_writes: bool, writes: bool) -> Rule:
 def _after_sync(
     m: Machine, agent: Agent, a: AgentState, place: Place, x: Access, x_writes: bool, use: Use
 ) -> Rule | None:
-    own = place.space is Space.REGISTER or (
-        m.agents[x.agent].role == agent.role and x.private and use.private
-    )
+    same_role = m.agents[x.agent].role == agent.role
+    own = place.space is Space.REGISTER or (same_role and x.private and use.private)
     if own and use.engine not in ASYNC_PROXY:
         return None
-    n = m.n
+    if x_writes and use.writes and same_role and x.step is use.step:
+        return None  # the threads of a role share a write among them, each its own part, the same at every turn
     mine = x.agent == agent.index and (agent.group.size == 1 or own)
-    if not mine and a.clock[M * n + x.c] < x.e:
+    if not mine and not a.clock[M] >> x.e & 1:
         return _race(x_writes, use.writes)
     if use.engine not in ASYNC_PROXY or place.space is Space.REGISTER:
         return None
-    by_writer = a.fence >= x.e if mine else a.clock[F * n + x.c] >= x.e
-    by_anyone = a.fence >= x.e if mine else a.clock[X * n + x.c] >= x.e
+    by_writer = (a.fence if mine else a.clock[F]) >> x.e & 1
+    by_anyone = (a.fence if mine else a.clock[X]) >> x.e & 1
     if x_writes and not use.writes:
         strict = m.policy is Policy.STRICT
         return None if by_writer or (by_anyone and not strict) else Rule.FENCE_RAW
@@ -196,8 +205,8 @@ def _after_async(
         return None
     if same_role and x.agent != agent.index and {x.engine, use.engine} <= {"ld", "st"}:
         return None  # each warp reaches its own lanes (PTX ISA 9.1, 9.7.16.8.1)
-    if x.private and use.private and x.agent == agent.index and use.engine == x.engine:
-        return None  # one thread's cp.async into its own part: in order by thread
+    if same_role and x.engine == use.engine == "cp_async":
+        return None  # each thread copies its own part
     assert x.stream is not None
     marks = [k for k in st.marks.get(x.stream, ()) if k.upto >= x.seq]
     segment = M if use.engine == GENERIC else S
@@ -217,15 +226,16 @@ def _after_async(
 
 def _tensor_ordered(m: Machine, agent: Agent, a: AgentState, x: Access, k: Mark) -> bool:
     if k.c == agent.index:
-        return k.own or a.after >= k.e
-    return a.clock[T * m.n + k.c] >= k.e
+        return k.own or a.after >> k.e & 1 == 1
+    return a.clock[T] >> k.e & 1 == 1
 
 
 def _copy_fenced(m: Machine, agent: Agent, a: AgentState, k: Mark) -> bool:
     """cp.async writes are generic: a fence after their completion, by the copying or the consuming thread."""
     if k.c == agent.index:
-        return a.fence >= k.e and (not k.own or agent.group.size == 1 or a.clock[F * m.n + k.c] >= k.e)
-    return a.clock[X * m.n + k.c] >= k.e
+        fenced = a.fence >> k.e & 1 == 1
+        return fenced and (not k.own or agent.group.size == 1 or a.clock[F] >> k.e & 1 == 1)
+    return a.clock[X] >> k.e & 1 == 1
 
 
 # -- handlers ---------------------------------------------------------------------------------------------------------------
@@ -240,7 +250,7 @@ def read(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool
 def write(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     op = step.op
     assert isinstance(op, ops.Write)
-    access(m, st, agent, a, step, op.region, Use(GENERIC, True, private=op.private))
+    access(m, st, agent, a, step, op.region, Use(GENERIC, True, private=op.private, step=step))
     _touch_registers(m, a, op.region)
     return True
 
@@ -251,9 +261,9 @@ def _touch_registers(m: Machine, a: AgentState, region: ops.Region) -> None:
 
 
 def fence(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
-    n = m.n
-    a.fence = a.epoch
-    a.clock = [*a.clock[: X * n], *a.clock[M * n : F * n], *a.clock[(X + 1) * n :]]
+    s, mem, f, x, t = a.clock
+    a.fence = a.past
+    a.clock = (s, mem, f, x | mem, t)
     return True
 
 
@@ -295,7 +305,9 @@ def use_map(
     if released is None:
         return
     c, e = released
-    if e < 0 or a.maps is None or (c != agent.index and a.maps[M * m.n + c] < e) or a.after_map < e and c == agent.index:
+    mine = c == agent.index
+    acquired = a.maps is not None and (a.after_map if mine else a.maps[M]) >> max(e, 0) & 1
+    if e < 0 or not acquired:
         raise Breach(
             Rule.TENSORMAP, agent.index, step, f"{agent.label} uses {region.buffer} without acquiring its last update"
         )
@@ -321,7 +333,7 @@ def map_release(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) 
 
 
 def map_acquire(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
-    a.maps, a.after_map = a.clock, a.epoch
+    a.maps, a.after_map = a.clock, a.past
     return True
 
 

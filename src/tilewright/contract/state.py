@@ -1,6 +1,7 @@
 """The state of a canonical run, made to be copied: small mutable shells around immutable values.
 
-Causality is kept in vector clocks with one component per agent and five segments of components:
+Causality is kept as sets. Every step of a run that leaves a record (an arrival, an access, a completion seen) has a
+number; a *clock* is the set of steps known to be past, as bits of an integer, in five segments:
 
     S  schedule: what must have happened in every execution         (counts, phases, asynchronous accesses)
     M  memory: what is also visible to generic accesses              (release and acquire of the right scope)
@@ -8,8 +9,8 @@ Causality is kept in vector clocks with one component per agent and five segment
     X  of M, what any thread on the way fenced                       (either-side fences)
     T  of S, what tcgen05 before/after fences hand over              (tensor memory)
 
-A component of an agent that stands for many threads counts what *all* of them have done; what one such thread knows
-of itself is its own epoch. Epochs are absolute counts; only their order among live ones matters (see ``normal``).
+A step of an agent that stands for many threads is in a clock when *all* of them are known to have done it; what one
+such thread knows of itself is in ``AgentState.past``.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from typing import NamedTuple, TypeAlias
 from tilewright.protocol.model import Step
 
 S, M, F, X, T = range(5)
-Clock: TypeAlias = list[int]
-"""Five segments of n components; never changed in place."""
+Clock: TypeAlias = tuple[int, int, int, int, int]
+"""Five sets of step numbers, as bits."""
+
+NOTHING: Clock = (0, 0, 0, 0, 0)
 
 Stream: TypeAlias = tuple[object, ...]
 """Something that completes in order: the phases of a barrier, a thread's groups of one kind."""
 
 
 def join(a: Clock, b: Clock) -> Clock:
-    """Component-wise maximum."""
-    return [x if x > y else y for x, y in zip(a, b, strict=True)]
+    """What either knows."""
+    return (a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3], a[4] | b[4])
 
 
 class Mark(NamedTuple):
-    """Someone saw a stream complete up to ``upto``: agent component ``c`` at its epoch ``e``; ``own`` if by a group
-    wait of the issuing threads themselves rather than through a barrier."""
+    """Someone saw a stream complete up to ``upto``: agent ``c`` in step ``e``; ``own`` if by a group wait of the issuing
+    threads themselves rather than through a barrier."""
 
     upto: int
     c: int
@@ -43,7 +46,7 @@ class Mark(NamedTuple):
 
 
 class Access(NamedTuple):
-    """An access that later ones must be ordered with. Synchronous ones end at epoch ``e``; asynchronous ones when
+    """An access that later ones must be ordered with. Synchronous ones end with step ``e``; asynchronous ones when
     ``stream`` completes up to ``seq``."""
 
     c: int
@@ -92,7 +95,7 @@ class BarState:
     done_carries: tuple[tuple[Stream, int], ...] = ()
     done_landed: bool = False
     waiters: tuple[tuple[int, int, int], ...] = ()
-    """Per agent that waited: phase, component, epoch of its last wait."""
+    """Per agent that waited: phase, agent, step of its last wait."""
     init: tuple[int, int] | None = None
     init_fence: tuple[int, int] | None = None
 
@@ -131,17 +134,21 @@ class AgentState:
 
     pc: int
     env: dict[str, int]
-    clock: Clock
+    clock: Clock = NOTHING
     epoch: int = 0
+    """Number of the current step."""
+    past: int = 0
+    """Own steps so far."""
     fence: int = 0
-    """Epoch of the last fence.proxy.async."""
+    """Own steps before the last fence.proxy.async."""
     before: int = 0
-    """Epoch of the last tcgen05 before-fence."""
+    """Own steps before the last tcgen05 before-fence."""
     after: int = 0
-    tensor: Clock | None = None
+    """Own steps before the last tcgen05 after-fence."""
+    tensor: int = 0
     """T knowledge acquired but not yet behind an after-fence."""
-    extra: tuple[tuple[int, int], ...] = ()
-    """Components a warp sync taught about the own warp only; an arrive of all warps' leaders makes them general."""
+    extra: Clock = NOTHING
+    """What a warp sync taught about the own warp only; an arrive of all warps' leaders makes it general."""
     inside: tuple[Stream, int] | None = None
     """The rendezvous the agent is in, with its generation."""
     gift: Clock | None = None
@@ -160,7 +167,7 @@ class AgentState:
     maps: Clock | None = None
     """What was known at the last tensormap acquire."""
     after_map: int = 0
-    """Epoch of that acquire."""
+    """Own steps before that acquire."""
     waited: dict[int, int] = field(default_factory=dict[int, int])
     """Per barrier slot: the last phase waited for."""
     done: bool = False
@@ -175,6 +182,10 @@ class AgentState:
         return new
 
 
+TripKey: TypeAlias = tuple[str, int]
+"""A symbol and the value of the counter it depends on (-1 without one)."""
+
+
 class Event(NamedTuple):
     """A step that ran, with the counters in force; ``previous`` links the run backwards."""
 
@@ -184,15 +195,19 @@ class Event(NamedTuple):
     previous: Event | None
 
 
+class Decision(NamedTuple):
+    """A trip count that a run settled; ``previous`` links the run's decisions backwards."""
+
+    key: TripKey
+    value: int
+    previous: Decision | None
+
+
 class Trip(NamedTuple):
     """A trip count: at least ``low``; ``exact`` once a run has decided it."""
 
     low: int
     exact: bool
-
-
-TripKey: TypeAlias = tuple[str, int]
-"""A symbol and the value of the counter it depends on (-1 without one)."""
 
 
 @dataclass
@@ -209,15 +224,20 @@ class State:
     marks: dict[Stream, tuple[Mark, ...]] = field(default_factory=dict[Stream, tuple[Mark, ...]])
     issues: dict[Stream, Clock] = field(default_factory=dict[Stream, Clock])
     """Per wgmma group: join of what its issuing threads knew."""
-    tmem: dict[tuple[str, int], tuple[str, int, int]] = field(default_factory=dict[tuple[str, int], tuple[str, int, int]])
+    tmem: dict[tuple[str, int], tuple[str, int, int]] = field(
+        default_factory=dict[tuple[str, int], tuple[str, int, int]]
+    )
     maps: dict[Stream, tuple[int, int]] = field(default_factory=dict[Stream, tuple[int, int]])
     """Per descriptor: who released it last, and when."""
     remote: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    """Per (target rank, component): epoch of the last remote op."""
+    """Per (target rank, agent): step of the last remote op."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
     """Free registers per CTA."""
     trips: dict[TripKey, Trip] = field(default_factory=dict[TripKey, Trip])
+    steps: int = 1
+    """Number of the next step."""
     trace: Event | None = None
+    decided: Decision | None = None
     blocked: set[int] = field(default_factory=set[int])
 
     def copy(self) -> State:
@@ -234,6 +254,8 @@ class State:
             self.remote.copy(),
             self.pool.copy(),
             self.trips.copy(),
+            self.steps,
             self.trace,
+            self.decided,
             set(self.blocked),
         )

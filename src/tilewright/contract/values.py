@@ -141,7 +141,9 @@ def monotone_in(e: Expr, names: frozenset[str]) -> bool:
             one_sided = not (lhs.symbols & rhs.symbols & names)
             return e.op in ("<", "<=") and one_sided and _smooth(lhs, names) and _smooth(rhs, names)
         case All() | Any_() | Not():
-            return all(monotone_in(c, names) for c in e.children) and sum(bool(c.symbols & names) for c in e.children) <= 1
+            return (
+                all(monotone_in(c, names) for c in e.children) and sum(bool(c.symbols & names) for c in e.children) <= 1
+            )
         case _:
             return not (e.symbols & names)
 

@@ -1,0 +1,1 @@
+"""Protocols written by hand with ``tilewright.protocol.Build``; each is proved in ``tests/contract``."""

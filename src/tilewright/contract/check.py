@@ -1,0 +1,278 @@
+"""The checker: one protocol in, ``Proved``, ``Refuted`` with a timeline, or ``Unknown`` out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.contract.explore import Finding, adversarial, exhaust
+from tilewright.contract.explore.program import Sizes
+from tilewright.contract.machine import Breach
+from tilewright.contract.prove import Failure, Search, machine, search
+from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
+from tilewright.contract.state import Decision
+from tilewright.contract.timeline import Timeline, TimelineRow, describe
+from tilewright.diag import Diagnostic, Label, Severity
+from tilewright.protocol import to_text
+from tilewright.protocol.model import Protocol, Step, steps
+from tilewright.protocol.validate import problems
+
+REPLAY_STATES = 6_000
+REPLAY_RUNS = 120
+MAX_FIXED = 40
+"""Values tried for a trip count that is the same in all tiles, when only a varying one was refuted."""
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """One thing proved, and how."""
+
+    name: str
+    rule: str
+    method: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a proof rests on: the exact protocol text, the obligations, the assumptions, the policy's warnings."""
+
+    protocol: str
+    digest: str
+    policy: Policy
+    obligations: tuple[Obligation, ...]
+    assumptions: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict with everything there is to show for it."""
+
+    proof: Proof[Timeline]
+    certificate: Certificate | None
+    diagnostics: tuple[Diagnostic, ...]
+    states: int
+    """Decision points of the proof search."""
+    replayed: str = ""
+    """How a refutation was reproduced."""
+
+
+def check(protocol: Protocol, policy: Policy = Policy.STRICT) -> Proof[Timeline]:
+    """Whether the protocol keeps every rule, for all values of its trip symbols."""
+    return judge(protocol, policy).proof
+
+
+def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
+    """``check`` with certificate, diagnostics and figures. Never raises for what a protocol says."""
+    form = tuple(problems(protocol))
+    if form:
+        found = Unknown("form", form[0].found, "write the protocol as its form requires")
+        return Judgement(found, None, form, 0)
+    result = search(machine(protocol, policy))
+    if result.failure is not None:
+        return _refute(protocol, policy, result, result.failure)
+    if result.reason:
+        unknown = Unknown("termination of the proof search", result.reason, "bound the counters used as indices")
+        return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
+    certificate = _certificate(protocol, policy, result)
+    warnings = tuple(_diagnostic(b, protocol, result, None, Severity.WARNING) for b in result.warnings.values())
+    return Judgement(
+        Proved(tuple(f"{o.name}: {o.method}" for o in certificate.obligations)), certificate, warnings, result.states
+    )
+
+
+# -- refuting ---------------------------------------------------------------------------------------------------------
+def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure) -> Judgement:
+    """A breach counts only if the explorer, which shares nothing with the proof, shows the harm."""
+    for sizes, words in _candidates(protocol, policy, failure):
+        finding, how = _replay(protocol, sizes, policy)
+        if finding is not None:
+            timeline = _timeline(protocol, failure, finding, words)
+            diagnostic = _diagnostic(failure.breach, protocol, result, timeline, Severity.ERROR)
+            return Judgement(
+                Refuted(failure.breach.rule.value.obligation, timeline), None, (diagnostic,), result.states, how
+            )
+    unknown = Unknown(
+        failure.breach.rule.value.obligation,
+        f"{failure.breach.detail}; no schedule was found that shows harm",
+        failure.breach.rule.value.help,
+    )
+    return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
+
+
+def _replay(protocol: Protocol, sizes: Sizes, policy: Policy) -> tuple[Finding | None, str]:
+    outcome = exhaust(protocol, sizes, policy, REPLAY_STATES)
+    if outcome.finding is not None:
+        return outcome.finding, f"explorer, shortest of {outcome.states} states"
+    if outcome.complete:
+        return None, ""
+    outcome = adversarial(protocol, sizes, policy, REPLAY_RUNS)
+    return outcome.finding, "explorer, adversarial schedule"
+
+
+def _candidates(
+    protocol: Protocol, policy: Policy, failure: Failure
+) -> Iterator[tuple[Sizes, tuple[tuple[str, str], ...]]]:
+    """Instances in which the breach may show: the run's own trip counts, then a little larger ones."""
+    m = failure.machine
+    if m.relaxed and not _constant(failure):
+        yield from _fixed(protocol, policy)
+        return
+    decided = _decisions(failure)
+    declared = {s.name: s for s in protocol.symbols}
+    stride = max([b.slots for b in protocol.barriers], default=1)
+    for extra in dict.fromkeys((0, 1, stride, 2 * stride + 1)):
+
+        def sizes(name: str, context: int, extra: int = extra) -> int:
+            symbol = declared[name]
+            if symbol.per is None and name in m.relaxed:
+                values = [v for (n, _), v in decided.items() if n == name]
+                value = values[0] if values else symbol.least + extra * symbol.multiple_of
+            else:
+                value = decided.get((name, context), symbol.least + extra * symbol.multiple_of)
+            return value if symbol.most is None else min(value, symbol.most)
+
+        words = [(n if c < 0 else f"{n}({m.per[n]}={c})", str(v)) for (n, c), v in sorted(decided.items())]
+        yield sizes, tuple(words)
+
+
+def _decisions(failure: Failure) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    decision: Decision | None = failure.state.decided
+    while decision is not None:
+        found[decision.key] = decision.value
+        decision = decision.previous
+    for key, trip in failure.state.trips.items():
+        found.setdefault(key, trip.low)
+    return found
+
+
+def _constant(failure: Failure) -> bool:
+    """Whether the run gave each relaxed symbol one value throughout."""
+    values: dict[str, set[int]] = {}
+    for (name, _), value in _decisions(failure).items():
+        values.setdefault(name, set()).add(value)
+    return all(len(values.get(name, ())) <= 1 for name in failure.machine.relaxed)
+
+
+def _fixed(protocol: Protocol, policy: Policy) -> Iterator[tuple[Sizes, tuple[tuple[str, str], ...]]]:
+    """Constant trip counts that the proof method refutes when run at them."""
+    declared = {s.name: s for s in protocol.symbols}
+    relaxed = sorted(machine(protocol, policy).relaxed)
+    for i in range(MAX_FIXED):
+        values = {n: declared[n].least + i * declared[n].multiple_of for n in relaxed}
+        if any(values[n] > (s.most if (s := declared[n]).most is not None else values[n]) for n in relaxed):
+            return
+        pinned = _pinned(protocol, values)
+        result = search(machine(pinned, policy))
+        if result.failure is None:
+            continue
+        decided = _decisions(result.failure)
+
+        def sizes(
+            name: str, context: int, values: dict[str, int] = values, decided: dict[tuple[str, int], int] = decided
+        ) -> int:
+            return values.get(name, decided.get((name, context), declared[name].least))
+
+        yield sizes, tuple((n, str(v)) for n, v in {**values, **{k: v for (k, _), v in decided.items()}}.items())
+
+
+def _pinned(protocol: Protocol, values: dict[str, int]) -> Protocol:
+    symbols = tuple(
+        type(s)(s.name, values[s.name], values[s.name], 1, s.per) if s.name in values else s for s in protocol.symbols
+    )
+    return Protocol(
+        protocol.name, protocol.roles, protocol.buffers, protocol.barriers, symbols, protocol.cluster,
+        protocol.registers_per_thread,
+    )  # fmt: skip
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------
+def _timeline(protocol: Protocol, failure: Failure, finding: Finding, sizes: tuple[tuple[str, str], ...]) -> Timeline:
+    rows: list[TimelineRow] = []
+    columns: list[str] = []
+    many = protocol.cluster > 1
+    for time, move in enumerate(finding.schedule, 1):
+        name = move.thread + (f" @{move.cta}" if many else "")
+        column = name if move.step is not None else f"async of {name}"
+        text = describe(move.step, move.env) if move.step is not None else "completes"
+        tone = "fail" if time == len(finding.schedule) else "step" if move.step is not None else "async"
+        where = "" if move.step is None or move.step.where is None else str(move.step.where)
+        rows.append(TimelineRow(time, column, text, tone, where))
+        if column not in columns:
+            columns.append(column)
+    breach = failure.breach
+    symptom = (
+        finding.detail if finding.rule is breach.rule else f"shows as {finding.rule.value.obligation}: {finding.detail}"
+    )
+    places = tuple(
+        s.where
+        for s in (breach.step, breach.other[1] if breach.other else None)
+        if s is not None and s.where is not None
+    )
+    return Timeline(
+        breach.rule.code,
+        breach.rule.value.obligation,
+        f"{breach.detail} ({symptom})",
+        sizes,
+        tuple(columns),
+        tuple(rows),
+        places,
+    )
+
+
+def _diagnostic(
+    breach: Breach, protocol: Protocol, result: Search, timeline: Timeline | None, severity: Severity
+) -> Diagnostic:
+    text = breach.rule.value
+    labels: list[Label] = []
+    if breach.other is not None and breach.other[1].where is not None:
+        labels.append(Label(breach.other[1].where, f"the other side: {type(breach.other[1].op).__name__}"))
+    notes: list[str] = []
+    if timeline is not None:
+        at = ", ".join(f"{n} = {v}" for n, v in timeline.sizes)
+        notes.append(f"protocol {protocol.name}{', at ' + at if at else ''}")
+        notes += timeline.text().splitlines()
+    return Diagnostic(
+        text.code,
+        where=None if breach.step is None else breach.step.where,
+        found=breach.detail,
+        required=text.rule,
+        source=text.source,
+        help=text.help,
+        labels=tuple(labels),
+        notes=tuple(notes),
+        severity=severity,
+    )
+
+
+def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:
+    return Diagnostic(
+        "MBR009",
+        found=f"{unknown.obligation}: {unknown.reason}",
+        required="a proof or a refutation",
+        help=unknown.settle,
+    )
+
+
+# -- certificates -----------------------------------------------------------------------------------------------------
+def _certificate(protocol: Protocol, policy: Policy, result: Search) -> Certificate:
+    method = f"canonical runs to state recurrence ({result.states} states, {result.ends} endings, all trip counts)"
+    obligations = tuple(Obligation(r.value.obligation, r.value.rule, method) for r in Rule)
+    warnings = tuple(f"{b.rule.code}: {b.detail}" for b in result.warnings.values())
+    digest = hashlib.sha256(to_text(protocol).encode()).hexdigest()
+    return Certificate(protocol.name, digest, policy, obligations, ASSUMPTIONS, warnings)
+
+
+def certificate(protocol: Protocol, policy: Policy = Policy.STRICT) -> Certificate | None:
+    """The certificate of a protocol that is proved, else None."""
+    return judge(protocol, policy).certificate
+
+
+def sites(protocol: Protocol) -> Iterator[tuple[str, Step]]:
+    """Every step with its role, in the order of text."""
+    for role in protocol.roles:
+        for step in steps(role.body):
+            yield role.name, step

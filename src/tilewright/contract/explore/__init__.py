@@ -1,0 +1,11 @@
+"""Explicit-state exploration of small protocol instances: the judge of the parametric proof.
+
+It shares the protocol model with the proof and nothing else: no clocks, no graph, but threads that interleave, copies
+that land when they like, and accesses that are open for as long as nothing orders them.
+"""
+
+from __future__ import annotations
+
+from tilewright.contract.explore.search import Finding, Outcome, adversarial, exhaust
+
+__all__ = ["Finding", "Outcome", "adversarial", "exhaust"]

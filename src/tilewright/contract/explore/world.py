@@ -1,0 +1,151 @@
+"""The state of an explored instance, and what is wrong with it.
+
+Nothing here orders accesses; it keeps, at every moment, which accesses *could* be under way. A thread's access is open
+from the step after its last synchronising op to its next releasing one, a copy's from issue to the moment its
+completion is observed. Two open accesses that clash are a race: both could happen now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tilewright.contract.rules import Rule
+
+
+class Bytes(NamedTuple):
+    """An interval of one memory."""
+
+    space: tuple[object, ...]
+    begin: int
+    end: int
+
+    def meets(self, other: Bytes) -> bool:
+        """Whether they share a byte."""
+        return self.space == other.space and self.begin < other.end and other.begin < self.end
+
+
+class Touch(NamedTuple):
+    """An access of a thread that may still be under way."""
+
+    bytes: Bytes
+    writes: bool
+    private: bool
+    site: int = 0
+    """Identity of the step: the threads of a role share one write among them."""
+    init: bool = False
+    """An mbarrier initialisation, which an init fence lets a relaxed arrive publish."""
+
+
+class Flight(NamedTuple):
+    """An asynchronous op under way. ``number`` is its group (or phase count) within ``queue``."""
+
+    engine: str
+    owner: int
+    role: tuple[str, int]
+    bytes: Bytes
+    writes: bool
+    queue: tuple[object, ...]
+    number: int
+
+
+class Landing(NamedTuple):
+    """Something that will happen to a barrier: ``tx`` bytes land, or ``arrivals`` arrive, once; completing ``closes``."""
+
+    bar: int
+    tx: int
+    arrivals: int
+    owner: int
+    closes: tuple[tuple[tuple[object, ...], int], ...]
+
+
+class Bar(NamedTuple):
+    """An mbarrier as the hardware keeps it: pending arrivals, pending bytes, parity of the phase under way."""
+
+    pending: int
+    tx: int
+    parity: int
+    count: int
+    alive: bool
+    fenced: bool
+
+
+@dataclass(frozen=True)
+class Problem(Exception):
+    """What went wrong: the rule broken, by which threads, in words."""
+
+    rule: Rule
+    threads: tuple[int, ...]
+    detail: str
+
+
+@dataclass
+class World:
+    """One state. Containers are copied shallowly, their contents never change."""
+
+    pc: list[int]
+    open: list[frozenset[Touch]]
+    groups: list[dict[str, tuple[int, int]]]
+    bars: list[Bar]
+    flights: frozenset[Flight] = frozenset()
+    landings: tuple[Landing, ...] = ()
+    named: dict[tuple[object, ...], tuple[int, int, frozenset[int], frozenset[str]]] = field(
+        default_factory=dict[tuple[object, ...], tuple[int, int, frozenset[int], frozenset[str]]]
+    )
+    released: frozenset[int] = frozenset()
+    """Threads whose rendezvous is complete but who have not left it yet."""
+    inside: frozenset[int] = frozenset()
+    cluster: tuple[int, ...] = ()
+    """Per thread: 0 outside, 1 arrived, 2 free to leave the cluster barrier."""
+    unfenced: frozenset[tuple[Bytes, int]] = frozenset()
+    """Generic writes their own thread has not fenced since."""
+    bare: frozenset[tuple[Bytes, int, bool]] = frozenset()
+    """Generic accesses (thread, is a write) that no thread has fenced since they were released."""
+    written: frozenset[Bytes] = frozenset()
+    stale: frozenset[tuple[Bytes, int, int, str]] = frozenset()
+    """Tensor-memory bytes, the thread that has no after-fence since, and who touched them by which engine."""
+    unsent: frozenset[tuple[int, Bytes, str]] = frozenset()
+    """Tensor-memory accesses done but not behind a before-fence of their thread."""
+    dirty: frozenset[int] = frozenset()
+    """Threads whose registers were touched since their last wgmma.fence."""
+    tmem: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    maps: frozenset[tuple[Bytes, int, str]] = frozenset()
+    """Rewritten descriptors: state 'raw' or 'released', with the threads (or -1) yet to acquire."""
+    pool: dict[int, int] = field(default_factory=dict[int, int])
+    registers: list[int] = field(default_factory=list[int])
+
+    def copy(self) -> World:
+        """A world that goes its own way."""
+        new = object.__new__(World)
+        new.__dict__.update(self.__dict__)
+        new.pc = self.pc.copy()
+        new.open = self.open.copy()
+        new.groups = [g.copy() for g in self.groups]
+        new.bars = self.bars.copy()
+        new.named = self.named.copy()
+        new.tmem = self.tmem.copy()
+        new.pool = self.pool.copy()
+        new.registers = self.registers.copy()
+        return new
+
+    def key(self) -> tuple[object, ...]:
+        """Equal for states with the same future."""
+        return (
+            tuple(self.pc),
+            tuple(self.bars),
+            self.flights,
+            frozenset(self.landings),
+            len(self.landings),
+            tuple(self.open),
+            tuple(self.named.items()),
+            self.released,
+            self.inside,
+            self.cluster,
+            self.unfenced,
+            self.bare,
+            self.stale,
+            self.unsent,
+            tuple(self.pool.values()),
+            tuple(self.tmem.items()),
+            self.maps,
+        )

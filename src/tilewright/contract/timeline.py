@@ -1,0 +1,149 @@
+"""Counterexamples as timelines: who did what when, roles as columns, time downwards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from html import escape
+
+from tilewright.base.expr import Expr
+from tilewright.diag import Location
+from tilewright.protocol import ops
+from tilewright.protocol.model import Step
+
+
+@dataclass(frozen=True)
+class TimelineRow:
+    """One event: in which column, in words, at which line of the user's; ``tone`` is 'step', 'async' or 'fail'."""
+
+    time: int
+    column: str
+    text: str
+    tone: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A schedule that breaks ``rule``. ``sizes`` are the trip counts it happens at."""
+
+    code: str
+    obligation: str
+    detail: str
+    sizes: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+    rows: tuple[TimelineRow, ...]
+    locations: tuple[Location, ...] = ()
+
+    def text(self) -> str:
+        """Plain text, one line an event."""
+        width = {c: max([len(c), *(len(r.text) for r in self.rows if r.column == c)]) for c in self.columns}
+        head = " time | " + " | ".join(c.ljust(width[c]) for c in self.columns)
+        lines = [head, "-" * len(head)]
+        for row in self.rows:
+            cells = [(row.text if c == row.column else "").ljust(width[c]) for c in self.columns]
+            lines.append(f"{row.time:5} | " + " | ".join(cells).rstrip())
+        lines.append(f"  {self.detail}")
+        return "\n".join(lines)
+
+    def json(self) -> str:
+        """A JSON object with the fields of this class."""
+        return json.dumps(asdict(self), indent=1)
+
+    def chrome_trace(self) -> str:
+        """Chrome/Perfetto trace events, one unit of time an event."""
+        events: list[dict[str, object]] = [
+            {"name": "thread_name", "ph": "M", "pid": 1, "tid": i, "args": {"name": c}}
+            for i, c in enumerate(self.columns)
+        ]
+        events += [
+            {
+                "name": r.text,
+                "cat": r.tone,
+                "ph": "X",
+                "ts": r.time,
+                "dur": 1,
+                "pid": 1,
+                "tid": self.columns.index(r.column),
+            }
+            for r in self.rows
+        ]
+        return json.dumps({"traceEvents": events})
+
+    def svg(self) -> str:
+        """A drawing: a lane per role, a box per event; colours follow the reader's light or dark setting."""
+        lane, row, left, top = 210, 24, 44, 40
+        width, height = left + lane * len(self.columns) + 8, top + row * (len(self.rows) + 2)
+        out = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="monospace" '
+            f'font-size="11" role="img" aria-label="{escape(self.detail, quote=True)}">',
+            "<style>.l{stroke:#8886}.step{fill:#4a7dbd33;stroke:#4a7dbd}.async{fill:#d9902f33;stroke:#d9902f}"
+            ".fail{fill:#d0404033;stroke:#d04040;stroke-width:2}text{fill:#222}"
+            "@media(prefers-color-scheme:dark){text{fill:#eee}}</style>",
+        ]
+        for i, c in enumerate(self.columns):
+            x = left + lane * i
+            out.append(f'<line class="l" x1="{x}" y1="{top}" x2="{x}" y2="{height - row}"/>')
+            out.append(f'<text x="{x + 4}" y="{top - 14}" font-weight="bold">{escape(c)}</text>')
+        for i, r in enumerate(self.rows):
+            x, y = left + lane * self.columns.index(r.column), top + row * i
+            out.append(f'<text x="4" y="{y + 15}">{r.time}</text>')
+            out.append(
+                f'<g><title>{escape(r.text)} {escape(r.where)}</title><rect class="{r.tone}" x="{x + 3}" y="{y + 2}" '
+                f'width="{lane - 8}" height="{row - 5}" rx="3"/><text x="{x + 8}" y="{y + 15}">{escape(r.text[:32])}</text></g>'
+            )
+        out.append(f'<text x="4" y="{height - 8}">{escape(self.detail[:140])}</text></svg>')
+        return "\n".join(out)
+
+
+def describe(step: Step, env: tuple[tuple[str, int], ...]) -> str:
+    """An op in a few words, with its indices worked out."""
+    values = dict(env)
+
+    def number(e: Expr) -> str:
+        return str(e.evaluate(values)) if e.symbols <= values.keys() else str(e)
+
+    def slot(s: ops.Slot) -> str:
+        return f"{s.barrier}[{number(s.index)}]" + (f"@{number(s.cta)}" if s.cta is not None else "")
+
+    def region(r: ops.Region) -> str:
+        return f"{r.buffer}+{number(r.begin)}" + (f"@{number(r.cta)}" if r.cta is not None else "")
+
+    op = step.op
+    match op:
+        case ops.Wait():
+            return f"wait {slot(op.bar)} p={number(op.parity)}"
+        case ops.Arrive():
+            return f"arrive {slot(op.bar)}" + (f" x{op.count}" if op.count > 1 else "")
+        case ops.ArriveExpectTx():
+            return f"arrive.expect {slot(op.bar)} {op.bytes} B"
+        case ops.ExpectTx():
+            return f"expect_tx {slot(op.bar)} {op.bytes} B"
+        case ops.TmaLoad():
+            return f"tma load {region(op.dst)} -> {slot(op.bar)}"
+        case ops.TmaStore():
+            return f"tma store {region(op.src)}"
+        case ops.Read():
+            return f"read {region(op.region)}"
+        case ops.Write():
+            return f"write {region(op.region)}"
+        case ops.Wgmma():
+            return "wgmma " + ", ".join(region(r) for r in op.operands)
+        case ops.WgmmaWait():
+            return f"wgmma wait {op.pending}"
+        case ops.BulkWait():
+            return f"bulk wait{'.read' if op.read else ''} {op.pending}"
+        case ops.BarSync() | ops.BarArrive():
+            return f"bar.{'sync' if isinstance(op, ops.BarSync) else 'arrive'} {number(op.id)}, {op.threads}"
+        case ops.Tcgen05Commit():
+            return f"tcgen05.commit {slot(op.bar)}"
+        case ops.Tcgen05Mma():
+            return f"tcgen05.mma {region(op.accumulator)}"
+        case ops.Tcgen05Ld() | ops.Tcgen05St():
+            return f"tcgen05.{'ld' if isinstance(op, ops.Tcgen05Ld) else 'st'} {region(op.region)}"
+        case ops.MbarrierInit():
+            return f"init {op.barrier}"
+        case ops.CpAsync():
+            return f"cp.async {region(op.dst)}"
+        case _:
+            return type(op).__name__
