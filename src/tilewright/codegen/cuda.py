@@ -10,6 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, expr, interval, simplify
 from tilewright.codegen.c_expr import LOCALS, LOOP, c_expr, identifier
+from tilewright.codegen.hopper import ASYNCHRONOUS, RESERVED, HopperEmitter
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
 from tilewright.codegen.storage import Storage
@@ -57,7 +58,7 @@ class _Emitter:
         self.constants: dict[str, Expr] = {}
         self.storages: dict[SSAValue, Storage] = {}
         self.names: dict[SSAValue, str] = {}
-        self.taken: set[str] = set(LOCALS)
+        self.taken: set[str] = set(LOCALS) | RESERVED
         self.symbols: dict[SSAValue, str] = dict(
             zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True)
         )

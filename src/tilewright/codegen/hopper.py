@@ -1,0 +1,238 @@
+"""The asynchronous ops of Transport IR as CUDA C++: one call of a prelude function each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import Const, Expr, Sum, simplify
+from tilewright.codegen.c_expr import identifier
+from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+if TYPE_CHECKING:
+    from tilewright.codegen.cuda import _Emitter  # pyright: ignore[reportPrivateUsage]
+
+ASYNCHRONOUS = tuple(a.OPS)
+SHARED_BASE = "shared_base"
+BARRIER_BYTES = 8
+RESERVED = frozenset(
+    (SHARED_BASE, "shared", "dynamic_shared", "in_matrix", "first_row", "band_rows", "in_band", a.WARPGROUP)
+)
+"""Names that this room's lines declare."""
+
+
+class HopperEmitter:
+    """Writes asynchronous ops through the kernel's emitter."""
+
+    def __init__(self, emitter: _Emitter):
+        self.emitter = emitter
+        self.offsets: dict[SSAValue, int] = {}
+        self.functions: dict[str, str] = {}
+        self.roles = 0
+        self.in_role = False
+
+    def prelude(self) -> str:
+        """Types and instruction wrappers that the kernel uses."""
+        maps = any(isinstance(op, a.TensorMap) for op in self.emitter.kernel.body.block.ops)
+        return "\n\n".join(([TENSOR_MAP] if maps else []) + list(self.functions.values()))
+
+    def opening(self) -> None:
+        """The base of dynamic shared memory, aligned to the period of the widest swizzle."""
+        line = self.emitter.line
+        line("extern __shared__ char dynamic_shared[];")
+        line(f"const unsigned {SHARED_BASE} = ((unsigned)__cvta_generic_to_shared(dynamic_shared) + 1023u) & ~1023u;")
+        line(
+            f"char* const shared = dynamic_shared + ({SHARED_BASE} - (unsigned)__cvta_generic_to_shared(dynamic_shared));"
+        )
+
+    def shared(self, op: t.Shared, memory: str, name: str) -> None:
+        """A buffer in dynamic shared memory."""
+        assert op.offset is not None
+        self.offsets[op.buffer] = op.offset.data
+        self.emitter.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>(shared + {op.offset.data});")
+
+    # -- addresses ------------------------------------------------------------------------------------------------
+    def split(self, node: Expr) -> tuple[str, int]:
+        """An offset as text of what varies and its constant part."""
+        e = self.emitter
+        node = simplify(node.substitute(e.constants), e.bounds)
+        if node.constant is not None:
+            return "", int(node.constant)
+        constant = node.offset if isinstance(node, Sum) else 0
+        return e.c(node - constant), constant
+
+    def address(self, shared: SSAValue, offset: Expr) -> str:
+        """Address of a byte in the shared window."""
+        varies, constant = self.split(offset)
+        constant += self.offsets[shared]
+        return f"{SHARED_BASE}{f' + {varies}' if varies else ''} + {constant}"
+
+    def barrier(self, bars: SSAValue, index: Expr) -> str:
+        """Address of one mbarrier."""
+        return self.address(bars, index * BARRIER_BYTES)
+
+    def descriptor(self, template: int, shared: SSAValue, offset: Expr) -> str:
+        """A matrix descriptor: the constant part is added last, so that one iteration's differ by constants."""
+        varies, constant = self.split(offset)
+        constant += self.offsets[shared]
+        assert constant % 16 == 0, constant
+        start = f"({SHARED_BASE} + {varies})" if varies else SHARED_BASE
+        return f"0x{template:x}ull + ({start} >> 4) + {constant // 16}"
+
+    # -- ops ------------------------------------------------------------------------------------------------------
+    def op(self, op: Operation) -> None:
+        e = self.emitter
+        match op:
+            case a.Role():
+                self.role(op)
+            case a.Elected():
+                with e.braces(f"if ({'(tid & 127)' if self.in_role else 'tid'} == 0)"), e.binding({}):
+                    e.block(op.body.block)
+            case a.Counter():
+                e.line(f"int {identifier(op.symbol.data)} = {op.start.data};")
+                e.bounds[op.symbol.data] = (0, None)
+                e.bound.add(op.symbol.data)
+            case a.Advance():
+                e.line(f"{identifier(op.symbol.data)} += {e.c(op.by.expr)};")
+            case a.SetMaxRegisters():
+                action = "dec" if op.count.data <= 65536 // e.kernel.threads.data else "inc"
+                e.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {op.count.data};");')
+            case a.Mbarriers():
+                self.offsets[op.bars] = op.offset.data
+            case a.TensorMap():
+                e.name(op.map, op.hint.data)
+            case a.FenceProxyAsync():
+                e.line('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
+            case a.NamedBarrierSync():
+                e.line(f"named_barrier_sync({e.c(op.id.expr)}, {op.threads.data});")
+            case a.NamedBarrierArrive():
+                e.line(f"named_barrier_arrive({e.c(op.id.expr)}, {op.threads.data});")
+            case (
+                a.MbarrierInit()
+                | a.FenceMbarrierInit()
+                | a.MbarrierArrive()
+                | a.MbarrierArriveExpectTx()
+                | a.MbarrierWait()
+            ):
+                self.mbarrier(op)
+            case a.TmaLoad() | a.TmaStore() | a.BulkCommit() | a.BulkWait():
+                self.copy(op)
+            case a.StoreMatrix():
+                self.store_matrix(op)
+            case a.WgmmaFence() | a.Wgmma() | a.WgmmaCommit() | a.WgmmaWait():
+                self.matrix(op)
+            case _:
+                raise TypeError(f"no code for {op.name}")
+
+    def role(self, op: a.Role) -> None:
+        """One branch of an if .. else chain, as setmaxnreg wants it."""
+        e = self.emitter
+        threads, first = op.threads.data, op.first.data
+        last = first + threads == e.kernel.threads.data
+        head = "" if last else f"if (threadIdx.x < {first + threads})"
+        if first:
+            head = f"else {head}".rstrip()
+        bounds = {t.THREAD: (0, threads - 1), a.WARPGROUP: (0, threads // a.WARPGROUP_THREADS - 1)}
+        self.in_role = True
+        e.line(f"// role {op.label.data}")
+        constants = dict(e.constants)
+        with e.braces(head), e.binding(bounds):
+            e.line(f"const int tid = (int)threadIdx.x{f' - {first}' if first else ''};")
+            if threads == a.WARPGROUP_THREADS:
+                e.constants[a.WARPGROUP] = Const(0)
+            else:
+                e.line(f"const int {a.WARPGROUP} = tid >> 7;")
+            e.block(op.body.block)
+        e.constants = constants
+        self.in_role = False
+        self.roles += 1
+
+    def cta_barrier(self) -> str:
+        """What joins the threads of the CTA, in a role those of the role."""
+        if not self.in_role:
+            return "__syncthreads();"
+        role = next(
+            op
+            for i, op in enumerate(o for o in self.emitter.kernel.body.block.ops if isinstance(o, a.Role))
+            if i == self.roles
+        )
+        return f"named_barrier_sync({a.role_barrier(self.roles)}, {role.threads.data});"
+
+    def mbarrier(self, op: Operation) -> None:
+        e = self.emitter
+        match op:
+            case a.MbarrierInit():
+                kind = a.mbarriers_of(op.bars)
+                for slot in range(kind.slots.data):
+                    e.line(f"mbarrier_init({self.barrier(op.bars, Const(slot))}, {kind.count.data});")
+            case a.FenceMbarrierInit():
+                e.line('asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");')
+            case a.MbarrierArrive():
+                e.line(f"mbarrier_arrive({self.barrier(op.bars, op.index.expr)});")
+            case a.MbarrierArriveExpectTx():
+                e.line(f"mbarrier_arrive_expect_tx({self.barrier(op.bars, op.index.expr)}, {op.bytes.data});")
+            case a.MbarrierWait():
+                e.line(f"mbarrier_wait({self.barrier(op.bars, op.index.expr)}, {e.c(op.parity.expr)});")
+            case _:
+                raise TypeError(f"no code for {op.name}")
+
+    def copy(self, op: Operation) -> None:
+        e = self.emitter
+        match op:
+            case a.TmaLoad():
+                e.comment(op)
+                coords = ", ".join(e.c(c.expr) for c in op.coords)
+                to, bar = self.address(op.shared, op.offset.expr), self.barrier(op.bars, op.index.expr)
+                e.line(f"tma_load_{len(op.coords)}d({to}, &{e.names[op.map]}, {bar}, {coords});")
+            case a.TmaStore():
+                e.comment(op)
+                coords = ", ".join(e.c(c.expr) for c in op.coords)
+                source = self.address(op.shared, op.offset.expr)
+                e.line(f"tma_store_{len(op.coords)}d(&{e.names[op.map]}, {source}, {coords});")
+            case a.BulkCommit():
+                e.line('asm volatile("cp.async.bulk.commit_group;" ::: "memory");')
+            case a.BulkWait():
+                read = ".read" if op.read.data else ""
+                e.line(f'asm volatile("cp.async.bulk.wait_group{read} {op.pending.data};" ::: "memory");')
+            case _:
+                raise TypeError(f"no code for {op.name}")
+
+    def store_matrix(self, op: a.StoreMatrix) -> None:
+        e, first = self.emitter, op.first.data // 2
+        words = ", ".join(f"{e.names[op.buffer]}[{first + i}]" for i in range(4))
+        e.line(f"stmatrix_x4({self.address(op.shared, op.base.expr + op.offset.expr)}, {words});")
+
+    def matrix(self, op: Operation) -> None:
+        e = self.emitter
+        match op:
+            case a.WgmmaFence():
+                e.line('asm volatile("wgmma.fence.sync.aligned;" ::: "memory");')
+            case a.WgmmaCommit():
+                e.line('asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");')
+            case a.WgmmaWait():
+                e.line(f'asm volatile("wgmma.wait_group.sync.aligned {op.pending.data};" ::: "memory");')
+                for buffer in op.retired:
+                    e.pin(buffer)
+            case a.Wgmma():
+                self.wgmma(op)
+            case _:
+                raise TypeError(f"no code for {op.name}")
+
+    def wgmma(self, op: a.Wgmma) -> None:
+        e = self.emitter
+        n, kind = op.n.data, op.dtype.dtype.name
+        registers = op.a_in_registers
+        form = f"{'r' if registers else 's'}s_{op.a_major.data}{op.b_major.data}"
+        name = f"wgmma_n{n}_{kind}_{form}"
+        if name not in self.functions:
+            self.functions[name] = wgmma(name, n, kind, op.a_major.data, op.b_major.data, registers=registers)
+        accumulator = f"{e.names[op.accumulator]} + {op.first.data}"
+        if registers:
+            left = f"{e.names[op.a]} + {op.a_register.data // 2}"
+        else:
+            left = self.descriptor(op.a_template.data, op.a, op.a_offset.expr)
+        right = self.descriptor(op.b_template.data, op.b, op.b_offset.expr)
+        e.line(f"{name}({accumulator}, {left}, {right}, {op.scale_d.data});")
