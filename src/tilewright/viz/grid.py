@@ -80,9 +80,9 @@ def grid_of(layout: Drawable) -> Grid:
             rows, columns = _fitting([s if isinstance(s, int) else _symbolic(inner) for s in sizes])
             table = layout.offsets()
             offsets = [[table[i + j * rows] for j in range(columns)] for i in range(rows)]
-            step = max(1, -(-(max(table) + 1) // GROUPS)) if max(table) >= GROUPS * GROUPS else GROUPS
-            bands = [[(x // step) % GROUPS for x in row] for row in offsets]
-            return Grid(str(layout), f"colour: offset // {step}", _offset_cells(offsets, bands))
+            unit = _unit(layout)
+            bands = [[(x // unit) % GROUPS for x in row] for row in offsets]
+            return Grid(str(layout), f"colour: offset // {unit} % {GROUPS}", _offset_cells(offsets, bands))
 
 
 def _register_grid(layout: RegisterLayout) -> Grid:
@@ -98,6 +98,12 @@ def _register_grid(layout: RegisterLayout) -> Grid:
     )
     title = f"{' x '.join(map(str, layout.shape))} in {layout.threads} threads, {layout.registers} registers each"
     return Grid(title, f"colour: thread % {GROUPS}; of copies the first thread is shown", cells)
+
+
+def _unit(layout: CuteLayout | ComposedLayout) -> int:
+    """Offsets that share a colour: what a swizzle keeps together, so that its exchange is seen."""
+    swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
+    return 1 << swizzle.base if isinstance(swizzle, Swizzle) else 1
 
 
 def _offset_cells(table: list[list[int]], groups: list[list[int]]) -> tuple[tuple[Cell, ...], ...]:
