@@ -225,7 +225,7 @@ class _Emitter:
                 self.comment(op)
                 self.fold(op)
             case t.Pin():
-                self.pin(op)
+                self.pin(op.buffer)
             case t.Shuffle():
                 self.shuffle(op)
             case t.SharedWrite() | t.SharedRead():
@@ -614,8 +614,8 @@ class _Emitter:
         self.map_elements(op, first, width)
         self.access_elements(store, first, width)
 
-    def pin(self, op: t.Pin) -> None:
-        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
+    def pin(self, value: SSAValue) -> None:
+        storage, buffer = self.storages[value], self.names[value]
         words = -(-storage.count // storage.per_word)
         kind = "r" if storage.packed or storage.dtype.is_int else "f"
         with self.registers(words):
