@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, simplify
+from tilewright.base.expr import Const, Expr, Sym, parse, simplify
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.hw.target import SM90A
@@ -23,13 +23,9 @@ from tilewright.transport import dialect as t
 
 PROGRAM_LOOP = "program"
 """Counter of the loop over a CTA's programs."""
-_ROLE_BARRIERS = 8
-"""Named barriers from this number join a role's threads; lower ones are the schedule's."""
 
 
-def role_barrier(index: int) -> int:
-    """Number of the named barrier that joins the threads of the kernel's ``index``-th role."""
-    return _ROLE_BARRIERS + index
+_IN_PARTS = (ops.Read, ops.Write, ops.Wgmma)
 
 
 def has_roles(kernel: t.Kernel) -> bool:
@@ -168,7 +164,12 @@ class _Extraction:
         )
 
     def _block(self, block: Block, scope: _Scope) -> tuple[Node, ...]:
-        return tuple(node for op in block.ops for node in self._op(op, scope))
+        nodes: list[Node] = []
+        for node in (n for op in block.ops for n in self._op(op, scope)):
+            # parts of one access, instruction by instruction: the threads' parts are disjoint, the region is the whole
+            if not (isinstance(node, Step) and isinstance(node.op, _IN_PARTS) and nodes and nodes[-1] == node):
+                nodes.append(node)
+        return tuple(nodes)
 
     def _value(self, node: Expr, scope: _Scope) -> Expr:
         return simplify(node.substitute({**scope.lets, a.WARPGROUP: scope.warpgroup}), {})
@@ -243,6 +244,10 @@ class _Extraction:
         if condition.symbols <= {*self.counters, *scope.loops}:
             yield If(condition, then, otherwise, _where(op))
             return
+        for (begin, end), trip in self.trips.items():
+            if begin == "0" and condition == self._value(parse(end) > 0, scope):
+                yield If(Sym(trip) > 0, then, otherwise, _where(op))
+                return
         if condition.text not in self.conditions:
             name = f"case{len(self.conditions)}"
             self.conditions[condition.text] = name
@@ -284,9 +289,8 @@ class _Extraction:
             case a.NamedBarrierArrive():
                 yield ops.BarArrive(value(op.id.expr), op.threads.data)
             case t.Barrier():
-                yield ops.BarSync(Const(role_barrier(scope.index)), scope.threads)
+                yield ops.BarSync(Const(a.role_barrier(scope.index)), scope.threads)
             case a.StoreMatrix():
-                yield from self._touch(op.buffer, scope, writes=False)
                 yield ops.Write(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
             case a.WgmmaFence():
                 yield ops.WgmmaFence()
@@ -375,4 +379,4 @@ def _where(op: Operation) -> Location | None:
     return Location(file, int(line)) if line.isdigit() else None
 
 
-__all__ = ["PROGRAM_LOOP", "has_roles", "protocol_of", "role_barrier"]
+__all__ = ["PROGRAM_LOOP", "has_roles", "protocol_of"]

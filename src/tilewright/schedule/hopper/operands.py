@@ -14,8 +14,8 @@ from typing import TypeAlias
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Expr, Interval, Sym, simplify
 from tilewright.base.expr import TRUE as ALWAYS
+from tilewright.base.expr import Expr, Interval, Sym, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.lang.axes import Span

@@ -1,0 +1,92 @@
+"""The schedules tried for a kernel with matrix products, best first, and what each becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.expr import Expr
+from tilewright.hw.target import Target
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.lower import RoleLowering
+from tilewright.schedule.hopper.memory import lay_out
+from tilewright.schedule.hopper.operands import Analysis
+from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
+from tilewright.schedule.hopper.rings import group
+from tilewright.schedule.plan import Placement
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as transport
+
+MAX_STAGES = 8
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to schedule: consumer warpgroups, whether tensor copies and matrix stores may be used."""
+
+    warpgroups: int
+    copies: bool = True
+    matrix_stores: bool = True
+    stages: int | None = None
+
+    def __str__(self) -> str:
+        how = "tensor copies in a ring" if self.copies else "tiles staged by the threads themselves"
+        out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
+        return f"{self.warpgroups} consumer warpgroups, {how}, {out}"
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A lowered kernel with its placement and a note on what was chosen."""
+
+    kernel: transport.Kernel
+    placement: Placement
+    notes: tuple[str, ...]
+
+
+CANDIDATES = (
+    Candidate(2),
+    Candidate(1),
+    Candidate(2, matrix_stores=False),
+    Candidate(2, copies=False),
+    Candidate(1, copies=False),
+    Candidate(1, copies=False, matrix_stores=False),
+)
+
+
+def has_products(kernel: tile.Kernel) -> bool:
+    """Whether the kernel multiplies matrices."""
+    return any(isinstance(op, tile.Dot) for op in kernel.walk())
+
+
+def schedule(
+    kernel: tile.Kernel, facts: Facts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
+) -> Scheduled | Refused:
+    """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
+    dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies).dots()
+    if isinstance(dots, str):
+        return Refused(dots)
+    placement = place_around(kernel, dots, facts, candidate.warpgroups, assumptions, persistent=True)
+    if isinstance(placement, Refused):
+        return placement
+    words = fragment_words(kernel, dots, placement)
+    if words > MAX_REGISTERS:
+        return Refused(f"accumulators take {words} registers of each thread")
+    reason = ""
+    for stages in range(MAX_STAGES, 0, -1) if candidate.stages is None else (candidate.stages,):
+        rings = group(dots, stages)
+        estimate = sum(r.stages * r.stage_bytes for r in rings)
+        if estimate > target.shared_per_cta_bytes:
+            reason = f"{stages} stages take {estimate} bytes of shared memory"
+            continue
+        lowering = RoleLowering(
+            kernel, placement, facts, dots, rings, candidate.warpgroups, matrix_stores=candidate.matrix_stores
+        )
+        lowered = lowering.run()
+        size = lay_out(lowered)
+        if size <= target.shared_per_cta_bytes:
+            depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in rings)
+            return Scheduled(lowered, placement, (str(candidate), f"rings {depth or 'none'}; {size} bytes shared"))
+        reason = f"{stages} stages take {size} bytes of shared memory"
+        if not rings:
+            break
+    return Refused(reason)

@@ -1,0 +1,148 @@
+"""Stores of 16-bit tiles by tensor copies: registers, stmatrix into swizzled panels, then one bulk copy per panel.
+
+Each warpgroup has two panels of 64 rows; a panel is written while the copy of the one before is still read. What lies
+outside of the tensor is clipped by the hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import Const, Expr, Sym
+from tilewright.hw.tensormap import Swizzle
+from tilewright.lang.axes import Span
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.schedule.hopper.operands import ROWS, index_value, legal_facts, reaches_edge, tensor_map
+from tilewright.schedule.hopper.products import swizzled_chunk
+from tilewright.schedule.tiles import coords_of, element
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+if TYPE_CHECKING:
+    from tilewright.schedule.hopper.lower import RoleLowering
+
+PANELS = 2
+PANEL_BYTES = 8192
+"""64 rows of 128 bytes."""
+WARPGROUP_BARRIER = 1
+"""Named barrier of the first consumer warpgroup; the others' follow."""
+_REGISTERS = 8
+_SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
+_WIDTHS = (64, 32, 16)
+
+TID = Sym(t.THREAD)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Panels of all warpgroups, shared by all stores; ``counter`` numbers the panels that a warpgroup has filled."""
+
+    buffer: SSAValue
+    counter: str
+
+
+@dataclass(frozen=True)
+class MatrixStore:
+    """One store through panels. ``map`` covers a block of 64 rows of the tile."""
+
+    lowering: RoleLowering
+    op: tile.Store
+    map: TensorMapPlan
+    columns: int
+    blocks: int
+
+    @staticmethod
+    def plan(lowering: RoleLowering, op: tile.Store) -> MatrixStore | None:
+        """The store, if its value lies as accumulators do and a legal map writes exactly its domain."""
+        value = op.value
+        axes = lowering.axes_of[value]
+        home = lowering.placement.home.by_class
+        if not lowering.matrix_stores or element(value).bits != 16 or len(axes) != 2 or None in axes:
+            return None
+        m, n = axes
+        assert m is not None and n is not None
+        rows, columns = home[m], home[n]
+        accumulator = rows.thread_bits[:5] == (2, 3, 4, 5, 6) and columns.thread_bits == (0, 1)
+        shape = tile.tile_type(value).shape
+        if not accumulator or (rows.covered, columns.covered) != shape or columns.covered % _WIDTHS[-1]:
+            return None
+        coords = coords_of(op)
+        spans = [d for d, c in enumerate(coords) if isinstance(c, Span)]
+        unit = lowering.facts.of(tile.tensor_type(op.tensor).tensor_name.data).unit_axis
+        if unit != spans[1] or not (reaches_edge(op, 0) and reaches_edge(op, 1)):
+            return None
+        extents = [None if d not in spans else ROWS if d == spans[0] else columns.covered for d in range(len(coords))]
+        swizzle = next(s for s, w in zip(_SWIZZLES, _WIDTHS, strict=True) if columns.covered % w == 0)
+        found = tensor_map(op, extents, swizzle, legal_facts(lowering.kernel, lowering.facts))
+        if found is None:
+            return None
+        return MatrixStore(lowering, op, found, columns.covered, rows.repeats)
+
+    def lower(self) -> None:
+        lowering, op = self.lowering, self.op
+        source = lowering.materialise(op.value, op)
+        declared = lowering.tensor_map(op, self.map)
+        if lowering.staging is None:
+            count = PANELS * PANEL_BYTES // 2 * lowering.warpgroups
+            shared = t.Shared("panels", element(op.value), count, 0)
+            lowering.shared.append(shared)
+            lowering.staging = Staging(shared.buffer, "panel")
+        staging = lowering.staging
+        for block in range(self.blocks):
+            for box in self.map.boxes:
+                self.panel(source.buffer, declared, staging, block, box.start)
+
+    def panel(self, source: SSAValue, declared: SSAValue, staging: Staging, block: int, start: tuple[int, ...]) -> None:
+        """One panel: wait until its bytes have been read, fill them, copy them out."""
+        lowering, op = self.lowering, self.op
+        width = self.map.shared.panel
+        row_bytes = width * 2
+        warpgroup = Sym(a.WARPGROUP)
+        base = (warpgroup * PANELS + Sym(staging.counter) % PANELS) * PANEL_BYTES
+        meet = WARPGROUP_BARRIER + warpgroup
+        lowering.emit(a.Elected(t.block([a.BulkWait(PANELS - 1, read=True)])))
+        lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS), op)
+        row = TID // 32 % 4 * 16 + TID % 16
+        for j in range(width // 16):
+            chunk = swizzled_chunk(self.map.swizzle, 2 * j + TID // 16 % 2, row)
+            lowering.emit(
+                a.StoreMatrix(
+                    staging.buffer,
+                    source,
+                    first=(block * self.columns + start[0] + 16 * j) // 2,
+                    base=base,
+                    offset=row * row_bytes + chunk * 16,
+                    bytes=ROWS * row_bytes,
+                ),
+                op,
+            )
+        lowering.emit(a.FenceProxyAsync())
+        lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS))
+        coords = coords_of(op)
+        first: list[Expr] = [index_value(c, coords) for c in self.map.coordinates]
+        unit_axis, row_axis = self.map.tile_axes[0], self.map.tile_axes[1]
+        assert isinstance(coords[unit_axis], Span) and isinstance(coords[row_axis], Span)
+        row_start = (warpgroup + block * lowering.warpgroups) * ROWS
+        first[1] = first[1] + row_start
+        copy = a.TmaStore(
+            declared,
+            staging.buffer,
+            coords=[c + s for c, s in zip(first, start, strict=True)],
+            offset=base,
+            box_bytes=self.map.box_bytes,
+        )
+        copy.at(*_words(op))
+        lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
+        lowering.emit(a.Advance(staging.counter, Const(1)))
+
+
+def _words(op: tile.Store) -> tuple[str, str]:
+    location = tile.location_of(op)
+    return (str(location) if location is not None else "", op.name)
+
+
+__all__ = ["MatrixStore", "Staging"]

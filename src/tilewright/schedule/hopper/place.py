@@ -1,0 +1,189 @@
+"""Placement around accumulators: the axes of products get wgmma's digits, other axes are dealt as plain schedules do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import Expr
+from tilewright.lang.axes import Span
+from tilewright.schedule.classes import Position, classify
+from tilewright.schedule.distribute import Digits, Distribution, accumulator_columns, accumulator_rows, spread
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.operands import COLUMNS, DotPlan, InPlace, Staged
+from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.plan import Placement
+from tilewright.schedule.tiles import coords_of, extents, is_tile, moved, spans_of
+from tilewright.tile import dialect as tile
+
+MAX_REGISTERS = 224
+"""Words of values that live side by side in one thread; the rest of 240 is for addresses."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a schedule can't place the kernel."""
+
+    reason: str
+
+
+def place_around(
+    kernel: tile.Kernel,
+    dots: Sequence[DotPlan],
+    facts: Facts,
+    warpgroups: int,
+    assumptions: tuple[Expr, ...],
+    *,
+    persistent: bool,
+) -> Placement | Refused:
+    """The placement on ``warpgroups`` consumer warpgroups."""
+    classes = classify(kernel)
+    for plan in dots:
+        if isinstance(plan.a, InPlace) and not classes.join([((plan.dot.a, 0), (plan.dot.result, 0))]):
+            return Refused("a left operand's rows are spread along another axis of its own product")
+    ids: dict[Position, ClassId] = {}
+    axes_of: dict[SSAValue, tuple[ClassId | None, ...]] = {}
+    sizes: dict[ClassId, int] = {}
+    values = [r for op in kernel.walk() for r in op.results if is_tile(r)]
+    for value in values:
+        axes: list[ClassId | None] = []
+        for root, extent in zip(classes.of(value), extents(value.type), strict=True):
+            if root is None:
+                axes.append(None)
+                continue
+            cls = ids.setdefault(root, len(ids))
+            sizes[cls] = max(sizes.get(cls, 0), extent or 1)
+            axes.append(cls)
+        axes_of[value] = tuple(axes)
+    for value, axis, padded in paddings(dots):
+        cls = axes_of[value][axis]
+        if cls is None:
+            return Refused("an operand with an axis of one element")
+        sizes[cls] = max(sizes[cls], padded)
+    fixed = _fixed(dots, axes_of, sizes, warpgroups)
+    if isinstance(fixed, Refused):
+        return fixed
+    threads = 128 * warpgroups
+    together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
+    free = [c for c in sizes if c not in fixed]
+    mixed = {c for s in together if s & fixed.keys() for c in s}
+    alone = [c for c in free if c not in mixed]
+    vectors, order = _contiguous(kernel, axes_of, facts, alone, sizes)
+    apart = spread(sizes, vectors, [s for s in together if s <= set(alone)], order, threads)
+    digits: dict[ClassId, Digits] = dict(fixed)
+    digits |= {c: d for c, d in apart.digits}
+    digits |= {c: Digits.plain(sizes[c], 1, (), sizes[c]) for c in free if c in mixed}
+    columns = [c for c in fixed if 0 in fixed[c].thread_bits]
+    rows = [c for c in fixed if c not in columns]
+    home = Distribution(
+        threads, tuple((c, digits[c]) for c in (*order, *columns, *rows, *(m for m in free if m in mixed)))
+    )
+    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
+    return Placement(
+        home=home,
+        foreign={},
+        axes_of=axes_of,
+        program_spans=tuple(
+            dict.fromkeys(
+                span
+                for value in values
+                for span in spans_of(value)
+                if span is not None and not (span.origin.symbols | span.stop.symbols) & counters
+            )
+        ),
+        bounds={"tid": (0, threads - 1)} | dict.fromkeys(_symbols(kernel), (0, None)),
+        assumptions=assumptions,
+        min_ctas=1,
+        persistent=persistent,
+    )
+
+
+def paddings(dots: Sequence[DotPlan]) -> list[tuple[SSAValue, int, int]]:
+    """Axes of staged values that must be covered up to whole instructions: value, axis, extent."""
+    found: list[tuple[SSAValue, int, int]] = []
+    for plan in dots:
+        for operand in (plan.a, plan.b):
+            if isinstance(operand, Staged):
+                k, mn = operand.plan.shared.extents
+                axes = (0, 1) if operand.transposed else (1, 0)
+                found += [(operand.value, axes[0], k), (operand.value, axes[1], mn)]
+    return found
+
+
+def _fixed(
+    dots: Sequence[DotPlan],
+    axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+    sizes: Mapping[ClassId, int],
+    warpgroups: int,
+) -> dict[ClassId, Digits] | Refused:
+    """Digits of all axes that products impose."""
+    rows: set[ClassId] = set()
+    columns: set[ClassId] = set()
+    for plan in dots:
+        m, n = axes_of[plan.dot.result]
+        if m is None or n is None:
+            return Refused("a product with an axis of one element")
+        if -(-sizes[n] // COLUMNS) != -(-plan.shape[1] // COLUMNS):
+            return Refused("products of one axis with different paddings")
+        rows.add(m)
+        columns.add(n)
+        if isinstance(plan.a, InPlace):
+            k = axes_of[plan.dot.a][1]
+            if k is None:
+                return Refused("a product over one element")
+            columns.add(k)
+    if rows & columns:
+        return Refused("one axis is the rows of one product and the columns of another")
+    found = {c: accumulator_rows(sizes[c], warpgroups) for c in sorted(rows)}
+    return found | {c: accumulator_columns(sizes[c]) for c in sorted(columns)}
+
+
+def _contiguous(
+    kernel: tile.Kernel,
+    axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+    facts: Facts,
+    alone: Sequence[ClassId],
+    sizes: Mapping[ClassId, int],
+) -> tuple[dict[ClassId, int], list[ClassId]]:
+    """Vector widths of the axes without products, and their order, those along which memory is contiguous first."""
+    vectors: dict[ClassId, int] = {}
+    for op in kernel.walk():
+        if not isinstance(op, tile.Load | tile.Store | tile.ReduceAdd):
+            continue
+        coords, tensor = coords_of(op), tile.tensor_type(op.tensor)
+        own = facts.of(tensor.tensor_name.data)
+        unit = own.unit_axis
+        if unit is None or not isinstance(coords[unit], Span):
+            continue
+        cls = axes_of[moved(op)][sum(isinstance(c, Span) for c in coords[:unit])]
+        if cls in alone and cls is not None:
+            width = min(own.vector(tensor.element), 1 << (sizes[cls].bit_length() - 1))
+            vectors[cls] = min(vectors.get(cls, width), width)
+    return vectors, sorted(alone, key=lambda c: (c not in vectors, c))
+
+
+def _symbols(kernel: tile.Kernel) -> set[str]:
+    """Dimensions, program ids and counters: never negative."""
+    names = {f"p{i}" for i in range(len(kernel.grid))}
+    names |= {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
+    for arg in kernel.body.block.args:
+        if isinstance(arg.type, tile.TensorType):
+            for dim in arg.type.dims:
+                names |= dim.expr.symbols
+    return names
+
+
+def fragment_words(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement) -> int:
+    """Registers of a thread taken by all fragments and by the largest product that is no fragment's own."""
+
+    def words(value: SSAValue) -> int:
+        assert isinstance(value.type, tile.TileType | tile.FragmentType)
+        return -(-placement.home.registers(placement.axes_of[value]) * value.type.element.bits // 32)
+
+    held = sum(words(op.results[0]) for op in kernel.walk() if isinstance(op, tile.Fragment))
+    return held + max((words(p.dot.result) for p in dots if p.write is None), default=0)
+
+
+__all__ = ["MAX_REGISTERS", "Refused", "fragment_words", "place_around"]

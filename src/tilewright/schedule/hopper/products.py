@@ -1,0 +1,97 @@
+"""The wgmma instructions of one product, and the layout of operands staged by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import Const, Expr, Sym
+from tilewright.hw.tensormap import Swizzle
+from tilewright.hw.wgmma import INSTRUCTION_K_BITS
+from tilewright.legal.landing import LandingTile
+from tilewright.legal.wgmma import WgmmaOperandPlan
+from tilewright.schedule.distribute import Digits
+from tilewright.schedule.hopper.operands import ROWS, DotPlan, InPlace
+from tilewright.schedule.mapping import ClassId
+from tilewright.tile.dialect import DTypeAttr
+from tilewright.transport import asynchronous as a
+
+_CHUNK_BYTES = 16
+_ROW_SHIFT = {Swizzle.B128: (1, 8), Swizzle.B64: (2, 4), Swizzle.B32: (4, 2)}
+"""Chunk ``c`` of row ``r`` lies at chunk ``c ^ (r // div % mod)`` of the row (hw.tensormap.PATTERNS, in rows)."""
+
+
+def issue(
+    plan: DotPlan,
+    accumulator: SSAValue,
+    left: tuple[SSAValue, Expr],
+    right: tuple[SSAValue, Expr],
+    digits: Mapping[ClassId, Digits],
+    axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+    *,
+    scale_first: bool,
+) -> Iterator[a.Wgmma]:
+    """Instructions in order: along K outside, row blocks, then column parts. Unless ``scale_first`` the first ones
+    along K ignore what the accumulator held."""
+    m, n = axes_of[plan.dot.result]
+    assert m is not None and n is not None
+    rows, columns = digits[m], digits[n].covered
+    warpgroups = rows.covered // rows.repeats // ROWS
+    b_plan = _shared_plan(plan.b)
+    assert b_plan is not None
+    a_plan = _shared_plan(plan.a)
+    step = INSTRUCTION_K_BITS // plan.dtype.bits
+    for k, b_k in enumerate(b_plan.k_offsets):
+        for block in range(rows.repeats):
+            for part in range(columns // plan.n):
+                offset: Expr = Const(0)
+                region: Expr = Const(0)
+                register = size = 0
+                if a_plan is not None:
+                    row_step = a_plan.mn_offset(ROWS)
+                    region, size = left[1], a_plan.shared.size_bytes
+                    offset = left[1] + Sym(a.WARPGROUP) * row_step + block * warpgroups * row_step + a_plan.k_offsets[k]
+                else:
+                    # per block of rows the register operand has half of K's elements in each thread
+                    register = block * len(b_plan.k_offsets) * step // 2 + k * step // 2
+                yield a.Wgmma(
+                    accumulator,
+                    left[0],
+                    right[0],
+                    dtype=DTypeAttr.of(plan.dtype),
+                    n=plan.n,
+                    first=(block * columns + part * plan.n) // 2,
+                    a_register=register,
+                    a_offset=offset,
+                    b_offset=right[1] + b_plan.mn_offset(part * plan.n) + b_k,
+                    a_template=a_plan.template if a_plan is not None else 0,
+                    b_template=b_plan.template,
+                    a_major=a_plan.transpose if a_plan is not None else 0,
+                    b_major=b_plan.transpose,
+                    a_region=region,
+                    a_bytes=size,
+                    b_region=right[1],
+                    b_bytes=b_plan.shared.size_bytes,
+                    scale_d=scale_first or k > 0,
+                )
+
+
+def _shared_plan(operand: object) -> WgmmaOperandPlan | None:
+    return None if isinstance(operand, InPlace) else getattr(operand, "plan")  # noqa: B009
+
+
+def staging_offset(shared: LandingTile, inner: Expr, row: Expr) -> Expr:
+    """Element offset of (row, inner) in a swizzled tile, ``inner`` along the panel's rows; ``LandingTile.offset``."""
+    chunk = _CHUNK_BYTES // shared.element_bytes
+    within = inner % shared.panel
+    panel = inner // shared.panel * (shared.panel_bytes // shared.element_bytes)
+    return panel + row * shared.panel + swizzled_chunk(shared.swizzle, within // chunk, row) * chunk + inner % chunk
+
+
+def swizzled_chunk(swizzle: Swizzle, chunk: Expr, row: Expr) -> Expr:
+    """Where 16-byte chunk ``chunk`` of ``row`` lies in its row."""
+    if swizzle is Swizzle.NONE:
+        return chunk
+    divisor, modulus = _ROW_SHIFT[swizzle]
+    return chunk ^ (row // divisor % modulus)
