@@ -60,7 +60,7 @@ def bind(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int
         try:
             holds = assumption.expr.evaluate(symbols)
         except ExprError:
-            continue  # facts about base addresses; vector accesses check the addresses themselves
+            continue  # about a symbol that only the dispatcher knows
         if not holds:
             where = ", ".join(f"{s} = {symbols[s]}" for s in sorted(assumption.expr.symbols))
             refuse(kernel, "SIM008", found=where, required=f"{assumption.expr}")
@@ -92,6 +92,7 @@ def _bind_tensor(kernel: Kernel, name: str, kind: TensorType, array: Array, symb
                 found=f"{dim} = {extent} in {name}",
                 required=f"{dim} = {symbols[dim.name]}, as in the tensors before it",
             )
+    symbols[f"{name}.address"] = int(array.__array_interface__["data"][0])
     strides = tuple(s // array.itemsize for s in array.strides)
     for i, stride in enumerate(strides):
         symbols[f"{name}.stride{i}"] = stride

@@ -8,6 +8,7 @@ from xdsl.ir import Block
 
 from tilewright.base.expr import Interval, ceildiv, interval
 from tilewright.simulate.report import refuse
+from tilewright.transport.asynchronous import Elected, Role, Wgmma
 from tilewright.transport.dialect import (
     Fold,
     For,
@@ -58,6 +59,10 @@ def _block(block: Block, bounds: dict[str, Interval]) -> int:
                 total += max(trips or 0, 0) * _block(op.body.block, {**bounds, op.counter.data: (begin[0], end[1])})
             case If():
                 total += max(_block(op.then.block, dict(bounds)), _block(op.otherwise.block, dict(bounds)))
+            case Role() | Elected():
+                total += _block(op.body.block, dict(bounds))
+            case Wgmma():
+                total += op.n.data  # a matrix product is one call however deep
             case Let():
                 bounds[op.symbol.data] = interval(op.value.expr, bounds)
             case Map():

@@ -44,11 +44,13 @@ def run_map(
         values: dict[SSAValue, Any] = dict(scalars)
         for argument, buffer, read in zip(op.body.block.args, inputs, reads, strict=True):
             index = read[piece]
+            buffer.touch(op, index)
             buffer.require(op, index=index)
             whole = len(index) == buffer.count and bool((index == np.arange(buffer.count)).all())
             values[argument] = buffer.data if whole else buffer.data[:, index]
         results = _body(op, values, symbols, count, piece if len(piece) < count else None)
         for output, result in zip(outputs, results, strict=True):
+            output.touch(op, piece)
             output.data[:, piece] = result
     for output in outputs:
         output.wrote(registers=steps)
@@ -102,8 +104,10 @@ def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], sym
         return
     into = _indices(op, symbols, op.into.expr, sources[0].count, targets[0])[alive]
     for source in sources:
+        source.touch(op, alive)
         source.require(op, index=alive)
     for target in targets:
+        target.touch(op, into)
         target.require(op, index=np.unique(into))
     order = np.argsort(into, kind="stable")
     used, starts = np.unique(into[order], return_index=True)
@@ -130,6 +134,7 @@ def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], sym
 def run_shuffle(op: Shuffle, buffers: Sequence[Buffer]) -> None:
     """Butterfly over lanes, for every register of the buffers."""
     for buffer in buffers:
+        buffer.touch(op)
         buffer.require(op)
     lanes = np.arange(_LANES)
     for distance in op.distances:

@@ -1,29 +1,35 @@
-"""Running a kernel: CTAs in a seeded order, each a set of agents that meet at barriers.
+"""Running a kernel: CTAs in a seeded order, each a set of agents whose steps a seeded order interleaves.
 
-An *agent* is a group of threads that walk one block in step; all ops of Transport IR are the same for the threads of
-an agent, so one NumPy operation does an op for all of them. An agent is a generator that yields where it must wait.
-Steps of one agent are never interleaved at a finer grain: that the order of unsynchronised accesses does not matter is
-checked by the shadows of memory, not by trying orders.
+An *agent* is a group of threads that walk one block in step: the CTA, or inside roles a warpgroup. All ops are the
+same for the threads of an agent, so one NumPy operation does an op for all of them. An agent is a generator that yields
+where it must wait or may be overtaken; copies and products in flight take effect between its steps. That the order of
+accesses inside an agent does not matter is checked by clocks, not by trying orders.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
+from tilewright.simulate.agent import Agent
 from tilewright.simulate.arguments import Arguments
+from tilewright.simulate.barriers import Waiting
+from tilewright.simulate.clocks import WARPGROUP_THREADS
 from tilewright.simulate.compute import run_fold, run_map, run_shuffle
-from tilewright.simulate.memory import GlobalMemory, Moment, SharedBuffer
+from tilewright.simulate.cta import Cta, SharedPlan
+from tilewright.simulate.engines import check_finished, run_asynchronous
+from tilewright.simulate.launch import Launch
+from tilewright.simulate.memory import GlobalMemory
 from tilewright.simulate.registers import Buffer, masked
-from tilewright.simulate.report import Report
+from tilewright.simulate.report import Report, refuse
 from tilewright.simulate.shadow import GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols
+from tilewright.transport.asynchronous import WARPGROUP, Advance, Counter, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     Barrier,
     Fold,
@@ -45,78 +51,70 @@ from tilewright.transport.dialect import (
     Store,
     TransportOp,
     Yield,
-    shared_of,
 )
 
 _PERSISTENT_CTAS = 3  # few enough that a CTA runs several programs, so that what they share is exercised
 
 
-@dataclass(frozen=True)
-class Arrived:
-    """An agent has reached a CTA barrier and waits for the others."""
+# -- interleaving ------------------------------------------------------------------------------------------------------
+class Schedule:
+    """The agents of a CTA, and the seeded choice of what happens next."""
 
+    def __init__(self, cta: Cta):
+        self.cta = cta
+        self._running: list[tuple[Agent, Generator[Waiting], Waiting]] = []
 
-@dataclass
-class Launch:
-    """What all CTAs of a run share."""
-
-    kernel: Kernel
-    arguments: Arguments
-    memory: GlobalMemory
-    grid_size: int
-    order: random.Random
-    printed: list[str] = field(default_factory=list[str])
-    operations: int = 0
-    programs: int = 0
-    epochs: int = 0
-    instances: int = 0
-
-    def new_epoch(self) -> int:
-        """A stretch between barriers, numbered over the whole run."""
-        self.epochs += 1
-        return self.epochs
-
-    def new_instance(self) -> int:
-        """One execution of a program, or of a CTA's code outside of programs."""
-        self.instances += 1
-        return self.instances
-
-
-@dataclass
-class Cta:
-    """One CTA: its shared memory, the epoch its agents are in, and which programs it takes."""
-
-    launch: Launch
-    index: int
-    epoch: int
-    shared: dict[SSAValue, SharedBuffer] = field(default_factory=dict[SSAValue, SharedBuffer])
+    def start(self, agent: Agent, block: Block) -> None:
+        """Add an agent."""
+        walk = Walk(self, agent).body(block)
+        self._resume(agent, walk)
 
     def run(self) -> None:
-        """Run the agents until all have ended; a barrier opens a new epoch once every agent has arrived."""
-        threads = np.arange(self.launch.kernel.threads.data)
-        agents = [Agent(self, threads).body(self.launch.kernel.body.block)]
-        while agents:
-            agents = [agent for agent in agents if next(agent, None) is not None]
-            self.epoch = self.launch.new_epoch()
+        """Until all agents have ended and everything has landed; SIM014 if they wait for each other."""
+        while self._running:
+            ready = [entry for entry in self._running if entry[2].ready()]
+            events = self.cta.in_flight()
+            if not ready and not events:
+                stuck = "; ".join(f"{agent.label} waits for {waiting.what()}" for agent, _, waiting in self._running)
+                refuse(self.cta.launch.kernel, "SIM014", found=stuck, required="somebody who can go on")
+            order = self.cta.order
+            if events and (not ready or order.random() < self.cta.eager):
+                self.cta.advance(order.choice(events))
+                continue
+            entry = ready[0] if len(ready) == 1 else order.choice(ready)
+            self._running.remove(entry)
+            self._resume(entry[0], entry[1])
+        unread = [b.name for bars in self.cta.mbarriers.values() for b in bars if b.tx_bytes]
+        if unread:
+            found = f"bytes of tensor copies on {', '.join(unread)}"
+            refuse(self.cta.launch.kernel, "SIM018", found=found, required="a mbarrier_wait before the end")
+        while self.cta.in_flight():
+            self.cta.advance(self.cta.in_flight()[0])
+
+    def _resume(self, agent: Agent, walk: Generator[Waiting]) -> None:
+        waiting = next(walk, None)
+        if waiting is None:
+            check_finished(agent)
+        else:
+            self._running.append((agent, walk, waiting))
 
 
-class Agent:
-    """Threads that walk a block in step: their symbols and register buffers."""
+class Walk:
+    """One agent on its way through a block."""
 
-    def __init__(self, cta: Cta, threads: Array):
-        self.cta, self.launch, self.threads = cta, cta.launch, threads
-        self.symbols = Symbols(threads)
-        self.symbols.bind_all(self.launch.arguments.symbols.items())
-        self.buffers: dict[SSAValue, Buffer] = {}
-        self.instance = self.launch.new_instance()
+    def __init__(self, schedule: Schedule, agent: Agent):
+        self.schedule, self.agent = schedule, agent
+        self.cta, self.launch, self.symbols = agent.cta, agent.launch, agent.symbols
 
-    def body(self, block: Block) -> Generator[Arrived]:
-        """Run a block, yielding at each barrier."""
+    def body(self, block: Block) -> Generator[Waiting]:
+        """Run a block."""
+        agent = self.agent
         for op in block.ops:
             assert isinstance(op, TransportOp)
             match op:
                 case Barrier():
-                    yield Arrived()
+                    key, threads = agent.barrier
+                    yield from agent.meet(self.cta.meeting(key, threads), f"the barrier of {agent.label}")
                 case For():
                     yield from self._loop(op)
                 case If():
@@ -124,87 +122,107 @@ class Agent:
                     yield from self.body((op.then if taken else op.otherwise).block)
                 case Programs():
                     yield from self._programs(op)
+                case Role():
+                    self._role(op)
+                case Elected():
+                    yield from Walk(self.schedule, agent.elected()).body(op.body.block)
+                case _ if not self._step(op):
+                    yield from run_asynchronous(op, agent)
                 case _:
-                    self._step(op)
+                    pass
 
-    def _loop(self, op: For) -> Generator[Arrived]:
+    def _role(self, op: Role) -> None:
+        """Each warpgroup of a role is an agent of its own."""
+        for number in range(op.threads.data // WARPGROUP_THREADS):
+            threads = np.arange(WARPGROUP_THREADS) + number * WARPGROUP_THREADS
+            label = f"{op.label.data} warpgroup {number}"
+            agent = Agent(self.cta, threads, threads + op.first.data, parent=self.agent, label=label)
+            agent.barrier = (("role", op.first.data), op.threads.data)
+            agent.symbols.bind(WARPGROUP, number)
+            self.schedule.start(agent, op.body.block)
+
+    def _loop(self, op: For) -> Generator[Waiting]:
         begin, end, step = (self.symbols.uniform(e.expr) for e in (op.begin, op.end, op.step))
         for value in range(begin, end, step):
             self.symbols.bind(op.counter.data, value)
             yield from self.body(op.body.block)
 
-    def _programs(self, op: Programs) -> Generator[Arrived]:
-        outside = self.instance
+    def _programs(self, op: Programs) -> Generator[Waiting]:
+        outside = self.agent.instance
         for coordinate in self._mine(op):
-            self.instance = self.launch.new_instance()
-            self.launch.programs += 1
+            self.agent.instance = self.launch.instance(coordinate, program=True)
             self.symbols.bind_all(zip((n.data for n in op.names), coordinate, strict=True))
             yield from self.body(op.body.block)
-        self.instance = outside
+        self.agent.instance = outside
 
     def _mine(self, op: Programs) -> Iterator[tuple[int, ...]]:
-        """The coordinates of this CTA's programs, in the order it takes them; the last name varies fastest."""
+        """The coordinates of this CTA's programs, in the order it takes them."""
         extents = [self.symbols.uniform(e.expr) for e in op.extents]
         every = list(product(*map(range, extents)))
+        if op.group is not None:  # bands of the next to last name, which varies fastest inside of a band
+            band = op.group.data
+            every.sort(key=lambda c: (*c[:-2], c[-2] // band, c[-1], c[-2]))
         stride = self.launch.grid_size if op.persistent.data else len(every)
         return iter(every[self.cta.index :: max(stride, 1)])
 
-    def _step(self, op: TransportOp) -> None:
-        """An op that never waits."""
+    def _step(self, op: TransportOp) -> bool:
+        """An op that neither waits nor starts anything; False if it is none of these."""
+        agent = self.agent
+        buffers = agent.buffers
         match op:
             case Let():
                 self.symbols.bind(op.symbol.data, self.symbols.uniform(op.value.expr))
+            case Counter():
+                self.symbols.bind(op.symbol.data, op.start.data)
+            case Advance():
+                name = op.symbol.data
+                self.symbols.bind(name, self.symbols.scalars[name] + self.symbols.uniform(op.by.expr))
             case Registers():
-                self.buffers[op.buffer] = Buffer.declare(op, int(self.threads[0]), len(self.threads))
+                buffers[op.buffer] = Buffer.declare(op, int(agent.rows[0]), len(agent.rows))
             case Shared():
-                self.cta.shared[op.buffer] = SharedBuffer(op.hint.data, shared_of(op.buffer))
+                self.cta.declare_shared(op)
             case Load() | Store() | ReduceAdd():
-                buffer, tensor = self.buffers[op.buffer], self.launch.arguments.tensors[op.tensor]
-                self.launch.memory.access(op, tensor, buffer, self.symbols, self._moment())
-                self._count(buffer.count)
+                buffer, tensor = buffers[op.buffer], self.launch.arguments.tensors[op.tensor]
+                self.launch.memory.access(op, tensor, buffer, self.symbols, agent.moment())
+                agent.count(buffer.count)
             case SharedRead() | SharedWrite():
-                buffer = self.buffers[op.buffer]
-                self.cta.shared[op.shared].access(op, buffer, self.symbols, self._moment())
-                self._count(buffer.count)
+                buffer = buffers[op.buffer]
+                self.cta.shared[op.shared].access(op, buffer, self.symbols, agent.moment())
+                agent.count(buffer.count)
             case Map():
-                inputs, outputs = [self.buffers[v] for v in op.inputs], [self.buffers[v] for v in op.outputs]
+                inputs, outputs = [buffers[v] for v in op.inputs], [buffers[v] for v in op.outputs]
                 run_map(op, inputs, outputs, self.symbols, self.launch.arguments.scalars)
-                self._count(op.count.data * max(len(op.body.block.ops) - 1, 1))
+                agent.count(op.count.data * max(len(op.body.block.ops) - 1, 1))
             case Fold():
-                sources, targets = [self.buffers[v] for v in op.sources], [self.buffers[v] for v in op.targets]
+                sources, targets = [buffers[v] for v in op.sources], [buffers[v] for v in op.targets]
                 run_fold(op, sources, targets, self.symbols)
-                self._count(sum(s.count for s in sources))
+                agent.count(sum(s.count for s in sources))
             case Shuffle():
-                buffers = [self.buffers[v] for v in op.buffers]
-                run_shuffle(op, buffers)
-                self._count(len(op.distances) * sum(b.count for b in buffers))
+                run_shuffle(op, [buffers[v] for v in op.buffers])
+                agent.count(len(op.distances) * sum(buffers[b].count for b in op.buffers))
             case Print():
                 self._print(op)
-            case Pin() | Yield():
+            case Yield() | Pin():
                 pass
             case _:
-                raise AssertionError(f"the simulator does not know {op.name}")
-
-    def _moment(self) -> Moment:
-        return Moment(self.instance, self.cta.epoch, self.threads)
-
-    def _count(self, registers: int) -> None:
-        self.launch.operations += registers * len(self.threads)
+                return False
+        return True
 
     def _print(self, op: Print) -> None:
         count = op.count.data
-        shape = (len(self.threads), count)
+        shape = (len(self.agent.rows), count)
         mask = masked(self.symbols.of(op.guard.expr, count), shape)
         columns: list[Any] = []
         for value, index in zip(op.buffers, op.indices, strict=True):
-            buffer = self.buffers[value]
+            buffer = self.agent.buffers[value]
             registers = np.broadcast_to(np.asarray(self.symbols.of(index.expr, count)), shape)
+            buffer.touch(op)
             buffer.require(op, _scattered(mask, registers, buffer))
             columns.append(np.take_along_axis(buffer.data, registers, axis=1))
         for thread, register in product(range(shape[0]), range(count)):
             if mask is None or mask[thread, register]:
                 self.launch.printed.append(op.format.data.format(*(_shown(c[thread, register]) for c in columns)))
-        self._count(count)
+        self.agent.count(count)
 
 
 def _scattered(mask: Array | None, registers: Array, buffer: Buffer) -> Array:
@@ -229,9 +247,13 @@ def launch(kernel: Kernel, arguments: Arguments, grid_size: int | None, seed: in
     run = Launch(kernel, arguments, memory, size, order)
     ctas = list(range(size))
     order.shuffle(ctas)
+    plan = SharedPlan.of(kernel)
     with np.errstate(all="ignore"):
         for index in ctas:
-            Cta(run, index, run.new_epoch()).run()
+            cta = Cta(run, plan, index)
+            schedule, rows = Schedule(cta), np.arange(cta.threads)
+            schedule.start(Agent(cta, rows, rows), kernel.body.block)
+            schedule.run()
     return Report(size, run.programs, run.operations, memory.traffic.loaded, memory.traffic.stored, tuple(run.printed))
 
 
@@ -240,7 +262,7 @@ def _grid(kernel: Kernel, arguments: Arguments, grid_size: int | None) -> int:
     symbols = Symbols(np.arange(1))
     symbols.bind_all(arguments.symbols.items())
     size = 1
-    for op in kernel.body.block.ops:
+    for op in kernel.walk():
         if isinstance(op, Let) and op.value.expr.symbols <= symbols.names:
             symbols.bind(op.symbol.data, symbols.uniform(op.value.expr))
         if isinstance(op, Programs):
@@ -255,3 +277,5 @@ def _written(block: Block) -> Iterator[SSAValue]:
     for op in block.walk():
         if isinstance(op, Store | ReduceAdd):
             yield op.tensor
+        if isinstance(op, TmaStore) and isinstance(op.map.owner, TensorMap):
+            yield op.map.owner.tensor

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tilewright.simulate.arena import Arena, Clash
 from tilewright.simulate.arguments import BoundTensor
 from tilewright.simulate.registers import Buffer, masked
 from tilewright.simulate.report import refuse
-from tilewright.simulate.shadow import Clash, GlobalShadow, SharedShadow
+from tilewright.simulate.shadow import Clash as GlobalClash
+from tilewright.simulate.shadow import GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols
 from tilewright.simulate.values import memory_dtype, to_memory, to_registers
 from tilewright.transport.dialect import (
@@ -23,10 +26,12 @@ from tilewright.transport.dialect import (
     TransportOp,
 )
 
+AccessWord: TypeAlias = Literal["read", "write", "add"]
+
 
 @dataclass
 class Moment:
-    """When and by whom an access happens: the program's number, the epoch, the thread ids."""
+    """When and by whom an access happens: the program's number, the epoch, the threads by their place in the CTA."""
 
     instance: int
     epoch: int
@@ -56,6 +61,7 @@ class GlobalMemory:
         coords = [np.broadcast_to(symbols.of(c.expr, buffer.count), shape) for c in op.coords]
         mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
         _check_inside(op, tensor, coords, mask, at)
+        buffer.touch(op)
         if op.vector.data > 1:
             _check_vectors(op, tensor, coords, mask, at)
         if mask is None:
@@ -66,7 +72,8 @@ class GlobalMemory:
             who = np.broadcast_to(at.threads[:, None], shape)[mask]
         if not isinstance(op, Load):
             buffer.require(op, mask)
-        self._watch(op, tensor, where, who, at)
+        kind = "read" if isinstance(op, Load) else "write" if isinstance(op, Store) else "add"
+        self.watch(op, tensor, where, who, at, kind)
         match op:
             case Load():
                 self.traffic.loaded += len(who)
@@ -86,23 +93,19 @@ class GlobalMemory:
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
                 np.add.at(tensor.array, where, to_memory(values, tensor.dtype))
 
-    def _watch(
-        self,
-        op: Load | Store | ReduceAdd,
-        tensor: BoundTensor,
-        where: tuple[Array, ...],
-        who: Array,
-        at: Moment,
+    def watch(
+        self, op: TransportOp, tensor: BoundTensor, where: tuple[Array, ...], who: Array, at: Moment, kind: AccessWord
     ) -> None:
+        """Note an access to a tensor that the kernel writes; refuse it if it conflicts with another."""
         shadow = self.watched.get(tensor.name)
         if shadow is None:
             return
-        match op:
-            case Load():
+        match kind:
+            case "read":
                 clash = shadow.read(where, who, at.epoch, at.instance)
-            case Store():
+            case "write":
                 clash = shadow.write(where, who, at.epoch, at.instance)
-            case ReduceAdd():
+            case "add":
                 clash = shadow.add(where, who)
         if clash is not None:
             coordinate = tuple(int(w[clash.index]) for w in where)
@@ -115,12 +118,13 @@ class GlobalMemory:
 
 
 class SharedBuffer:
-    """One shared buffer of a CTA."""
+    """One shared buffer of a CTA, at byte ``offset`` of its arena."""
 
-    def __init__(self, hint: str, kind: SharedType):
-        self.hint, self.dtype = hint, kind.dtype.dtype
-        self.data = np.zeros(kind.count.data, memory_dtype(self.dtype))
-        self.shadow = SharedShadow(kind.count.data)
+    def __init__(self, hint: str, kind: SharedType, arena: Arena, offset: int):
+        self.hint, self.dtype, self.arena, self.offset = hint, kind.dtype.dtype, arena, offset
+        self.size = memory_dtype(self.dtype).itemsize
+        self.nbytes = kind.count.data * self.size
+        self.data = arena.bytes[offset : offset + self.nbytes].view(memory_dtype(self.dtype))
 
     def access(self, op: SharedRead | SharedWrite, buffer: Buffer, symbols: Symbols, at: Moment) -> None:
         """Run one shared access for all threads and registers."""
@@ -128,38 +132,72 @@ class SharedBuffer:
         offset = np.broadcast_to(symbols.of(op.offset.expr, buffer.count), shape)
         mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
         self._check(op, offset, mask, at)
+        buffer.touch(op)
         where = offset.ravel() if mask is None else offset[mask]
         who = np.repeat(at.threads, shape[1]) if mask is None else np.broadcast_to(at.threads[:, None], shape)[mask]
         if isinstance(op, SharedWrite):
             buffer.require(op, mask)
-            clash = self.shadow.write(where, who, at.epoch)
+            self.written_by(op, where * self.size, who)
             values = buffer.data.ravel() if mask is None else buffer.data[mask]
             self.data[where] = to_memory(values, self.dtype)
         else:
-            missing = ~self.shadow.written[where]
-            if missing.any():
-                index = int(missing.argmax())
-                refuse(
-                    op,
-                    "SIM004",
-                    found=f"element {int(where[index])} of {self.hint!r} read by thread {int(who[index])}",
-                    required="a shared_write before the first read",
-                )
-            clash = self.shadow.read(where, who, at.epoch)
+            self.read_by(op, where * self.size, who)
             values = to_registers(self.data[where], self.dtype)
             if mask is None:
                 buffer.data[...] = values.reshape(shape)
             else:
                 buffer.data[mask] = values
             buffer.wrote(mask)
-        if clash is not None:
+
+    # -- races and poison, by byte offsets in the buffer -------------------------------------------------------------
+    def written_by(self, op: TransportOp, places: Array, who: Array, size: int = 0) -> None:
+        """Threads write elements of ``size`` bytes (the buffer's own by default)."""
+        cells, position = self.arena.cells(places + self.offset, size or self.size)
+        self._judge(op, places[position], self.arena.write(cells, who[position]), who[position])
+
+    def read_by(self, op: TransportOp, places: Array, who: Array) -> None:
+        """Threads read elements of the buffer."""
+        cells, position = self.arena.cells(places + self.offset, self.size)
+        self._require(op, places[position], cells)
+        self._judge(op, places[position], self.arena.read(cells, who[position]), who[position])
+
+    def engine_reads(self, op: TransportOp, places: Array, size: int, rows: Array, column: int, time: int) -> None:
+        """An engine that threads ``rows`` start reads elements of ``size`` bytes."""
+        cells, position = self.arena.cells(places + self.offset, size)
+        self._require(op, places[position], cells)
+        clash = self.arena.engine_read(cells, rows, column, time)
+        self._judge(op, places[position], clash, np.broadcast_to(rows[:1], len(cells)))
+
+    def engine_writes(self, op: TransportOp, places: Array, size: int, row: int, column: int, time: int) -> None:
+        """An engine that thread ``row`` starts writes elements of ``size`` bytes."""
+        cells, position = self.arena.cells(places + self.offset, size)
+        clash = self.arena.engine_write(cells, row, column, time)
+        self._judge(op, places[position], clash, np.broadcast_to(row, len(cells)))
+
+    def inside(self, op: TransportOp, places: Array, size: int) -> None:
+        """Refuse byte offsets that leave the buffer."""
+        outside = (places < 0) | (places + size > self.nbytes)
+        if outside.any():
+            place = int(places[outside.argmax()])
+            found = f"byte {place} of {self.hint!r}"
+            refuse(op, "SIM011", found=found, required=f"0 <= byte <= {self.nbytes - size}")
+
+    def _judge(self, op: TransportOp, places: Array, clash: Clash | None, who: Array) -> None:
+        if clash is None:
+            return
+        place, thread = int(places[clash.index]), int(who[clash.index])
+        found = f"byte {place} of {self.hint!r} touched by thread {thread} and {clash.other}"
+        if clash.unfenced:
             refuse(
-                op,
-                "SIM005",
-                found=f"element {int(where[clash.index])} of {self.hint!r} touched by thread {int(who[clash.index])} "
-                f"and {_other(clash)}",
-                required="a barrier between the two accesses",
+                op, "SIM017", found=found, required="a fence_proxy_async after the write, before what it is handed to"
             )
+        refuse(op, "SIM005", found=found, required="a barrier between the two accesses")
+
+    def _require(self, op: TransportOp, places: Array, cells: Array) -> None:
+        missing = ~self.arena.written[cells]
+        if missing.any():
+            found = f"byte {int(places[missing.argmax()])} of {self.hint!r}"
+            refuse(op, "SIM004", found=found, required="a write before the first read")
 
     def _check(self, op: SharedRead | SharedWrite, offset: Array, mask: Array | None, at: Moment) -> None:
         outside = (offset < 0) | (offset >= len(self.data))
@@ -241,6 +279,6 @@ def _refuse_vectors(
         )
 
 
-def _other(clash: Clash) -> str:
+def _other(clash: GlobalClash) -> str:
     who = "several threads" if clash.other < 0 else f"thread {clash.other}"
     return f"{who}, which {'wrote' if clash.wrote else 'read'} it"

@@ -12,6 +12,8 @@ from tilewright.simulate.symbols import Array, Value
 from tilewright.simulate.values import register_dtype
 from tilewright.transport.dialect import Registers, TransportOp
 
+ALL = slice(None)
+
 
 @dataclass(eq=False)
 class Buffer:
@@ -22,6 +24,8 @@ class Buffer:
     data: Array
     written: Array | None
     first_thread: int
+    touched: bool = False  # by ordinary ops since the last wgmma.fence
+    group: Array | None = None  # for each register the wgmma group that uses it, 0 for none
 
     @staticmethod
     def declare(op: Registers, first_thread: int, threads: int) -> Buffer:
@@ -36,6 +40,34 @@ class Buffer:
     @property
     def count(self) -> int:
         return self.data.shape[1]
+
+    def rows(self, first: int, count: int) -> Buffer:
+        """The same registers, of some of the threads."""
+        part = slice(first, first + count)
+        written = None if self.written is None else self.written[part]
+        return Buffer(self.hint, self.dtype, self.data[part], written, self.first_thread + first)
+
+    def touch(self, op: TransportOp, registers: Array | slice = ALL) -> None:
+        """An ordinary op reads or writes ``registers``; refuses those that a wgmma in flight uses."""
+        self.touched = True
+        if self.group is not None and self.group[registers].any():
+            refuse(
+                op,
+                "SIM016",
+                found=f"buffer {self.hint!r}, used by wgmma group {int(self.group[registers].max())}",
+                required="a wgmma_wait that retires the group first",
+            )
+
+    def hold(self, registers: slice, group: int) -> None:
+        """A wgmma of ``group`` uses ``registers`` from now on."""
+        if self.group is None:
+            self.group = np.zeros(self.count, np.int64)
+        self.group[registers] = group
+
+    def retire(self, group: int) -> None:
+        """All groups up to ``group`` are done with their registers."""
+        if self.group is not None:
+            self.group[self.group <= group] = 0
 
     def require(self, op: TransportOp, mask: Array | None = None, index: Array | None = None) -> None:
         """Refuse reading elements that were never written; ``mask`` limits the threads and registers asked for."""

@@ -1,4 +1,4 @@
-"""Who touched which element last: initialisation and races, found while a kernel runs.
+"""Who touched which element of a tensor last: races in global memory, found while a kernel runs.
 
 Between two meetings of its threads (a barrier) a CTA's accesses are unordered; an *epoch* numbers the stretches between
 barriers and is unique over the whole run. Two accesses of one element race if at least one writes, different threads
@@ -23,42 +23,6 @@ class Clash:
     index: int
     other: int
     wrote: bool
-
-
-class SharedShadow:
-    """One shared buffer: what has been written, and the last writer and reader of each element with their epochs."""
-
-    def __init__(self, count: int):
-        self.written = np.zeros(count, np.bool_)
-        self._writer = np.full(count, _NOBODY, np.int32)
-        self._write_epoch = np.full(count, -1, np.int64)
-        self._reader = np.full(count, _NOBODY, np.int32)
-        self._read_epoch = np.full(count, -1, np.int64)
-
-    def write(self, where: Array, who: Array, epoch: int) -> Clash | None:
-        """Record writes of elements ``where`` by threads ``who``; the first conflict, if any."""
-        writer, reader = self._writer[where], self._reader[where]
-        after_write = (self._write_epoch[where] == epoch) & (writer != who)
-        after_read = (self._read_epoch[where] == epoch) & (reader != who)
-        self._writer[where] = who
-        self._write_epoch[where] = epoch
-        self.written[where] = True
-        return (
-            _first(after_write, writer, True)
-            or _first(after_read, reader, False)
-            or _first(self._writer[where] != who, self._writer[where], True)  # two threads in this very op
-        )
-
-    def read(self, where: Array, who: Array, epoch: int) -> Clash | None:
-        """Record reads; the first conflict, if any."""
-        writer = self._writer[where]
-        clash = _first((self._write_epoch[where] == epoch) & (writer != who), writer, True)
-        reader, seen = self._reader[where], self._read_epoch[where] == epoch
-        self._reader[where] = who
-        shared = (self._reader[where] != who) | (seen & (reader != who))
-        self._reader[where[shared]] = _SEVERAL
-        self._read_epoch[where] = epoch
-        return clash
 
 
 class GlobalShadow:

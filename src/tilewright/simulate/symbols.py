@@ -71,6 +71,11 @@ class Symbols:
         """The symbols that have a value."""
         return frozenset(self._values)
 
+    @property
+    def scalars(self) -> dict[str, int]:
+        """The symbols that are the same for all threads."""
+        return {name: int(value) for name, value in self._values.items() if not isinstance(value, np.ndarray)}
+
     def uniform(self, node: Expr) -> int:
         """The value of an expression that is the same for all threads."""
         value = self.of(node, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.diag.catalogue.entry import Code
 
 _ORACLE = "Transport IR semantics, checked by the simulator"
+_BARRIERS = "PTX ISA, mbarrier and bar"
 _MEMORY = "CUDA C++ Programming Guide, memory consistency and __syncthreads"
 
 CODES: tuple[Code, ...] = (
@@ -114,5 +115,54 @@ CODES: tuple[Code, ...] = (
         bad="run(module with two kernels, ...)",
         good="run(one transport.kernel, ...)",
         source="Tilewright simulator",
+    ),
+    Code(
+        id="SIM014",
+        title="the kernel hangs",
+        why="Every agent waits for something that nobody left can bring about.",
+        bad="two roles that each wait for the other's first arrival",
+        good="a producer that waits for free slots with the parity that passes at first",
+        source=_BARRIERS,
+    ),
+    Code(
+        id="SIM015",
+        title="a barrier is misused",
+        why="An mbarrier counts what it was initialised for; other arrivals complete a phase too early or never.",
+        bad="128 arrivals per phase at an mbarrier initialised with 1",
+        good="one elected thread that arrives after a named barrier",
+        source=_BARRIERS,
+    ),
+    Code(
+        id="SIM016",
+        title="registers of a wgmma in flight are touched",
+        why="Until its group is waited for, the tensor core reads and writes the accumulator and a register operand A.",
+        bad="wgmma; wgmma_commit; map over the accumulator",
+        good="wgmma; wgmma_commit; wgmma_wait 0; map over the accumulator",
+        source="PTX ISA, wgmma.wait_group",
+    ),
+    Code(
+        id="SIM017",
+        title="a fence is missing",
+        why="Ordinary accesses, asynchronous copies and the tensor core reach memory on different paths; only a fence "
+        "orders one path with another.",
+        bad="shared_write; barrier; tma_store",
+        good="shared_write; fence_proxy_async; barrier; tma_store",
+        source="PTX ISA, memory consistency model, proxies",
+    ),
+    Code(
+        id="SIM018",
+        title="something is still in flight when the CTA ends",
+        why="A CTA's shared memory belongs to somebody else after its end, and what still reads or writes it corrupts.",
+        bad="tma_store; bulk_commit",
+        good="tma_store; bulk_commit; bulk_wait 0",
+        source="PTX ISA, cp.async.bulk.wait_group",
+    ),
+    Code(
+        id="SIM019",
+        title="an asynchronous operation does not fit its operands",
+        why="A tensor map, a descriptor and the buffer they address must agree, or the hardware reads other bytes.",
+        bad="a wgmma whose descriptor reaches beyond the tile it declares",
+        good="stride_bytes of the tile's 8-row groups in the descriptor",
+        source="PTX ISA, matrix descriptors; CUDA Driver API, cuTensorMapEncodeTiled",
     ),
 )

@@ -1,0 +1,65 @@
+"""An agent: threads that walk one block in step, with their symbols, register buffers and place among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from xdsl.ir import SSAValue
+
+from tilewright.simulate.barriers import Meeting, Waiting
+from tilewright.simulate.cta import Cta
+from tilewright.simulate.memory import Moment
+from tilewright.simulate.registers import Buffer
+from tilewright.simulate.symbols import Array, Symbols
+
+
+class Agent:
+    """``threads`` are their ids as the code sees them, ``rows`` their places in the CTA; ``group`` all that walk with
+    them, which is more where one of a warpgroup is elected."""
+
+    def __init__(self, cta: Cta, threads: Array, rows: Array, *, parent: Agent | None = None, label: str = "the CTA"):
+        self.cta, self.launch = cta, cta.launch
+        self.threads, self.rows, self.label = threads, rows, label
+        self.group = rows
+        self.symbols = Symbols(threads)
+        self.buffers: dict[SSAValue, Buffer] = {}
+        self.barrier: tuple[object, int] = ("cta", cta.threads)
+        if parent is None:
+            self.symbols.bind_all(self.launch.arguments.symbols.items())
+            self.instance = self.launch.instance(("cta", cta.index), program=False)
+            self.epoch = self.launch.new_epoch()
+            return
+        self.symbols.bind_all(parent.symbols.scalars.items())
+        first = int(rows[0] - parent.rows[0])
+        self.buffers = {value: buffer.rows(first, len(rows)) for value, buffer in parent.buffers.items()}
+        self.barrier, self.instance, self.epoch = parent.barrier, parent.instance, parent.epoch
+
+    def elected(self) -> Agent:
+        """The first thread alone."""
+        child = Agent(self.cta, self.threads[:1], self.rows[:1], parent=self, label=self.label)
+        child.group = self.group
+        return child
+
+    def moment(self) -> Moment:
+        """Now, for what is noted about global memory."""
+        return Moment(self.instance, self.epoch, self.rows)
+
+    def count(self, registers: int) -> None:
+        """Account for work."""
+        self.launch.operations += registers * len(self.rows)
+
+    def arrive(self, meeting: Meeting) -> int:
+        """Arrive at a barrier; the round that will complete it."""
+        round_ = meeting.rounds + 1
+        meeting.arrive(len(self.rows), self.cta.clocks.release(self.rows, self.group), self.launch.new_epoch)
+        return round_
+
+    def meet(self, meeting: Meeting, what: str) -> Generator[Waiting]:
+        """Arrive, and wait for the others."""
+        round_ = self.arrive(meeting)
+        yield Waiting(
+            lambda: meeting.rounds >= round_,
+            lambda: f"{what} ({meeting.arrived} of {meeting.threads} threads are there)",
+        )
+        self.cta.clocks.acquire(self.rows, meeting.clocks[round_])
+        self.epoch = meeting.epoch

@@ -1,0 +1,133 @@
+"""Shared memory of one CTA as bytes, with who touched each of them last and whether that was before.
+
+All buffers lie in one arena, so that buffers laid over each other are seen to alias. Accesses come from threads (the
+generic proxy) and from engines (tensor copies, wgmma: the asynchronous proxy); each must know of those it conflicts
+with. Shadows are kept for cells of the smallest element's size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.simulate.clocks import Clocks
+from tilewright.simulate.symbols import Array
+
+_LANES = 32
+_SEVERAL = -1
+
+
+@dataclass(frozen=True)
+class Clash:
+    """The access at position ``index`` conflicts with what ``other`` did."""
+
+    index: int
+    other: str
+    unfenced: bool = False
+
+
+class Arena:
+    """``size`` bytes, watched in cells of ``cell`` bytes."""
+
+    def __init__(self, size: int, cell: int, clocks: Clocks):
+        self.bytes = np.zeros(size, np.uint8)
+        self.cell, self.clocks = cell, clocks
+        cells = -(-size // cell)
+        self.written = np.zeros(cells, np.bool_)
+        self._writer = np.zeros(cells, np.int32)
+        self._write_time = np.zeros(cells, np.int32)
+        warps = -(-clocks.threads // _LANES)
+        self._readers = np.zeros((warps, cells), np.int32)  # time of a warp's last read; 0: none
+        self._reader_lane = np.zeros((warps, cells), np.int8)
+        self._engine_reads = np.zeros((len(clocks.engines), cells), np.int32)
+
+    def cells(self, addresses: Array, size: int) -> tuple[Array, Array]:
+        """The cells of elements of ``size`` bytes at ``addresses``, and for each cell the position of its element."""
+        each = max(size // self.cell, 1)
+        first = addresses // self.cell
+        cells = (first[:, None] + np.arange(each)[None, :]).ravel()
+        return cells, np.repeat(np.arange(len(addresses)), each)
+
+    # -- threads --------------------------------------------------------------------------------------------------
+    def write(self, cells: Array, who: Array) -> Clash | None:
+        """Threads ``who`` write; the first conflict."""
+        known = self.clocks.known
+        clash = self._unknown_writer(cells, known[who, self._writer[cells]]) or self._unknown_readers(cells, known, who)
+        self._written_by(cells, who, self.clocks.time[who])
+        twice = self._writer[cells] != who
+        return clash or (_clash(twice, f"thread {int(self._writer[cells][twice.argmax()])}") if twice.any() else None)
+
+    def read(self, cells: Array, who: Array) -> Clash | None:
+        """Threads ``who`` read; the first conflict."""
+        clash = self._unknown_writer(cells, self.clocks.known[who, self._writer[cells]])
+        warp, lane, time = who // _LANES, (who % _LANES).astype(np.int8), self.clocks.time[who]
+        earlier, by = self._readers[warp, cells], self._reader_lane[warp, cells]
+        self._reader_lane[warp, cells] = lane
+        mixed = (self._reader_lane[warp, cells] != lane) | ((earlier > 0) & (by != lane))
+        self._reader_lane[warp[mixed], cells[mixed]] = _SEVERAL
+        self._readers[warp, cells] = time
+        return clash
+
+    # -- engines --------------------------------------------------------------------------------------------------
+    def engine_read(self, cells: Array, rows: Array, column: int, time: int) -> Clash | None:
+        """An engine, started by threads ``rows``, reads until it reaches ``time``; the first conflict."""
+        known, fenced = self.clocks.known[rows].min(axis=0), self.clocks.fenced[rows].min(axis=0)
+        writer = self._writer[cells]
+        clash = self._unknown_writer(cells, known[writer])
+        generic = writer < self.clocks.threads
+        hidden = generic & (fenced[writer] < self._write_time[cells])
+        if clash is None and hidden.any():
+            clash = Clash(int(hidden.argmax()), self.clocks.name(int(writer[hidden.argmax()])), unfenced=True)
+        self._engine_reads[column - self.clocks.engines.start, cells] = time
+        return clash
+
+    def engine_write(self, cells: Array, row: int, column: int, time: int) -> Clash | None:
+        """An engine, started by thread ``row``, writes until it reaches ``time``; the first conflict."""
+        who = np.full(len(cells), row)
+        known = self.clocks.known
+        clash = self._unknown_writer(cells, known[row, self._writer[cells]])
+        clash = clash or self._unknown_readers(cells, known, who)
+        self._written_by(cells, np.full(len(cells), column), np.full(len(cells), time))
+        return clash
+
+    # -- what must be known ---------------------------------------------------------------------------------------
+    def _unknown_writer(self, cells: Array, known: Array) -> Clash | None:
+        late = known < self._write_time[cells]
+        if not late.any():
+            return None
+        index = int(late.argmax())
+        return Clash(index, f"{self.clocks.name(int(self._writer[cells[index]]))}, which wrote it")
+
+    def _unknown_readers(self, cells: Array, known: Array, who: Array) -> Clash | None:
+        for warp in range(len(self._readers)):
+            time = self._readers[warp, cells]
+            if not time.any():
+                continue
+            lane = self._reader_lane[warp, cells].astype(np.int64)
+            first = warp * _LANES
+            last = min(first + _LANES, self.clocks.threads)
+            one = known[who, np.minimum(first + np.maximum(lane, 0), last - 1)]
+            everyone = known[:, first:last].min(axis=1)[who]
+            late = time > np.where(lane == _SEVERAL, everyone, one)
+            if late.any():
+                index = int(late.argmax())
+                reader = "several threads" if lane[index] == _SEVERAL else f"thread {first + int(lane[index])}"
+                return Clash(index, f"{reader}, which read it")
+        for offset, column in enumerate(self.clocks.engines):
+            time = self._engine_reads[offset, cells]
+            late = time > known[who, column]
+            if late.any():
+                return Clash(int(late.argmax()), f"{self.clocks.name(column)}, which read it")
+        return None
+
+    def _written_by(self, cells: Array, column: Array, time: Array) -> None:
+        self._writer[cells] = column
+        self._write_time[cells] = time
+        self.written[cells] = True
+        self._readers[:, cells] = 0
+        self._engine_reads[:, cells] = 0
+
+
+def _clash(where: Array, other: str) -> Clash:
+    return Clash(int(where.argmax()), f"{other}, which wrote it")

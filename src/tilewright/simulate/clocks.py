@@ -1,0 +1,99 @@
+"""Vector clocks: what each thread of a CTA knows to have happened.
+
+A row is a thread. The first columns are the CTA's threads, counted in stretches between their releases; then come the
+engines that work beside them: one column for each mbarrier (its completed phases), and for each warpgroup its wgmma
+groups and its bulk groups that have ended. An access at ``(column, time)`` happened before what a thread does now if
+its row holds at least ``time`` in that column.
+
+``fenced`` is the same for the asynchronous proxy: which generic accesses are, by a proxy fence on the way, visible to
+asynchronous operations that the thread starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.simulate.symbols import Array
+
+WARPGROUP_THREADS = 128
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What is handed over from the threads that release to those that acquire."""
+
+    known: Array
+    fenced: Array
+
+    def joined(self, other: Clock | None) -> Clock:
+        """Everything that either knows."""
+        if other is None:
+            return self
+        return Clock(np.maximum(self.known, other.known), np.maximum(self.fenced, other.fenced))
+
+
+class Clocks:
+    """The clocks of one CTA."""
+
+    def __init__(self, threads: int, mbarriers: int):
+        groups = -(-threads // WARPGROUP_THREADS)
+        self.threads = threads
+        self._mbarriers = threads
+        self._wgmma = threads + mbarriers
+        self._bulk = self._wgmma + groups
+        self.engines = range(self._wgmma, self._bulk + groups)
+        self.known = np.zeros((threads, self._bulk + groups), np.int32)
+        self.fenced = np.zeros_like(self.known)
+        self.time = np.ones(threads, np.int32)
+        self.known[np.arange(threads), np.arange(threads)] = 1
+
+    # -- columns --------------------------------------------------------------------------------------------------
+    def mbarrier(self, slot: int) -> int:
+        """The column of an mbarrier's phases."""
+        return self._mbarriers + slot
+
+    def wgmma(self, row: int) -> int:
+        """The column of the wgmma groups of a thread's warpgroup."""
+        return self._wgmma + row // WARPGROUP_THREADS
+
+    def bulk(self, row: int) -> int:
+        """The column of the bulk groups of the thread that issues copies for a warpgroup."""
+        return self._bulk + row // WARPGROUP_THREADS
+
+    def name(self, column: int) -> str:
+        """Who a column stands for."""
+        if column < self._mbarriers:
+            return f"thread {column}"
+        if column < self._wgmma:
+            return f"a tensor copy on mbarrier {column - self._mbarriers}"
+        if column < self._bulk:
+            return f"a wgmma of warpgroup {column - self._wgmma}"
+        return f"a tensor store of warpgroup {column - self._bulk}"
+
+    # -- events ---------------------------------------------------------------------------------------------------
+    def release(self, rows: Array, group: Array) -> Clock:
+        """What ``rows`` know now; afterwards all threads that walk with them (``group``) begin a new stretch."""
+        clock = Clock(self.known[rows].max(axis=0), self.fenced[rows].max(axis=0))
+        self.tick(group)
+        return clock
+
+    def acquire(self, rows: Array, clock: Clock) -> None:
+        """``rows`` learn what was released."""
+        self.known[rows] = np.maximum(self.known[rows], clock.known)
+        self.fenced[rows] = np.maximum(self.fenced[rows], clock.fenced)
+
+    def learn(self, rows: Array, column: int, time: int) -> None:
+        """``rows`` know that an engine has reached ``time``."""
+        self.known[rows, column] = np.maximum(self.known[rows, column], time)
+
+    def fence_proxy(self, rows: Array, group: Array) -> None:
+        """What ``rows`` know of generic accesses becomes visible to asynchronous ones."""
+        self.fenced[rows] = np.maximum(self.fenced[rows], self.known[rows])
+        self.tick(group)
+
+    def tick(self, group: Array) -> None:
+        """A new stretch for threads that walk together."""
+        self.time[group] += 1
+        self.known[group, group] = self.time[group]

@@ -1,0 +1,146 @@
+"""One CTA: its shared memory, clocks, barriers, and what is in flight beside its threads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from xdsl.ir import SSAValue
+
+from tilewright.simulate.arena import Arena
+from tilewright.simulate.barriers import Mbarrier, Meeting
+from tilewright.simulate.clocks import Clocks
+from tilewright.simulate.launch import Launch
+from tilewright.simulate.memory import SharedBuffer
+from tilewright.simulate.tensor_copy import Encoded
+from tilewright.simulate.values import memory_dtype
+from tilewright.transport.asynchronous import Mbarriers, mbarriers_of
+from tilewright.transport.dialect import Kernel, Shared, shared_of
+
+_STATIC_ALIGN_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class SharedPlan:
+    """Where each shared buffer lies in the arena, and which mbarriers there are; the same for every CTA."""
+
+    size: int
+    cell: int
+    offsets: dict[SSAValue, int]
+    first_slot: dict[SSAValue, int]
+    slots: int
+
+    @staticmethod
+    def of(kernel: Kernel) -> SharedPlan:
+        """Dynamic buffers at their offsets, static ones after them."""
+        offsets: dict[SSAValue, int] = {}
+        first_slot: dict[SSAValue, int] = {}
+        slots, cell = 0, 8
+        buffers = [op for op in kernel.walk() if isinstance(op, Shared)]
+        dynamic = kernel.shared_bytes.data if kernel.shared_bytes is not None else 0
+        for op in buffers:
+            cell = min(cell, memory_dtype(shared_of(op.buffer).dtype.dtype).itemsize)
+            if op.offset is not None:
+                offsets[op.buffer] = op.offset.data
+                dynamic = max(dynamic, op.offset.data + _bytes(op))
+        size = -(-dynamic // _STATIC_ALIGN_BYTES) * _STATIC_ALIGN_BYTES
+        for op in buffers:
+            if op.offset is None:
+                offsets[op.buffer] = size
+                size += -(-_bytes(op) // 16) * 16
+        for op in kernel.walk():
+            if isinstance(op, Mbarriers):
+                first_slot[op.bars] = slots
+                slots += mbarriers_of(op.bars).slots.data
+        return SharedPlan(size, cell, offsets, first_slot, slots)
+
+
+def _bytes(op: Shared) -> int:
+    kind = shared_of(op.buffer)
+    return kind.count.data * memory_dtype(kind.dtype.dtype).itemsize
+
+
+@dataclass
+class BulkGroups:
+    """The bulk groups of one thread: copies outstanding in each, first until read, then until written."""
+
+    committed: int = 0
+    waited: int = 0
+    reading: dict[int, int] = field(default_factory=dict[int, int])
+    writing: dict[int, int] = field(default_factory=dict[int, int])
+
+    def settled(self, group: int, *, read: bool) -> bool:
+        """Every group up to ``group`` has been read, or also written."""
+        open_groups = [g for g, n in (self.reading if read else self.writing).items() if n]
+        return all(g > group for g in open_groups)
+
+
+@dataclass
+class WgmmaGroups:
+    """The wgmma groups of one warpgroup: products are done in order, some time after they are issued."""
+
+    committed: int = 0
+    retired: int = 0
+    fenced: bool = False
+    queue: list[tuple[int, Callable[[], None]]] = field(default_factory=list[tuple[int, Callable[[], None]]])
+
+    @property
+    def issued(self) -> int:
+        """The group that products are issued to now."""
+        return self.committed + 1
+
+    def done(self, group: int) -> bool:
+        """No product of a group up to ``group`` is outstanding."""
+        return not self.queue or self.queue[0][0] > group
+
+    def step(self) -> None:
+        """The tensor core does the next product."""
+        _, product = self.queue.pop(0)
+        product()
+
+
+class Cta:
+    """One CTA's state; its agents live in ``execute``."""
+
+    def __init__(self, launch: Launch, plan: SharedPlan, index: int):
+        self.launch, self.plan, self.index = launch, plan, index
+        self.threads = launch.kernel.threads.data
+        self.clocks = Clocks(self.threads, plan.slots)
+        self.arena = Arena(plan.size, plan.cell, self.clocks)
+        self.shared: dict[SSAValue, SharedBuffer] = {}
+        self.mbarriers: dict[SSAValue, list[Mbarrier]] = {}
+        self.maps: dict[SSAValue, Encoded] = {}
+        self.meetings: dict[object, Meeting] = {}
+        self.bulk: dict[int, BulkGroups] = {}
+        self.wgmma: dict[int, WgmmaGroups] = {}
+        self.transfers: list[Callable[[], None]] = []
+        self.order = random.Random(launch.order.random())
+        self.eager = self.order.choice((0.05, 0.5, 0.95))
+
+    def declare_shared(self, op: Shared) -> None:
+        """The buffer of a declaration."""
+        self.shared[op.buffer] = SharedBuffer(
+            op.hint.data, shared_of(op.buffer), self.arena, self.plan.offsets[op.buffer]
+        )
+
+    def declare_mbarriers(self, op: Mbarriers) -> None:
+        """The barriers of a declaration, not yet initialised."""
+        kind, first = mbarriers_of(op.bars), self.plan.first_slot[op.bars]
+        self.mbarriers[op.bars] = [
+            Mbarrier(f"{op.hint.data}[{i}]", first + i, kind.count.data) for i in range(kind.slots.data)
+        ]
+
+    def meeting(self, key: object, threads: int) -> Meeting:
+        """The barrier called ``key``."""
+        return self.meetings.setdefault(key, Meeting(threads))
+
+    def in_flight(self) -> list[Callable[[], None]]:
+        """What could happen next beside the threads."""
+        return [*self.transfers, *(g.step for g in self.wgmma.values() if g.queue)]
+
+    def advance(self, event: Callable[[], None]) -> None:
+        """Let one of ``in_flight`` happen."""
+        if event in self.transfers:
+            self.transfers.remove(event)
+        event()

@@ -1,0 +1,39 @@
+"""What all CTAs of one run share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from tilewright.simulate.arguments import Arguments
+from tilewright.simulate.memory import GlobalMemory
+from tilewright.transport.dialect import Kernel
+
+
+@dataclass
+class Launch:
+    """The arguments, global memory, and the counts of a run."""
+
+    kernel: Kernel
+    arguments: Arguments
+    memory: GlobalMemory
+    grid_size: int
+    order: random.Random
+    printed: list[str] = field(default_factory=list[str])
+    operations: int = 0
+    programs: int = 0
+    epochs: int = 0
+    _instances: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+
+    def new_epoch(self) -> int:
+        """A stretch between barriers, numbered over the whole run."""
+        self.epochs += 1
+        return self.epochs
+
+    def instance(self, key: Hashable, *, program: bool) -> int:
+        """The number of one execution of a program, shared by all roles, or of a CTA outside of programs."""
+        if key not in self._instances:
+            self._instances[key] = len(self._instances)
+            self.programs += program
+        return self._instances[key]

@@ -1,0 +1,64 @@
+"""wgmma decoded from its descriptors and fragment tables, independently of the layout calculus.
+
+Sources: PTX ISA 9.1, 9.7.15.5.1 (register fragments, matrix descriptors, canonical layouts, strides).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.simulate.symbols import Array
+from tilewright.simulate.tensor_copy import swizzled
+
+_SPAN_BYTES = {0: 16, 1: 128, 2: 64, 3: 32}  # layout type, bits 62-63
+_SWIZZLE_BITS = {0: 0, 1: 3, 2: 2, 3: 1}
+ROWS = 64
+K_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """The fields of a 64-bit matrix descriptor; offsets in bytes."""
+
+    start: int
+    leading: int
+    stride: int
+    layout: int
+
+    @staticmethod
+    def of(template: int, address: int) -> Descriptor:
+        """The template with the start address filled in, as the hardware reads it."""
+        bits = template | ((address & 0x3FFFF) >> 4)
+        return Descriptor((bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, bits >> 62 & 3)
+
+    def addresses(self, extent: int, element_bytes: int, *, mn_major: bool) -> Array:
+        """Byte address of element ``[mn, k]``, mn below ``extent`` and k over the instruction's 32 bytes."""
+        mn = np.arange(extent)[:, None]
+        k = np.arange(K_BYTES // element_bytes)[None, :]
+        span = _SPAN_BYTES[self.layout]
+        if mn_major:
+            width = span // element_bytes
+            chunk, group = (self.leading, self.stride) if self.layout else (self.stride, self.leading)
+            linear = mn % width * element_bytes + mn // width * chunk + k % 8 * span + k // 8 * group
+        else:
+            k_bytes = k * element_bytes
+            across = k_bytes if self.layout else k_bytes // 16 * self.leading + k_bytes % 16
+            linear = mn // 8 * self.stride + mn % 8 * span + across
+        return swizzled(self.start + linear, _SWIZZLE_BITS[self.layout])
+
+
+def accumulator_places(n: int) -> tuple[Array, Array]:
+    """Row and column of register ``[thread, i]`` of a warpgroup's m64 x n accumulator (9.7.15.5.1.1, D fragment)."""
+    thread, i = np.arange(128)[:, None], np.arange(n // 2)[None, :]
+    lane = thread % 32
+    row = thread // 32 * 16 + lane // 4 + i // 2 % 2 * 8
+    return row, i // 4 * 8 + lane % 4 * 2 + i % 2
+
+
+def operand_places() -> tuple[Array, Array]:
+    """Row and k of element ``[thread, i]`` of a 16-bit A fragment, m64 x k16 (9.7.15.5.1.1, A fragment)."""
+    thread, i = np.arange(128)[:, None], np.arange(8)[None, :]
+    lane = thread % 32
+    return thread // 32 * 16 + lane // 4 + i // 2 % 2 * 8, lane % 4 * 2 + i % 2 + i // 4 * 8
