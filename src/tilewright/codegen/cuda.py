@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, expr, interval, simplify
+from tilewright.base.expr import TRUE, All, Compare, Const, Expr, Interval, Sum, Sym, all_of, expr, interval, simplify
 from tilewright.codegen.c_expr import LOCALS, LOOP, c_expr, identifier
 from tilewright.codegen.hopper import ASYNCHRONOUS, RESERVED, HopperEmitter
 from tilewright.codegen.prelude import prelude
@@ -67,6 +67,7 @@ class _Emitter:
         self.shared_bytes = 0
         self.asynchronous = HopperEmitter(self)
         self.late: set[Operation] = set()
+        self.assumed: frozenset[Expr] = frozenset()  # conditions that hold where the code being written runs
         for assumption in kernel.assumptions:
             self._assume(assumption.expr)
 
@@ -372,9 +373,13 @@ class _Emitter:
         last = guard.substitute({t.REGISTER: Sym(t.REGISTER) + (width - 1)})
         whole = guard if width == 1 else all_of([guard, last])
         with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1)}):
-            free = self.holds(whole)
+            free = guard in self.assumed or self.holds(whole)
         if isinstance(op, t.Load):
-            self._load(op, first, count, TRUE if free else whole)
+
+            def emit(base: Expr, part: int) -> None:
+                self._load(op, base, part, TRUE if free or guard in self.assumed else whole)
+
+            self.parts(TRUE if free else op.live.expr, [guard], first, count, emit)
             return
         with self.unrolled("v", count // width) as step:
             register = first + step * width
@@ -417,13 +422,13 @@ class _Emitter:
         """Single narrow elements: many loads, then they are packed, so that none waits for the one before."""
         storage, buffer = self.storages[op.buffer], self.names[op.buffer]
         batch = count if count <= 2 * _BATCHED_WORDS or count % _BATCHED_WORDS else _BATCHED_WORDS
-        self.line(f"{storage.memory} raw[{batch}];")
         with self.unrolled("b", count // batch) as block:
             start = first + block * batch
-            with self.living(op.live.expr, start, batch) as (base, part), self.unrolled("v", part) as step:
-                here = whole.substitute({t.REGISTER: base + step})
-                self._place(op, base + step, "" if self.holds(here) else self.c(here))
-                self.line(f"raw[{self.c(base + step - start)}] = at[0];")
+            self.line(f"{storage.memory} raw[{batch}];")
+            with self.unrolled("v", batch) as step:
+                here = whole.substitute({t.REGISTER: start + step})
+                self._place(op, start + step, "" if self.holds(here) else self.c(here))
+                self.line(f"raw[{self.c(step)}] = at[0];")
             with self.unrolled("v", batch) as step:
                 here = whole.substitute({t.REGISTER: start + step})
                 value = f"raw[{self.c(step)}]"
@@ -503,11 +508,13 @@ class _Emitter:
         pack = max((s.per_word for s, _ in outputs if s.packs_pairs), default=1)
         if count % pack:
             pack = 1
-        with self.living(op.live.expr, first, count) as (base, part):
-            if part % pack:
-                pack = 1
-            with self.unrolled("i", part // pack) as step:
-                self._map_pack(op, base + step * pack, pack, outputs)
+
+        def emit(base: Expr, part: int) -> None:
+            width = pack if part % pack == 0 else 1
+            with self.unrolled("i", part // width) as step:
+                self._map_pack(op, base + step * width, width, outputs)
+
+        self.parts(op.live.expr, _predicates(op), first, count, emit)
 
     def _map_pack(self, op: t.Map, start: Expr, pack: int, outputs: Sequence[tuple[Storage, str]]) -> None:
         if pack == 1:
@@ -523,20 +530,45 @@ class _Emitter:
             for line in storage.put_packed(buffer, self.c(start), f"out{j}", pack):
                 self.line(line)
 
-    @contextmanager
-    def living(self, live: Expr, first: Expr, count: int) -> Generator[tuple[Expr, int]]:
-        """Splits ``count`` registers from ``first`` into the largest parts over which ``live`` is one value, and skips
-        those where it is false. Yields the first register of a part and its length."""
+    def parts(
+        self, live: Expr, conditions: Sequence[Expr], first: Expr, count: int, emit: Callable[[Expr, int], None]
+    ) -> None:
+        """Writes ``emit(first register, length)`` for parts of ``count`` registers, skipping those that are not live.
+
+        A part that lies in the domain for all threads, as a uniform test finds, is written without ``conditions``.
+        """
         if self.holds(live):
-            yield first, count
+            emit(first, count)
             return
         part = 1 << (count.bit_length() - 1)
         while part > 1 and not (count % part == 0 and self._uniform(live, first, part)):
             part //= 2
         with self.unrolled("g", count // part) as step:
             base = first + step * part
-            with self.braces(f"if ({self.c(live.substitute({t.REGISTER: base}))})"):
-                yield base, part
+            alive = self.c(live.substitute({t.REGISTER: base}))
+            inside = self._inside(conditions, base, part)
+            if inside is not None:
+                with self.braces(f"if ({self.c(inside)})"):
+                    outer, self.assumed = self.assumed, self.assumed | frozenset(conditions)
+                    emit(base, part)
+                    self.assumed = outer
+            with self.braces(f"{'else ' if inside is not None else ''}if ({alive})"):
+                emit(base, part)
+
+    def _inside(self, conditions: Sequence[Expr], base: Expr, part: int) -> Expr | None:
+        """A uniform predicate under which all conditions hold for every thread and the registers from ``base``."""
+        bounds: dict[str, Interval] = {**self.bounds, LOOP + "i": (0, part - 1)}
+        found: list[Expr] = []
+        for condition in conditions:
+            for atom in condition.args if isinstance(condition, All) else (condition,):
+                if not isinstance(atom, Compare) or atom.op not in ("<", "<="):
+                    return None
+                gap = (atom.rhs - atom.lhs).substitute({**self.constants, t.REGISTER: base + Sym(LOOP + "i")})
+                least = _least(simplify(gap, bounds), {t.THREAD, LOOP + "i"}, bounds)
+                if least is None:
+                    return None
+                found.append(least > 0 if atom.op == "<" else least >= 0)
+        return all_of(found) if found else None
 
     def _uniform(self, live: Expr, first: Expr, part: int) -> bool:
         """``live`` does not change over ``part`` registers from any multiple of ``part`` after ``first``."""
@@ -560,7 +592,7 @@ class _Emitter:
         """The map's body at one register; returns the results."""
 
         def integer(node: Expr) -> str:
-            return self.c(node.substitute({t.REGISTER: register}))
+            return "true" if node in self.assumed else self.c(node.substitute({t.REGISTER: register}))
 
         inputs: dict[SSAValue, tuple[Storage, str, str]] = {}
         for arg, buffer, read in zip(op.body.block.args, op.inputs, op.reads, strict=True):
@@ -571,9 +603,13 @@ class _Emitter:
 
     def fold(self, op: t.Fold) -> None:
         sources = [(self.storages[s], self.names[s]) for s in op.sources]
-        with self.living(op.live.expr, Const(0), sources[0][0].count) as (base, part), self.unrolled("i", part) as step:
-            index = self.c(base + step)
-            self._fold_step(op, [storage.get(name, index) for storage, name in sources], base + step)
+
+        def emit(base: Expr, part: int) -> None:
+            with self.unrolled("i", part) as step:
+                index = self.c(base + step)
+                self._fold_step(op, [storage.get(name, index) for storage, name in sources], base + step)
+
+        self.parts(op.live.expr, [], Const(0), sources[0][0].count, emit)
 
     def _fold_step(self, op: t.Fold, values: Sequence[str], register: Expr) -> None:
         targets = [(self.storages[s], self.names[s]) for s in op.targets]
@@ -582,14 +618,16 @@ class _Emitter:
 
     def map_and_fold(self, op: t.Map, fold: t.Fold) -> None:
         """A map whose values only a fold reads: in one loop, so that a long row never exists unpacked."""
-        count = op.count.data
-        with self.living(op.live.expr, Const(0), count) as (base, part), self.unrolled("i", part) as step:
-            register = base + step
-            results = dict(zip(op.outputs, self._body(op, register), strict=True))
-            for output, value in results.items():
-                if output not in fold.sources:
-                    self.line(self.storages[output].put(self.names[output], self.c(register), value.raw))
-            self._fold_step(fold, [results[s].value for s in fold.sources], register)
+
+        def emit(base: Expr, part: int) -> None:
+            with self.unrolled("i", part) as step:
+                results = dict(zip(op.outputs, self._body(op, base + step), strict=True))
+                for output, value in results.items():
+                    if output not in fold.sources:
+                        self.line(self.storages[output].put(self.names[output], self.c(base + step), value.raw))
+                self._fold_step(fold, [results[s].value for s in fold.sources], base + step)
+
+        self.parts(op.live.expr, _predicates(op), Const(0), op.count.data, emit)
 
     def map_and_store(self, op: t.Map, store: t.Store) -> None:
         """Computes a vector at a time and stores it; loads that only this map reads are made on the way."""
@@ -600,19 +638,18 @@ class _Emitter:
             width = op.count.data
         for load in loads:
             self.comment(load)
-        with self.unrolled("b", op.count.data // width) as step:
-            first = step * width
-            if self._uniform(op.live.expr, first, width):
-                with self.living(op.live.expr, first, width) as (base, _):
-                    self._map_store_part(loads, op, store, base, width)
-            else:
-                self._map_store_part(loads, op, store, first, width)
 
-    def _map_store_part(self, loads: Sequence[t.Load], op: t.Map, store: t.Store, first: Expr, width: int) -> None:
-        for access in loads:
-            self.access_elements(access, first, width)
-        self.map_elements(op, first, width)
-        self.access_elements(store, first, width)
+        def emit(base: Expr, part: int) -> None:
+            step = width if part % width == 0 else part
+            with self.unrolled("b", part // step) as block:
+                for access in loads:
+                    self.access_elements(access, base + block * step, step)
+                self.map_elements(op, base + block * step, step)
+                self.access_elements(store, base + block * step, step)
+
+        conditions = dict.fromkeys([*_predicates(op), *(a.guard.expr for a in (*loads, store))])
+        whole = self.holds(op.live.expr) or not self._uniform(op.live.expr, Const(0), width)
+        self.parts(TRUE if whole else op.live.expr, list(conditions), Const(0), op.count.data, emit)
 
     def pin(self, value: SSAValue) -> None:
         storage, buffer = self.storages[value], self.names[value]
@@ -641,6 +678,29 @@ class _Emitter:
                 text = text.replace("{}", next(formats), 1)
             escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
             self.line(f'printf("{escaped}\\n"{"".join(", " + a for a in args)});')
+
+
+def _predicates(op: t.Map) -> list[Expr]:
+    """The predicates that a map's body tests."""
+    return list(dict.fromkeys(o.expr.expr for o in op.body.block.ops if isinstance(o, t.Predicate)))
+
+
+def _least(node: Expr, varying: set[str], bounds: Mapping[str, Interval]) -> Expr | None:
+    """A lower bound of ``node`` over the varying symbols, in the others; None if a term mixes both."""
+    terms = node.terms if isinstance(node, Sum) else ((node, 1),)
+    total: Expr = Const(node.offset if isinstance(node, Sum) else 0)
+    for term, c in terms:
+        if not term.symbols & varying:
+            total = total + term * c
+            continue
+        if not term.symbols <= varying:
+            return None
+        low, high = interval(term, bounds)
+        end = low if c > 0 else high
+        if end is None:
+            return None
+        total = total + end * c
+    return total
 
 
 def _late_loads(ops: Sequence[Operation]) -> set[Operation]:
