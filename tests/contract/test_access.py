@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from xdsl.ir import Operation, SSAValue
 
+from support.pipeline import matmul
 from support.transport import TID, M, N, P, R, copy, fill, kernel, programs, scalar, softmax, tensor
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, expr, minimum, sym
@@ -19,6 +20,7 @@ from tilewright.diag.catalogue import CATALOGUE
 from tilewright.protocol.access import Index, IndexRole, StoreDomain
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
+from tilewright.transport.asynchronous import TmaStore
 
 Q, C = sym("q"), sym("c")
 LANE, WARP = TID % 32, TID // 32
@@ -357,6 +359,20 @@ def test_the_last_program_or_step_stores() -> None:
     refuted(Fault.MISSED, last(P.eq(M)), whole("y", N))
     refuted(Fault.MISSED, last(P.eq(1)), whole("y", N))
     refuted(Fault.TWICE, last(P >= M - 2), whole("y", N))
+
+
+# -- tensor copies ----------------------------------------------------------------------------------------------------
+def test_tensor_stores_of_a_product_cover_it() -> None:
+    assert proved(matmul(), whole("c", M, N))
+
+    def moved(coords: list[Expr]) -> t.Kernel:
+        op = matmul()
+        store = next(o for o in op.walk() if isinstance(o, TmaStore))
+        store.attributes["coords"] = t.ArrayAttr([t.ExprAttr.of(c) for c in coords])
+        return op
+
+    refuted(Fault.TWICE, moved([Q * 64, P * 128]), whole("c", M, N))
+    refuted(Fault.MISSED, moved([Q * 64, P * 128 + sym("warpgroup") * 64 + 1]), whole("c", M, N))
 
 
 # -- what stays open --------------------------------------------------------------------------------------------------

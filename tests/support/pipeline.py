@@ -114,6 +114,7 @@ def _map(tensor_: SSAValue, name: str, dims: Sequence[Expr], box: Sequence[int])
         dims=dims,
         strides_bytes=[sym(f"{name}.stride0") * 2],
         box=box,
+        axes=[1, 0],
         swizzle=3,
         l2_promotion=0,
     )
