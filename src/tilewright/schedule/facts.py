@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr, Sym, all_of, expr, maximum
+from tilewright.base.expr import Const, Expr, Sym, all_of, any_of, expr, maximum
 
 MAX_VECTOR_BYTES = 16
 """Widest access of one thread on sm_70 to sm_100 (PTX ISA, vectors: 128 bits)."""
@@ -68,9 +68,10 @@ def predicates(name: str, dtype: DType, dims: tuple[Expr, ...], facts: TensorFac
         result.append(Sym(f"{name}.stride{facts.unit_axis}").eq(1))
     if facts.align_bytes > 1:
         result.append((Sym(f"{name}.address") % facts.align_bytes).eq(0))
-        for d in range(len(dims)):
+        for d, dim in enumerate(dims):
             if d != facts.unit_axis and facts.align_bytes > dtype.bytes:
-                result.append((Sym(f"{name}.stride{d}") * dtype.bytes % facts.align_bytes).eq(0))
+                aligned = (Sym(f"{name}.stride{d}") * dtype.bytes % facts.align_bytes).eq(0)
+                result.append(any_of([dim <= 1, aligned]))  # a single element is at the base, whatever the stride
     return tuple(result)
 
 

@@ -258,7 +258,12 @@ class Lowering:
         return all_of(parts)
 
     def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
-        """Predicate over r alone: some thread's element lies in the domain. Thread 0 has the least coordinates."""
+        """Predicate over r alone: some thread's element lies in the domain. Thread 0 has the least coordinates.
+
+        Where tiles go through shared memory every element is moved, so that none may be left undefined.
+        """
+        if self.placement.foreign:
+            return TRUE
         return self.live_under(self.placement.home, axes, spans)
 
     def live_under(
@@ -270,7 +275,7 @@ class Lowering:
         fastest = next((digits for _, digits in held if digits.repeats > 1), None)
         if fastest is not None:
             repeats = fastest.repeats
-            step *= min(repeats & -repeats, max(1, repeats // _LIVE_PARTS))
+            step *= min(repeats & -repeats, _floor_power(max(1, repeats // _LIVE_PARTS)))
         places = distribution.layout(axes).coordinates(Const(0), R // step * step)
         parts: list[Expr] = []
         for axis, span, at in zip(axes, spans, places, strict=True):
@@ -454,7 +459,7 @@ class Lowering:
         old = builder.read(target, element(write.frag))
         new = builder.read(Buffered(total, reduction.inner), reduction.dtype)
         result = builder.emit(write.value.owner, [old, new], element(write.frag))
-        self.emit(builder.finish([result], [target.buffer]), write)
+        self.finish(builder, [result], [target.buffer], write, spans_of(write.frag), constant=False)
 
     def loops_of(self, op: tile.Stream, *, split: bool) -> None:
         """The stream's loop, or two: whole steps without guards, then the partial one."""
@@ -552,6 +557,10 @@ def is_costly(op: object) -> bool:
 def is_arithmetic(op: Operation) -> bool:
     """Costs instructions, unlike constants, indices and shapes."""
     return isinstance(op, tile.Unary | tile.Binary | tile.Compare | tile.Select | tile.Cast)
+
+
+def _floor_power(n: int) -> int:
+    return 1 << (n.bit_length() - 1)
 
 
 def is_elementwise(op: Operation) -> bool:

@@ -53,7 +53,7 @@ class Staging:
         across = _contiguous_axis(original)
         rows = extents[main] // vector
         chunks = min(_CHUNKS, rows & -rows) if vector > 1 and across != main else 1
-        pad = 0 if chunks > 1 else max(1, 4 // dtype.bytes)
+        pad = 0 if chunks > 1 else vector if vector > 1 else max(1, 4 // dtype.bytes)
         return Staging(before, after, turn, extents, main, across, vector, chunks, pad)
 
     @property
