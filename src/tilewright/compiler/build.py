@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 
+from tilewright.artifact.descriptor import ElementType, L2Promotion, Swizzle, TensorMapRecipe
 from tilewright.artifact.schema import (
     Artifact,
+    EncodeTensorMap,
     FloatScalar,
     IntScalar,
     KernelArg,
     KernelImage,
     Launch,
+    TensorMapArg,
     TensorPointer,
     Toolchain,
     Variant,
 )
-from tilewright.base.expr import Const, Sym
+from tilewright.base.expr import Const, Sym, maximum
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, Parameter, emit_kernel
-from tilewright.compiler.program import PlannedKernel, Program, plan_kernel
+from tilewright.compiler.passes import timed
+from tilewright.compiler.program import PlannedKernel, Program, plan_kernel, with_products
 from tilewright.compiler.requests import Request, interface
 from tilewright.diag import fail
+from tilewright.transport import dialect as transport
+from tilewright.transport.asynchronous import TensorMap
 
-_TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "nvidia-nvjitlink", "xdsl", "islpy")
+_TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
 def build(program: Program) -> Artifact:
@@ -34,8 +41,12 @@ def build(program: Program) -> Artifact:
     for planned in program.variants:
         planned, emitted, assembled = _assembled(planned, request)
         kernels.append(_image(planned, emitted, assembled))
-        step = Launch(emitted.entry, (planned.grid, Const(1), Const(1)), tuple(map(_argument, emitted.parameters)))
-        variants.append(Variant(emitted.entry, planned.predicate, (step,), plan="\n".join(planned.placement.notes)))
+        maps = tensor_maps(planned.transport)
+        args = tuple(_argument(p, maps) for p in emitted.parameters)
+        launch = Launch(emitted.entry, (planned.grid, Const(1), Const(1)), args)
+        notes = "\n".join((*planned.notes, *planned.placement.notes))
+        encodes = (EncodeTensorMap(slot, recipe) for slot, recipe in enumerate(maps.values()))
+        variants.append(Variant(emitted.entry, planned.predicate, (*encodes, launch), plan=notes))
     return replace(
         interface(request, program.variants[-1].tile),
         variants=tuple(variants),
@@ -49,12 +60,17 @@ def build(program: Program) -> Artifact:
 def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel, Emitted, Assembled]:
     """Emit and assemble; on spills try again with twice the threads, up to what a CTA may have."""
     while True:
-        emitted = emit_kernel(planned.transport)
+        with timed("emit"):
+            emitted = emit_kernel(planned.transport)
         numerics = planned.transport.numerics.data
-        assembled = assemble(emitted.source, request.target.name, emitted.entry, numerics)
+        with timed("assemble"):
+            assembled = assemble(emitted.source, request.target.name, emitted.entry, numerics)
         found = defects(assembled)
         if not found:
             return planned, emitted, assembled
+        if planned.later is not None:
+            planned = with_products(request, planned.predicate, planned.later.next("; ".join(found)))
+            continue
         name, threads = planned.transport.sym_name.data, planned.placement.home.threads
         if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers
             planned = plan_kernel(request, planned.tile, planned.predicate, name, threads, 1)
@@ -74,11 +90,12 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
 def _image(planned: PlannedKernel, emitted: Emitted, assembled: Assembled) -> KernelImage:
     return KernelImage(
         symbol=emitted.entry,
-        threads=planned.placement.home.threads,
+        threads=planned.transport.threads.data,
         cubin=assembled.cubin,
         source=emitted.source,
         ptx=assembled.ptx,
         transport_ir=str(planned.transport),
+        shared_bytes=planned.transport.shared_bytes.data if planned.transport.shared_bytes is not None else 0,
         static_shared_bytes=assembled.shared_bytes,
         registers=assembled.registers,
         spill_bytes=assembled.spill_bytes,
@@ -86,10 +103,34 @@ def _image(planned: PlannedKernel, emitted: Emitted, assembled: Assembled) -> Ke
     )
 
 
-def _argument(parameter: Parameter) -> KernelArg:
+def tensor_maps(kernel: transport.Kernel) -> dict[str, TensorMapRecipe]:
+    """The tensor maps that a launch of the kernel encodes, by name, in order of their slots.
+
+    An extent of zero (a product over no elements) is never read through its map, but the driver wants one; the stride
+    of an axis with one element may be anything, and the driver wants a multiple of 16.
+    """
+    return {
+        op.hint.data: TensorMapRecipe(
+            element=ElementType(op.data_type.data),
+            address=op.address.expr,
+            dims=tuple(maximum(d.expr, 1) for d in op.dims),
+            strides_bytes=tuple(maximum(s.expr // 16 * 16, 16) for s in op.strides_bytes),
+            box=tuple(n.data for n in op.box),
+            element_strides=(1,) * len(op.box),
+            swizzle=Swizzle(op.swizzle.data),
+            l2_promotion=L2Promotion(op.l2_promotion.data),
+        )
+        for op in kernel.body.block.ops
+        if isinstance(op, TensorMap)
+    }
+
+
+def _argument(parameter: Parameter, maps: Mapping[str, TensorMapRecipe]) -> KernelArg:
     match parameter.kind:
         case "tensor":
             return TensorPointer(parameter.symbol)
+        case "tensor_map":
+            return TensorMapArg(list(maps).index(parameter.symbol))
         case "float":
             return FloatScalar(parameter.symbol)
         case _:

@@ -8,7 +8,8 @@ from xdsl.ir import Operation
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Const, Expr, Sym, all_of
-from tilewright.base.verdict import Proved, Refuted, Unknown
+from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.diag import Location, fail
 from tilewright.lang.axes import Span
@@ -18,15 +19,21 @@ from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of
 
 
+def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
+    """Whether every store's domain is written once and nothing outside a tensor is touched."""
+    accesses = accesses_of(lowered)
+    # facts about strides and addresses say nothing of coordinates
+    about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
+    return prove_accesses(replace(accesses, assumptions=about_extents), store_domains(kernel))
+
+
+@timed("prove")
 def certify(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, ...]:
     """The proved obligations of one lowered kernel; CRT001 with the witness, CRT002 with the open question.
 
     No certificate, no code: an unproved kernel is never emitted.
     """
-    accesses = accesses_of(lowered)
-    # facts about strides and addresses say nothing of coordinates
-    about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
-    answer = prove_accesses(replace(accesses, assumptions=about_extents), store_domains(kernel))
+    answer = prove_stores(kernel, lowered)
     where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
     match answer:
         case Proved(obligations):

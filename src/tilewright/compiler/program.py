@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import StringAttr
 
 from tilewright.artifact.schema import Obligation
-from tilewright.base.expr import TRUE, Const, Expr, all_of
+from tilewright.base.expr import TRUE, Const, Expr, all_of, minimum
 from tilewright.compiler.certify import certify
+from tilewright.compiler.passes import timed
+from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.schedule.extents import bound_ladder, choose_extents
+from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
 from tilewright.tile import dialect as tile
@@ -28,14 +31,19 @@ class PlannedKernel:
     transport: transport.Kernel
     placement: Placement
     certificate: tuple[Obligation, ...]
+    notes: tuple[str, ...] = ()
+    ctas: int | None = None
+    """Most CTAs of a launch, for kernels whose CTAs walk the programs."""
+    later: Search | None = None
+    """Further schedules, should the assembler spoil this one."""
 
     @property
     def grid(self) -> Expr:
-        """CTAs of a launch: one a program."""
+        """CTAs of a launch: one a program, or as many as run at once."""
         total: Expr = Const(1)
         for extent in self.tile.grid:
             total = total * extent.expr
-        return total
+        return total if self.ctas is None else minimum(total, self.ctas)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ class Program:
     variants: tuple[PlannedKernel, ...]
 
 
+@timed("trace")
 def traced(
     request: Request, extents: Mapping[str, int] | None = None, limits: tuple[tuple[Expr, int], ...] = ()
 ) -> tile.Kernel:
@@ -60,9 +69,12 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them."""
     pinned = dict(request.schedule.extents)
     autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
-    ladder = bound_ladder([b.data for b in traced(request, {**dict.fromkeys(autos, 1), **pinned}).bounds])
+    smallest = traced(request, {**dict.fromkeys(autos, 1), **pinned})
+    ladder = bound_ladder([b.data for b in smallest.bounds])
     if dims is not None:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
+    if has_products(smallest):
+        return Program(request, tuple(_with_products(request, autos, pinned, ladder)))
     found: list[tuple[Expr, tile.Kernel]] = []
     for sizes in ladder:
 
@@ -80,6 +92,7 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     return Program(request, tuple(variants))
 
 
+@timed("schedule")
 def plan_kernel(
     request: Request,
     kernel: tile.Kernel,
@@ -94,3 +107,34 @@ def plan_kernel(
     lowered = Lowering(kernel, placement, request.facts).run()
     lowered.attributes["sym_name"] = StringAttr(name)
     return PlannedKernel(predicate, kernel, lowered, placement, certify(kernel, lowered))
+
+
+def _with_products(
+    request: Request,
+    autos: Sequence[str],
+    pinned: Mapping[str, int],
+    ladder: Sequence[tuple[tuple[Expr, int], ...]],
+) -> Iterator[PlannedKernel]:
+    """One variant for each size of the ``upto`` axes."""
+    for i, sizes in enumerate(ladder):
+
+        def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
+            return traced(request, {**extents, **pinned}, limits)
+
+        fits = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
+        name = request.function.name + (f"_{i}" if len(ladder) > 1 else "")
+        yield with_products(request, fits, search_products(request, autos, resized, name).next())
+
+
+def with_products(request: Request, predicate: Expr, found: Found) -> PlannedKernel:
+    """A variant that multiplies matrices; its tensor maps' needs join the predicate."""
+    return PlannedKernel(
+        all_of([predicate, *found.scheduled.guards]),
+        found.tile,
+        found.scheduled.kernel,
+        found.scheduled.placement,
+        found.certificate,
+        found.scheduled.notes,
+        request.target.sm_count if found.scheduled.placement.persistent else None,
+        found.later,
+    )

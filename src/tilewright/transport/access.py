@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, negate
+from tilewright.base.expr import Const, Expr, Sym, all_of, negate
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
@@ -19,6 +19,7 @@ from tilewright.protocol.access import (
     Parameter,
 )
 from tilewright.tile.attributes import TensorType, TileType
+from tilewright.transport.asynchronous import WARPGROUP, WARPGROUP_THREADS, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     REGISTER,
     THREAD,
@@ -30,6 +31,7 @@ from tilewright.transport.dialect import (
     Programs,
     ReduceAdd,
     Store,
+    TransportOp,
     registers_of,
 )
 
@@ -81,6 +83,8 @@ class _Collector:
     found: list[AccessMap]
     scope: list[Index | Definition] = field(default_factory=list[Index | Definition])
     conditions: list[Expr] = field(default_factory=list[Expr])
+    threads: int = 0
+    """Threads of the role around; 0 outside of roles."""
 
     def block(self, block: Block) -> None:
         depth = len(self.scope), len(self.conditions)
@@ -100,6 +104,14 @@ class _Collector:
                 case If():
                     self._nested(op.then.block, [], [op.condition.expr])
                     self._nested(op.otherwise.block, [], [negate(op.condition.expr)])
+                case Role():
+                    self.threads = op.threads.data
+                    self._nested(op.body.block, [], [])
+                    self.threads = 0
+                case Elected():
+                    self._nested(op.body.block, [], [(Sym(THREAD) % WARPGROUP_THREADS).eq(0)])
+                case TmaStore():
+                    self._copy(op)
                 case Load():
                     self._access(op, AccessKind.READ)
                 case Store():
@@ -117,13 +129,36 @@ class _Collector:
         del self.scope[len(self.scope) - len(scope) :], self.conditions[len(self.conditions) - len(conditions) :]
 
     def _access(self, op: Load | Store | ReduceAdd, kind: AccessKind) -> None:
-        tensor = op.tensor.type
+        registers = registers_of(op.buffer).count.data
+        self._found(op, op.tensor, kind, registers, [c.expr for c in op.coords], op.guard.expr)
+
+    def _copy(self, op: TmaStore) -> None:
+        """A tensor copy to global memory: element ``r`` of the box, clipped by the hardware."""
+        declared = op.map.owner
+        assert isinstance(declared, TensorMap)
+        tensor = declared.tensor.type
         assert isinstance(tensor, TensorType)
-        name = self.names[op.tensor]
-        threads = Index(THREAD, IndexRole.THREAD, Const(0), Const(self.kernel.threads.data))
-        registers = Index(REGISTER, IndexRole.REGISTER, Const(0), Const(registers_of(op.buffer).count.data))
+        coords: list[Expr] = [Const(0)] * len(tensor.dims)
+        inside: list[Expr] = []
+        below = 1
+        for axis, first, extent, dim in zip(declared.axes, op.coords, declared.box, declared.dims, strict=True):
+            place = first.expr + Sym(REGISTER) // below % extent.data
+            coords[axis.data] = place
+            inside.append(place < dim.expr)
+            below *= extent.data
+        self._found(op, declared.tensor, AccessKind.WRITE, below, coords, all_of(inside))
+
+    def _found(
+        self, op: TransportOp, value: SSAValue, kind: AccessKind, registers: int, coords: list[Expr], guard: Expr
+    ) -> None:
+        tensor = value.type
+        assert isinstance(tensor, TensorType)
+        name = self.names[value]
+        count = self.threads or self.kernel.threads.data
+        threads = Index(THREAD, IndexRole.THREAD, Const(0), Const(count))
         outside = not any(isinstance(s, Index) and s.role is IndexRole.PROGRAM for s in self.scope)
         note = op.note.data if op.note is not None else ""
+        own = {WARPGROUP: Sym(THREAD) // WARPGROUP_THREADS}
         self.found.append(
             AccessMap(
                 op=f"{op.name.removeprefix('transport.')} {name} #{len(self.found)}",
@@ -132,9 +167,14 @@ class _Collector:
                 tensor=name,
                 kind=kind,
                 dims=tuple(d.expr for d in tensor.dims),
-                scope=(*([_EVERY_CTA] if outside else []), *self.scope, threads, registers),
-                conditions=tuple(self.conditions),
-                guard=op.guard.expr,
-                coords=tuple(c.expr for c in op.coords),
+                scope=(
+                    *([_EVERY_CTA] if outside else []),
+                    *self.scope,
+                    threads,
+                    Index(REGISTER, IndexRole.REGISTER, Const(0), Const(registers)),
+                ),
+                conditions=tuple(c.substitute(own) for c in self.conditions),
+                guard=guard.substitute(own),
+                coords=tuple(c.substitute(own) for c in coords),
             )
         )

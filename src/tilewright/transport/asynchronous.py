@@ -231,6 +231,7 @@ class TensorMap(TransportOp):
 
     Dimensions are innermost first. ``dims`` in elements and ``strides_bytes`` (one less) are expressions over the
     tensor's symbols; ``box`` in elements; enumerators are the driver's numbers. Elements outside are read as zero.
+    ``axes`` names the tensor axis of each dimension; an axis that no dimension stands for has one element.
     """
 
     name = "transport.tensor_map"
@@ -241,6 +242,7 @@ class TensorMap(TransportOp):
     dims = attr_def(ArrayAttr[ExprAttr])
     strides_bytes = attr_def(ArrayAttr[ExprAttr])
     box = attr_def(ArrayAttr[IntAttr])
+    axes = attr_def(ArrayAttr[IntAttr])
     swizzle = attr_def(IntAttr)
     l2_promotion = attr_def(IntAttr)
     map = result_def(TensorMapType)
@@ -255,6 +257,7 @@ class TensorMap(TransportOp):
         dims: Sequence[Expr],
         strides_bytes: Sequence[Expr],
         box: Sequence[int],
+        axes: Sequence[int],
         swizzle: int,
         l2_promotion: int,
     ):
@@ -267,6 +270,7 @@ class TensorMap(TransportOp):
                 "dims": exprs(dims),
                 "strides_bytes": exprs(strides_bytes),
                 "box": ArrayAttr([IntAttr(n) for n in box]),
+                "axes": ArrayAttr([IntAttr(n) for n in axes]),
                 "swizzle": IntAttr(swizzle),
                 "l2_promotion": IntAttr(l2_promotion),
             },
@@ -275,7 +279,7 @@ class TensorMap(TransportOp):
 
     def verify_(self) -> None:
         rank = len(self.dims)
-        if not 1 <= rank <= 5 or len(self.strides_bytes) != rank - 1 or len(self.box) != rank:
+        if not 1 <= rank <= 5 or len(self.strides_bytes) != rank - 1 or not len(self.box) == len(self.axes) == rank:
             raise VerifyException(f"{rank} dims, {len(self.strides_bytes)} strides, {len(self.box)} box extents")
 
 

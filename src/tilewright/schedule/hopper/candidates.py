@@ -9,7 +9,7 @@ from tilewright.hw.target import Target
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
-from tilewright.schedule.hopper.operands import Analysis
+from tilewright.schedule.hopper.operands import ROWS, Analysis
 from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
 from tilewright.schedule.hopper.rings import group
 from tilewright.schedule.plan import Placement
@@ -41,6 +41,8 @@ class Scheduled:
     kernel: transport.Kernel
     placement: Placement
     notes: tuple[str, ...]
+    guards: tuple[Expr, ...] = ()
+    """Predicates over sizes that the tensor maps need at launch."""
 
 
 CANDIDATES = (
@@ -65,6 +67,8 @@ def schedule(
     dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies).dots()
     if isinstance(dots, str):
         return Refused(dots)
+    if candidate.warpgroups > 1 and any(p.shape[0] <= ROWS * (candidate.warpgroups - 1) for p in dots):
+        return Refused(f"no rows for {candidate.warpgroups} warpgroups")
     placement = place_around(kernel, dots, facts, candidate.warpgroups, assumptions, persistent=True)
     if isinstance(placement, Refused):
         return placement
@@ -85,7 +89,8 @@ def schedule(
         size = lay_out(lowered)
         if size <= target.shared_per_cta_bytes:
             depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in rings)
-            return Scheduled(lowered, placement, (str(candidate), f"rings {depth or 'none'}; {size} bytes shared"))
+            notes = (f"rings {depth or 'none'}; {size} bytes of shared memory",)
+            return Scheduled(lowered, placement, notes, tuple(dict.fromkeys(lowering.guards)))
         reason = f"{stages} stages take {size} bytes of shared memory"
         if not rings:
             break

@@ -37,12 +37,16 @@ _WIDTHS = (64, 32, 16)
 TID = Sym(t.THREAD)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Staging:
-    """Panels of all warpgroups, shared by all stores; ``counter`` numbers the panels that a warpgroup has filled."""
+    """Panels of all warpgroups, shared by all stores; ``counter`` numbers the panels that a warpgroup has filled.
+
+    Where a program fills an even number of panels the n-th is the same for every program, and no counter is kept.
+    """
 
     buffer: SSAValue
-    counter: str
+    counter: str | None
+    filled: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,11 @@ class MatrixStore:
             return None
         return MatrixStore(lowering, op, found, columns.covered, rows.repeats)
 
+    @property
+    def panels(self) -> int:
+        """Panels that one program fills."""
+        return self.blocks * len(self.map.boxes)
+
     def lower(self) -> None:
         lowering, op = self.lowering, self.op
         source = lowering.materialise(op.value, op)
@@ -90,7 +99,7 @@ class MatrixStore:
             count = PANELS * PANEL_BYTES // 2 * lowering.warpgroups
             shared = t.Shared("panels", element(op.value), count, 0)
             lowering.shared.append(shared)
-            lowering.staging = Staging(shared.buffer, "panel")
+            lowering.staging = Staging(shared.buffer, None if lowering.panels_alternate() else "panel")
         staging = lowering.staging
         for block in range(self.blocks):
             for box in self.map.boxes:
@@ -102,7 +111,8 @@ class MatrixStore:
         width = self.map.shared.panel
         row_bytes = width * 2
         warpgroup = Sym(a.WARPGROUP)
-        base = (warpgroup * PANELS + Sym(staging.counter) % PANELS) * PANEL_BYTES
+        number = Const(staging.filled) if staging.counter is None else Sym(staging.counter)
+        base = (warpgroup * PANELS + number % PANELS) * PANEL_BYTES
         meet = WARPGROUP_BARRIER + warpgroup
         lowering.emit(a.Elected(t.block([a.BulkWait(PANELS - 1, read=True)])))
         lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS), op)
@@ -137,7 +147,9 @@ class MatrixStore:
         )
         copy.at(*_words(op))
         lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
-        lowering.emit(a.Advance(staging.counter, Const(1)))
+        staging.filled += 1
+        if staging.counter is not None:
+            lowering.emit(a.Advance(staging.counter, Const(1)))
 
 
 def _words(op: tile.Store) -> tuple[str, str]:
@@ -145,4 +157,4 @@ def _words(op: tile.Store) -> tuple[str, str]:
     return (str(location) if location is not None else "", op.name)
 
 
-__all__ = ["MatrixStore", "Staging"]
+__all__ = ["PANELS", "MatrixStore", "Staging"]

@@ -19,8 +19,8 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.epilogue import MatrixStore, Staging
-from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, Staged, index_value, source_of
+from tilewright.schedule.hopper.epilogue import PANELS, MatrixStore, Staging
+from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, Staged, index_value, map_axes, source_of
 from tilewright.schedule.hopper.products import issue, staging_offset
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
 from tilewright.schedule.lower import Lowering, hint, owner
@@ -70,6 +70,7 @@ class RoleLowering(Lowering):
         self.staging: Staging | None = None
         self.staged: dict[SSAValue, SSAValue] = {}
         self.in_flight: dict[SSAValue, Expr] = {}
+        self.guards: list[Expr] = []
 
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> t.Kernel:
@@ -122,10 +123,13 @@ class RoleLowering(Lowering):
             dims=plan.dims,
             strides_bytes=plan.strides,
             box=plan.box,
+            axes=map_axes(plan),
             swizzle=int(plan.swizzle),
             l2_promotion=int(plan.l2_promotion),
         )
         self.declarations.append(declared)
+        if plan.guard != TRUE:
+            self.guards.append(plan.guard)
         return declared.map
 
     def programs(self, body: Block) -> t.Programs:
@@ -161,7 +165,7 @@ class RoleLowering(Lowering):
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(CONSUMER_REGISTERS))
         body.add_ops([a.Counter(counter(ring)) for ring in self.rings])
-        if self.staging is not None:
+        if self.staging is not None and self.staging.counter is not None:
             body.add_op(a.Counter(self.staging.counter))
         body.add_op(self.programs(inner))
         if self.staging is not None:
@@ -380,6 +384,16 @@ class RoleLowering(Lowering):
             super().store(op)
             return
         plan.lower()
+
+    def panels_alternate(self) -> bool:
+        """Every program fills an even number of panels, each once: the panel's number says which buffer it takes."""
+        total = 0
+        for op in self.kernel.walk():
+            if isinstance(op, tile.Store) and (plan := MatrixStore.plan(self, op)) is not None:
+                if op.parent_op() is not self.kernel:
+                    return False
+                total += plan.panels
+        return total % PANELS == 0
 
 
 def counter(ring: Ring) -> str:

@@ -225,7 +225,14 @@ def tensor_map(
         ),
         known,
     )
-    return answer.fields if isinstance(answer, Legal) else None
+    if not isinstance(answer, Legal) or any(not isinstance(c, Sym) for c in answer.fields.coordinates):
+        return None
+    return answer.fields
+
+
+def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
+    """The tensor axis of each dimension of a map without folded dimensions."""
+    return tuple(int(c.name.removeprefix("index")) for c in plan.coordinates if isinstance(c, Sym))
 
 
 def reaches_edge(access: tile.Load | tile.Store, axis: int) -> bool:

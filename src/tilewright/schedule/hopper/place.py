@@ -1,4 +1,4 @@
-"""Placement around accumulators: the axes of products get wgmma's digits, other axes are dealt as plain schedules do."""
+"""Placement around accumulators: axes of products get wgmma's digits, others are dealt as in plain schedules."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def place_around(
     vectors, order = _contiguous(kernel, axes_of, facts, alone, sizes)
     apart = spread(sizes, vectors, [s for s in together if s <= set(alone)], order, threads)
     digits: dict[ClassId, Digits] = dict(fixed)
-    digits |= {c: d for c, d in apart.digits}
+    digits |= dict(apart.digits)
     digits |= {c: Digits.plain(sizes[c], 1, (), sizes[c]) for c in free if c in mixed}
     columns = [c for c in fixed if 0 in fixed[c].thread_bits]
     rows = [c for c in fixed if c not in columns]

@@ -1,0 +1,122 @@
+"""Kernels with matrix products: candidate schedules in order, each proved; the first that holds is taken.
+
+A candidate that the assembler spoils (spills, serialised wgmma) is given up for the next one by ``build``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.dialects.builtin import StringAttr
+
+from tilewright.artifact.schema import Obligation
+from tilewright.base.verdict import Proved, Refuted, Unknown
+from tilewright.compiler.certify import prove_stores
+from tilewright.compiler.passes import timed
+from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.contract import check
+from tilewright.diag import fail
+from tilewright.schedule.hopper.candidates import CANDIDATES, Candidate, Scheduled, schedule
+from tilewright.schedule.hopper.extents import product_extents
+from tilewright.schedule.hopper.place import Refused
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as transport
+from tilewright.transport.protocol import has_roles, protocol_of
+
+
+@dataclass(frozen=True)
+class Found:
+    """A proved schedule: the tile program at its extents, what it was lowered to, and the candidates after it."""
+
+    tile: tile.Kernel
+    scheduled: Scheduled
+    certificate: tuple[Obligation, ...]
+    later: Search
+
+
+@dataclass
+class Search:
+    """Candidates that are left, and why those before were given up."""
+
+    request: Request
+    name: str
+    pending: Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]
+    reasons: list[str]
+
+    def next(self, reason: str = "") -> Found:
+        """The next candidate that is proved; SCH001 with all reasons when there is none. ``reason`` says why the one
+        before was given up."""
+        if reason:
+            self.reasons.append(reason)
+        for kernel, extents, candidate in self.pending:
+            label = ", ".join([*(f"{k}={v}" for k, v in extents.items()), str(candidate)])
+            answer = self._try(kernel, candidate)
+            if isinstance(answer, str):
+                self.reasons.append(f"{label}: {answer}")
+                continue
+            scheduled, certificate = answer
+            notes = (label, *scheduled.notes, *(f"given up: {r}" for r in self.reasons))
+            return Found(kernel, replace(scheduled, notes=notes), certificate, self)
+        fail(
+            "SCH001",
+            where=self.request.function.where,
+            found="; ".join(self.reasons),
+            required="one schedule that fits and is proved",
+            help="use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
+        )
+
+    def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...]] | str:
+        request = self.request
+        with timed("schedule"):
+            found = schedule(kernel, request.facts, request.target, candidate, assumptions_of(kernel, request.facts))
+        if isinstance(found, Refused):
+            return found.reason
+        found.kernel.attributes["sym_name"] = StringAttr(self.name)
+        certificate = prove(kernel, found.kernel)
+        return certificate if isinstance(certificate, str) else (found, certificate)
+
+
+def search_products(
+    request: Request, autos: Sequence[str], retrace: Callable[[Mapping[str, int]], tile.Kernel], name: str
+) -> Search:
+    """All candidates of a kernel: extents by extents, for each the schedules in order."""
+
+    def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
+        choices = product_extents(autos, retrace)
+        kernels = [(retrace(extents), extents) for extents in choices]
+        for copies in (True, False):
+            for kernel, extents in kernels:
+                for candidate in CANDIDATES:
+                    if candidate.copies is copies:
+                        yield kernel, extents, candidate
+
+    return Search(request, name, pending(), [])
+
+
+@timed("prove")
+def prove(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, ...] | str:
+    """The obligations of one lowered kernel: its stores, its descriptors (legal by construction), its protocol."""
+    stores = prove_stores(kernel, lowered)
+    match stores:
+        case Refuted(obligation, witness):
+            return f"{obligation} is wrong: {witness}"
+        case Unknown(obligation, reason):
+            return f"{obligation} is open: {reason}"
+        case Proved(obligations):
+            found = [Obligation(*text.split(": ", 1)) for text in obligations]
+    if has_roles(lowered):
+        answer = check(protocol_of(lowered))
+        match answer:
+            case Refuted(obligation, timeline):
+                return f"protocol, {obligation}: {timeline.detail}"
+            case Unknown(obligation, reason):
+                return f"protocol, {obligation} is open: {reason}"
+            case Proved(obligations):
+                found += [
+                    Obligation(f"protocol {text.split(': ', 1)[0]}", text.split(": ", 1)[1]) for text in obligations
+                ]
+    maps = sum(op.name == "transport.tensor_map" for op in lowered.body.block.ops)
+    if maps:
+        found.append(Obligation("descriptor", f"{maps} tensor maps, every rule follows from the facts of the class"))
+    return tuple(found)

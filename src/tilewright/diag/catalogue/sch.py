@@ -1,0 +1,17 @@
+"""SCH: a kernel with matrix products for which no schedule was found."""
+
+from __future__ import annotations
+
+from tilewright.diag.catalogue.entry import Code
+
+CODES: tuple[Code, ...] = (
+    Code(
+        "SCH001",
+        "no schedule for this kernel",
+        "Every candidate schedule was refused: its accumulators or tiles don't fit, it could not be proved, or ptxas "
+        "spilled or serialised it. The reasons of all candidates are listed; the first is the one that was hoped for.",
+        bad="bm=512, bn=512   # 262,144 accumulators in f32: 1 MB of registers",
+        good="bm=128, bn=256   # 128 registers a thread",
+        source="the register file and shared memory of one SM, hw.target",
+    ),
+)
