@@ -71,17 +71,18 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
     smallest = traced(request, {**dict.fromkeys(autos, 1), **pinned})
     ladder = bound_ladder([b.data for b in smallest.bounds])
+    widest = ladder[-1]
     if dims is not None:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
     if has_products(smallest):
-        return Program(request, tuple(_with_products(request, autos, pinned, ladder)))
+        return Program(request, tuple(_with_products(request, autos, pinned, ladder, widest)))
     found: list[tuple[Expr, tile.Kernel]] = []
     for sizes in ladder:
 
         def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
             return traced(request, {**extents, **pinned}, limits)
 
-        fits = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
+        fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         for choice in choose_extents(autos, resized, request.facts):
             if dims is None or choice.predicate.evaluate(dims):
                 found.append((all_of([fits, choice.predicate]), resized(choice.extents)))
@@ -114,6 +115,7 @@ def _with_products(
     autos: Sequence[str],
     pinned: Mapping[str, int],
     ladder: Sequence[tuple[tuple[Expr, int], ...]],
+    widest: tuple[tuple[Expr, int], ...],
 ) -> Iterator[PlannedKernel]:
     """One variant for each size of the ``upto`` axes."""
     for i, sizes in enumerate(ladder):
@@ -121,7 +123,7 @@ def _with_products(
         def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
             return traced(request, {**extents, **pinned}, limits)
 
-        fits = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
+        fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         name = request.function.name + (f"_{i}" if len(ladder) > 1 else "")
         yield with_products(request, fits, search_products(request, autos, resized, name).next())
 
