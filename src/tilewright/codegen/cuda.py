@@ -374,6 +374,9 @@ class _Emitter:
         whole = guard if width == 1 else all_of([guard, last])
         with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1)}):
             free = guard in self.assumed or self.holds(whole)
+        if isinstance(op, t.Load) and width == 1 and self.storages[op.buffer].packed:
+            self._load_elements(op, first, count, free=free)
+            return
         if isinstance(op, t.Load):
 
             def emit(base: Expr, part: int) -> None:
@@ -406,9 +409,6 @@ class _Emitter:
         """Vectors outside the domain come from the tensor's first element, so that no load waits for a branch, and are
         set to 0 afterwards; of a long row each at once, lest its addresses take more registers than the row."""
         storage, width = self.storages[op.buffer], op.vector.data
-        if width == 1 and storage.packed:
-            self._load_elements(op, first, count, whole)
-            return
         together = whole == TRUE or count <= _BATCHED_WORDS * storage.per_word
         with self.unrolled("v", count // width) as step:
             self._load_vector(op, first + step * width, whole)
@@ -418,23 +418,31 @@ class _Emitter:
             with self.unrolled("v", count // width) as step:
                 self._clear_outside(op, first + step * width, whole)
 
-    def _load_elements(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
-        """Single narrow elements: many loads, then they are packed, so that none waits for the one before."""
-        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
-        batch = count if count <= 2 * _BATCHED_WORDS or count % _BATCHED_WORDS else _BATCHED_WORDS
+    def _load_elements(self, op: t.Load, first: Expr, count: int, *, free: bool) -> None:
+        """Single narrow elements: all loads first, then they are packed, so that none waits for the one before."""
+        storage, buffer, guard = self.storages[op.buffer], self.names[op.buffer], op.guard.expr
+        few = _BATCHED_WORDS // 2
+        batch = count if count <= 2 * _BATCHED_WORDS or count % few else few
         with self.unrolled("b", count // batch) as block:
             start = first + block * batch
             self.line(f"{storage.memory} raw[{batch}];")
+
+            def emit(base: Expr, part: int) -> None:
+                with self.unrolled("v", part) as step:
+                    here = guard.substitute({t.REGISTER: base + step})
+                    place = f"raw[{self.c(base + step - start)}]"
+                    if free or guard in self.assumed or self.holds(here):
+                        self._place(op, base + step)
+                        self.line(f"{place} = at[0];")
+                        return
+                    self.line(f"{place} = 0;")
+                    with self.braces(f"if ({self.c(here)})"):
+                        self._place(op, base + step)
+                        self.line(f"{place} = at[0];")
+
+            self.parts(TRUE if free else op.live.expr, [guard], start, batch, emit)
             with self.unrolled("v", batch) as step:
-                here = whole.substitute({t.REGISTER: start + step})
-                self._place(op, start + step, "" if self.holds(here) else self.c(here))
-                self.line(f"raw[{self.c(step)}] = at[0];")
-            with self.unrolled("v", batch) as step:
-                here = whole.substitute({t.REGISTER: start + step})
-                value = f"raw[{self.c(step)}]"
-                if not self.holds(here):
-                    value = f"{self.c(here)} ? {value} : ({storage.memory})0"
-                self.line(storage.put_bits(buffer, self.c(start + step), value))
+                self.line(storage.put_bits(buffer, self.c(start + step), f"raw[{self.c(step)}]"))
 
     def _load_vector(self, op: t.Load, register: Expr, whole: Expr) -> None:
         here = whole.substitute({t.REGISTER: register})

@@ -24,6 +24,7 @@ from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder, scalar_type
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.reduce import Reduction, accumulator
+from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.staging import Staging
 from tilewright.schedule.tiles import Access, coords_of, element, place, spans_of
 from tilewright.tile import dialect as tile
@@ -54,6 +55,7 @@ class Lowering:
         self.loops = 0
         self.partials: dict[Operation, list[SSAValue]] = {}
         self.sunk: set[Operation] = set()
+        self.moves = bool(placement.foreign) or any(isinstance(op, Relayout) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
         self.bounds = {t.THREAD: (0, placement.home.threads - 1)}
 
@@ -160,6 +162,8 @@ class Lowering:
                 Reduction(self, op).lower()
             case tile.Stream():
                 self.stream(op, split=split)
+            case Relayout():
+                self.relayout(op)
             case tile.Print():
                 self.print(op)
             case _:
@@ -262,7 +266,7 @@ class Lowering:
 
         Where tiles go through shared memory every element is moved, so that none may be left undefined.
         """
-        if self.placement.foreign:
+        if self.moves:
             return TRUE
         return self.live_under(self.placement.home, axes, spans)
 
@@ -323,7 +327,7 @@ class Lowering:
         self.emit(t.Load(self.arguments[op.tensor], buffer, coords, guard, vector=width, axis=axis, live=live), op)
         buffered = Buffered(buffer, axes)
         if distribution != self.placement.home:
-            buffered = self.convert(buffered, distribution, self.placement.home, value, op)
+            buffered = self.convert(buffered, axes, distribution, self.placement.home, value, op)
         self.scope.buffers[value] = buffered
 
     def store(self, op: tile.Store | tile.ReduceAdd) -> None:
@@ -332,23 +336,33 @@ class Lowering:
         axes = self.axes_of[value]
         source = self.materialise(value, op)
         if distribution != self.placement.home:
-            source = self.convert(source, self.placement.home, distribution, value, op)
+            source = self.convert(source, axes, self.placement.home, distribution, value, op)
         coords, guard, width, axis = self.access(op, value, distribution)
         guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])
         kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
         self.emit(kind(self.arguments[op.tensor], source.buffer, coords, guard, vector=width, axis=axis), op)
 
+    def relayout(self, op: Relayout) -> None:
+        """A value in the classes of its second use."""
+        home, source = self.placement.home, self.materialise(op.x, op)
+        self.scope.buffers[op.result] = self.convert(source, self.axes_of[op.result], home, home, op.x, op)
+
     def convert(
-        self, source: Buffered, old: Distribution, new: Distribution, value: SSAValue, op: Operation
+        self,
+        source: Buffered,
+        axes: tuple[ClassId | None, ...],
+        old: Distribution,
+        new: Distribution,
+        value: SSAValue,
+        op: Operation,
     ) -> Buffered:
-        """The same elements in another distribution, through shared memory.
+        """The same elements as ``axes`` in another distribution, through shared memory.
 
         Both sides move vectors along ``new``'s contiguous axis where they hold some: a thread with a block of 8 x 8
         elements turns it over in its registers first.
         """
-        axes = source.axes
         dtype = t.registers_of(source.buffer).dtype.dtype
-        staging = Staging.plan(old, new, axes, dtype)
+        staging = Staging.plan(old, new, source.axes, axes, dtype)
         buffer = source.buffer
         if staging.turn is not None:
             buffer = self.registers(hint(value), dtype, staging.before.registers)
@@ -367,6 +381,10 @@ class Lowering:
             p < e for p, e, c in zip(there, staging.before.shape, staging.after.shape, strict=True) if c > e
         )
         width = staging.vector if inside == TRUE else 1
+        if inside != TRUE:  # the reader reaches beyond what was written
+            zeros = Block()
+            zeros.add_ops([nothing := tile.Constant(0, dtype), t.Yield([nothing.result])])
+            self.emit(t.Map([], [], [target], staging.after.registers, Region(zeros)), op)
         self.emit(t.SharedRead(shared, target, staging.offset(there), inside, vector=width), op)
         return Buffered(target, axes)
 
@@ -395,7 +413,8 @@ class Lowering:
         fresh = self.registers(hint(fragment), element(fragment), builder.count)
         self.finish(builder, [result], [fresh], op, spans_of(fragment))
         copy = self.mapping(target.axes)
-        self.emit(copy.finish([copy.read(Buffered(fresh, target.axes), element(fragment))], [target.buffer]), op)
+        value = copy.read(Buffered(fresh, target.axes), element(fragment))
+        self.finish(copy, [value], [target.buffer], op, spans_of(fragment), constant=False)
 
     def snapshot(self, fragments: set[SSAValue], op: Operation) -> None:
         """Before ``op`` changes ``fragments``: values read from them that are used later get their own registers."""
@@ -414,7 +433,7 @@ class Lowering:
                     copy = self.mapping(buffer.axes)
                     fresh = self.registers(hint(fragment), element(fragment), copy.count)
                     value = copy.read(buffer, element(fragment))
-                    self.emit(copy.finish([value], [fresh]), op)
+                    self.finish(copy, [value], [fresh], op, spans_of(fragment))
                     self.scope.buffers[read.results[0]] = Buffered(fresh, buffer.axes)
 
     def pending(self, value: SSAValue, op: Operation) -> list[SSAValue]:
