@@ -17,6 +17,7 @@ from tilewright.schedule.extents import bound_ladder, choose_extents
 from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
+from tilewright.schedule.relayout import separated
 from tilewright.tile import dialect as tile
 from tilewright.tile.tracer import trace
 from tilewright.transport import dialect as transport
@@ -104,8 +105,9 @@ def plan_kernel(
 ) -> PlannedKernel:
     """Lower one variant and prove it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice."""
     assumptions = assumptions_of(kernel, request.facts)
-    placement = place(kernel, request.facts, threads or request.schedule.threads, assumptions, min_ctas)
-    lowered = Lowering(kernel, placement, request.facts).run()
+    apart = separated(kernel)
+    placement = place(apart, request.facts, threads or request.schedule.threads, assumptions, min_ctas)
+    lowered = Lowering(apart, placement, request.facts).run()
     lowered.attributes["sym_name"] = StringAttr(name)
     return PlannedKernel(predicate, kernel, lowered, placement, certify(kernel, lowered))
 

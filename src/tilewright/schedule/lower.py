@@ -562,7 +562,7 @@ def sinkable(write: tile.Write, stream: tile.Stream) -> tile.Reduce | None:
 
 _FOLDS = {"sum": "add", "max": "max", "min": "min"}
 
-_LIVE_PARTS = 8
+_LIVE_PARTS = 6
 """Parts into which the repeats of a row are split to skip those beyond its end."""
 
 _COSTLY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "div", "floordiv", "mod"})

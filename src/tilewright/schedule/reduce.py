@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
-from tilewright.base.expr import Const, Expr, Sym, all_of
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
 from tilewright.layout.register import LANES
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.tiles import element, spans_of
@@ -60,9 +60,11 @@ class Reduction:
 
     @property
     def folds(self) -> bool:
-        """A thread holds several elements of each row; otherwise its one element is reduced in place."""
+        """A thread holds several elements of each row, or some that no thread needs and that lanes must not exchange;
+        otherwise its one element is reduced in place."""
         cls = self.outer[self.axis]
-        return cls is not None and self.lowering.placement.digits(cls).registers > 1
+        several = cls is not None and self.lowering.placement.digits(cls).registers > 1
+        return several or self.lowering.live(self.outer, spans_of(self.source)) != TRUE
 
     def lower(self) -> None:
         """The reduction where it stands."""

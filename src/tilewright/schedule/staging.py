@@ -37,13 +37,19 @@ class Staging:
     pad: int
 
     @staticmethod
-    def plan(old: Distribution, new: Distribution, axes: Sequence[ClassId | None], dtype: DType) -> Staging:
+    def plan(
+        old: Distribution,
+        new: Distribution,
+        old_axes: Sequence[ClassId | None],
+        new_axes: Sequence[ClassId | None],
+        dtype: DType,
+    ) -> Staging:
         """Vectors along the reader's contiguous axis if the writer's threads hold such, single elements otherwise."""
-        after = new.layout(axes)
+        after = new.layout(new_axes)
         main = _contiguous_axis(after)
-        first = axes[main]
+        first = old_axes[main]
         turned = old.reordered(first) if first is not None else old
-        before, original = turned.layout(axes), old.layout(axes)
+        before, original = turned.layout(old_axes), old.layout(old_axes)
         most = max(1, _ACCESS_BYTES // dtype.bytes)
         vector = min(before.contiguous_registers(main), after.contiguous_registers(main), most)
         turn = None if before == original else _turn(before, original)

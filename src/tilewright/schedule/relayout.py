@@ -1,0 +1,67 @@
+"""Values that one program needs spread in two ways, such as ``x[:, None] * x[None, :]``.
+
+No distribution serves both: an axis pair of one value would fall into one class, and only its diagonal would be computed.
+A ``Relayout`` is put where the classes would meet; it stands for a trip of the value through shared memory.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
+
+from tilewright.schedule.classes import classify
+from tilewright.tile import dialect as tile
+
+
+@irdl_op_definition
+class Relayout(tile.TileOp):
+    """The operand's elements, spread over the threads in a way of their own."""
+
+    name = "schedule.relayout"
+    x = operand_def(tile.TileType)
+    result = result_def(tile.TileType)
+
+    def __init__(self, x: SSAValue):
+        super().__init__(operands=[x], result_types=[x.type])
+
+
+def separated(kernel: tile.Kernel) -> tile.Kernel:
+    """The kernel, or a copy with relayouts in which no operand asks for a second way."""
+    if not classify(kernel).converts:
+        return kernel
+    copy = kernel.clone()
+    while converts := classify(copy).converts:
+        op, index = min(converts, key=lambda c: (_place(copy, c[0]), c[1]))
+        before = op.operands[index]
+        op.operands[index] = _renewed(before)
+        assert op.operands[index] != before
+    return copy
+
+
+def _place(kernel: tile.Kernel, op: Operation) -> int:
+    """Position of an op in the program."""
+    return next(i for i, other in enumerate(kernel.walk()) if other is op)
+
+
+def _renewed(value: SSAValue) -> SSAValue:
+    """The same elements in classes of their own.
+
+    Shapes are repeated on the value behind them, which has fewer elements; indices and constants are made again.
+    """
+    op = value.owner
+    assert isinstance(op, Operation)
+    match op:
+        case tile.Index() | tile.Constant() | tile.Scalar():
+            again = op.clone()
+            op.parent_block().insert_op_after(again, op)  # pyright: ignore[reportOptionalMemberAccess] - it has one
+            return again.results[0]
+        case tile.Expand() | tile.Broadcast():
+            again = op.clone({op.operands[0]: _renewed(op.operands[0])})
+            op.parent_block().insert_op_after(again, op)  # pyright: ignore[reportOptionalMemberAccess] - it has one
+            return again.results[0]
+        case _:
+            moved = Relayout(value)
+            block = op.parent_block()
+            assert block is not None
+            block.insert_op_after(moved, op)
+            return moved.result
