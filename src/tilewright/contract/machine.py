@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from tilewright.base.expr import Expr, sym
+from tilewright.base.expr import Expr, Sym, sym
+from tilewright.contract.rotation import turning
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.state import (
     AgentState,
@@ -51,7 +52,7 @@ from tilewright.contract.threads import (
 from tilewright.contract.values import FAR, Thunk, Usage, compiled, monotone_in, settled, usage
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, Loop, Node, Protocol, Step, steps
+from tilewright.protocol.model import Barrier, Buffer, If, Loop, Node, Protocol, Step, steps
 
 MAX_SPLITS = 64
 """How many values of one open trip count are tried one by one for a predicate before giving up."""
@@ -111,6 +112,17 @@ class BarPlace(NamedTuple):
     base: int
 
 
+class TripUse(NamedTuple):
+    """How an instruction depends on a trip symbol: by its difference to a loop's counter, modulo a period, up to a
+    cutoff, or in full."""
+
+    pc: int
+    counter: str = ""
+    period: int = 1
+    cutoff: int = 0
+    raw: bool = False
+
+
 @dataclass(frozen=True)
 class Agent:
     """A class of threads in one CTA, with its compiled code. ``index`` is also its clock component."""
@@ -123,7 +135,7 @@ class Agent:
     active: tuple[tuple[str, ...], ...]
     """Per instruction: counters of the symbolic loops around it."""
     usage: Usage
-    uses: dict[str, tuple[int, ...]]
+    uses: dict[str, tuple[TripUse, ...]]
     """Per trip symbol: the instructions that depend on it."""
     loops: tuple[tuple[str, int, int], ...]
     """All loops, outer before inner: counter, test, end."""
@@ -170,6 +182,8 @@ class Machine:
         self.bar_users = self._bar_users(_slots)
         """Per local slot: agents that may ever refer to it."""
         self.bar_waiters = self._bar_users(_waited_slots)
+        self.turning = turning(protocol)
+        self.space_names = _SPACES
         self.bar_signallers = self._bar_users(_signalled_slots)
         self._region_users: dict[Stream, tuple[int, ...]] = {}
         self.first_of: dict[object, int] = {role: found[0].index for role, found in self.role_agents.items()}
@@ -214,7 +228,7 @@ class Machine:
                             code,
                             self._active(code),
                             usage(found, self.trip_names),
-                            self._uses(code),
+                            self._uses(code, usage(found, self.trip_names)),
                             tuple((x.loop.counter, pc, x.out) for pc, x in enumerate(code) if isinstance(x, Test)),
                         )
                     )
@@ -229,8 +243,8 @@ class Machine:
                 open_loops.append((ins.loop.counter, ins.out))
         return (*out, ())
 
-    def _uses(self, code: tuple[Instruction, ...]) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+    def _uses(self, code: tuple[Instruction, ...], found: Usage) -> dict[str, tuple[TripUse, ...]]:
+        uses: dict[str, tuple[TripUse, ...]] = {}
         for pc, ins in enumerate(code):
             match ins:
                 case Do():
@@ -244,24 +258,23 @@ class Machine:
                 case Again() | Jump():
                     exprs = []
             for name in frozenset[str]().union(*(e.symbols for e in exprs)) & self.trip_names:
-                found[name] = (*found.get(name, ()), pc)
-        return found
+                uses[name] = (*uses.get(name, ()), _trip_use(pc, ins, name, found))
+        return uses
 
-    def will_use(self, agent: Agent, a: AgentState, key: TripKey) -> bool:
-        """Whether the agent's future depends on this instance of a trip symbol."""
+    def future_uses(self, agent: Agent, a: AgentState, key: TripKey) -> list[TripUse]:
+        """Where the agent's future depends on this instance of a trip symbol."""
         name, context = key
         if a.done or name not in agent.uses:
-            return False
+            return []
         per = self.per[name]
-        start, end = a.pc, len(agent.code)
+        start, end = self._from(agent, a.pc, per), len(agent.code)
         if per is not None and per in a.env and a.env[per] > context:
-            return False
+            return []
         if per is not None and (per not in a.env or a.env[per] < context):
-            return any(p >= self._from(agent, a.pc, None) for p in agent.uses[name])
-        if per is not None:
+            start = self._from(agent, a.pc, None)
+        elif per is not None:
             end = next(out for counter, test, out in agent.loops if counter == per and test <= a.pc < out)
-        start = self._from(agent, a.pc, per)
-        return any(start <= p < end for p in agent.uses[name])
+        return [u for u in agent.uses[name] if start <= u.pc < end]
 
     def _from(self, agent: Agent, pc: int, per: str | None) -> int:
         """First instruction that may still run: the start of the outermost loop around ``pc`` (inside ``per``'s)."""
@@ -631,6 +644,34 @@ class Machine:
                 f"{bar.phase} has {bar.pending} arrivals and {bar.tx} bytes to come"
             )
         return f"{agent.label} waits at {type(op).__name__}"
+
+
+def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
+    match ins:
+        case Test(Loop(counter, _, Sym(bound))) if bound == name:
+            return TripUse(pc, counter)
+        case Do(Step(op=ops.Advance(counter, Sym(by)))) if (
+            by == name and counter not in found.raw | found.cutoff.keys()
+        ):
+            return TripUse(pc, period=found.period.get(counter, 1))
+        case Branch(If(condition)) if (
+            condition.symbols == {name} and usage([condition], frozenset()).raw == frozenset()
+        ):
+            alone = usage([condition], frozenset())
+            return TripUse(pc, period=alone.period.get(name, 1), cutoff=alone.cutoff.get(name, 0))
+        case Test(Loop(counter, _, end)):
+            return _compared(pc, sym(counter) < end, name)
+        case Branch(If(condition)):
+            return _compared(pc, condition, name)
+        case _:
+            return TripUse(pc, raw=True)
+
+
+def _compared(pc: int, predicate: Expr, name: str) -> TripUse:
+    alone = usage([predicate], frozenset((name,)))
+    counters = [v for v, s in alone.related if s == name]
+    plain = len(counters) == 1 and not alone.raw and predicate.symbols == {name, *counters}
+    return TripUse(pc, counters[0]) if plain else TripUse(pc, raw=True)
 
 
 def rendezvous(st: State, key: Stream) -> Rendezvous:

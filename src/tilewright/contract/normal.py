@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
+from math import lcm
 from typing import cast
 
 from tilewright.contract.machine import Agent, Machine
@@ -33,6 +34,8 @@ from tilewright.contract.state import (
     X,
 )
 
+from tilewright.contract.values import FAR
+
 
 def normal(m: Machine, st: State, deciding: TripKey) -> Normal:
     """Shape and knowledge of ``st``, about to decide ``deciding``. Also forgets marks and trips nobody can need again."""
@@ -45,9 +48,9 @@ def _needed(st: State) -> dict[Stream, list[int]]:
     """Per stream, the completions that recorded accesses wait for."""
     needed: dict[Stream, list[int]] = {}
     for _, cells in st.memory.values():
-        for write, reads in cells:
-            for x in (write, *reads):
-                if x is not None and x.stream is not None:
+        for writes, reads in cells:
+            for x in (*writes, *reads):
+                if x.stream is not None:
                     needed.setdefault(x.stream, []).append(x.seq)
     return needed
 
@@ -56,7 +59,7 @@ def _prune(m: Machine, st: State, needed: dict[Stream, list[int]]) -> None:
     for stream, marks in st.marks.items():
         if len(marks) > 1:
             st.marks[stream] = _pruned(marks, needed.get(stream, []))
-    for key in [k for k in st.trips if not any(m.will_use(x, st.agents[x.index], k) for x in m.agents)]:
+    for key in [k for k in st.trips if not any(m.future_uses(x, st.agents[x.index], k) for x in m.agents)]:
         del st.trips[key]
 
 
@@ -79,7 +82,11 @@ class Normal:
     def __init__(self, m: Machine, st: State, needed: dict[Stream, list[int]], deciding: TripKey):
         self.m, self.st, self.n, self.needed = m, st, m.n, needed
         self.carried = {s for bar in st.bars for s, _ in bar.carries}
-        self.carried |= {s for b, bar in enumerate(st.bars) if bar.done_carries and self.handed_on(b) for s, _ in bar.done_carries}
+        self.carried |= {
+            s for b, bar in enumerate(st.bars) if bar.done_carries and self.handed_on(b) for s, _ in bar.done_carries
+        }
+        self.shift = self._shifts()
+        self.turned, self.laps = self._turned()
         self.asked: list[tuple[int, int]] = []
         """Per bit: a segment and the steps of which one must be known there."""
         self.settled: list[bool] = []
@@ -88,7 +95,47 @@ class Normal:
         self.shape = self._shape(deciding)
         self.knowledge = self._knowledge()
 
-    def ask(self, marks: tuple[tuple[int, int], ...], segments: tuple[int, ...], watchers: tuple[int, ...], told: bool) -> None:
+    def _shifts(self) -> dict[str, int]:
+        """How far each ring counter has come, by the first agent that has it: the state is turned back by as much."""
+        m, names = self.m, {*self.m.turning.arrays.values(), *(v for v, _ in self.m.turning.buffers.values())}
+        out: dict[str, int] = {}
+        for agent, a in zip(m.agents, self.st.agents, strict=True):
+            for name in names & a.env.keys() - out.keys():
+                if name in agent.usage.period and not a.done:
+                    out[name] = a.env[name]
+        return out
+
+    def _turned(self) -> tuple[list[int], list[int]]:
+        """Per barrier: its number after turning back, and by how many laps its phase is ahead."""
+        m = self.m
+        numbers, laps = list(range(len(self.st.bars))), [0] * len(self.st.bars)
+        for barrier in m.protocol.barriers:
+            shift = self.shift.get(m.turning.arrays.get(barrier.name, ""), 0)
+            if not shift:
+                continue
+            full, part = divmod(shift, barrier.slots)
+            for cta in range(m.protocol.cluster):
+                first = cta * m.slots_per_cta + m.bar_base[barrier.name]
+                for s in range(barrier.slots):
+                    numbers[first + s] = first + (s - part) % barrier.slots
+                    laps[first + s] = full + (s < part)
+        return numbers, laps
+
+    def stream(self, stream: Stream) -> Stream:
+        """The stream's name after turning."""
+        return ("bar", self.turned[cast(int, stream[1])]) if stream[0] == "bar" else stream
+
+    def begin(self, start: int, kind: object) -> int:
+        """A byte position after turning."""
+        for name, (counter, stage) in self.m.turning.buffers.items():
+            b = self.m.buffers[name]
+            if b.offset <= start < b.offset + b.size and self.m.space_names[b.space] == kind:
+                return b.offset + (start - b.offset - self.shift.get(counter, 0) * stage) % b.size
+        return start
+
+    def ask(
+        self, marks: tuple[tuple[int, int], ...], segments: tuple[int, ...], watchers: tuple[int, ...], told: bool
+    ) -> None:
         """Notes a live record, known to be past by one of ``marks`` (agent, step). ``told``: an agent's own doings count
         as known to it."""
         steps = 0
@@ -96,7 +143,9 @@ class Normal:
             steps |= 1 << e
         agents = self.st.agents
         settled = all(
-            agents[w].clock[s] & steps or (told and s < 2 and agents[w].past & steps) for w in watchers for s in segments
+            agents[w].clock[s] & steps or (told and s < 2 and agents[w].past & steps)
+            for w in watchers
+            for s in segments
         )
         for s in segments:
             self.asked.append((s, steps))
@@ -123,15 +172,21 @@ class Normal:
         return (
             deciding[0],
             tuple([self.agent(x, st.agents[x.index]) for x in m.agents]),
-            tuple([self.bar(b, bar) for b, bar in enumerate(st.bars)]),
+            tuple([self.bar(b, st.bars[b]) for b in sorted(range(len(st.bars)), key=self.turned.__getitem__)]),
             tuple([(k, self.rendezvous(k, st.rendezvous[k])) for k in self.sorted(st.rendezvous)]),
             tuple([(k, self.cells(k, *st.memory[k])) for k in self.sorted(st.memory)]),
-            tuple([(k, self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
+            tuple([(self.stream(k), self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
             tuple([(self.issue(k), self.clock(st.issues[k])) for k in self.sorted(st.issues)]),
             tuple([(k, v[0], self.record(v[1], v[2], (M,), m.everyone)) for k, v in sorted(st.tmem.items())]),
             tuple(
                 [
-                    (k, c, e >= 0, self.record(c, max(e, 0), (M,), m.everyone, False), tuple([a.after_map >> max(e, 0) & 1 for a in st.agents]))
+                    (
+                        k,
+                        c,
+                        e >= 0,
+                        self.record(c, max(e, 0), (M,), m.everyone, False),
+                        tuple([a.after_map >> max(e, 0) & 1 for a in st.agents]),
+                    )
                     for k, (c, e) in st.maps.items()
                 ]
             ),
@@ -142,7 +197,7 @@ class Normal:
     def sorted(self, keys: Iterable[Stream]) -> list[Stream]:
         """Keys in an order that does not depend on the history of the run."""
         number = self.m.numbers
-        return sorted(keys, key=lambda k: number.setdefault(k, len(number)))
+        return sorted(keys, key=lambda k: number.setdefault(self.stream(k), len(number)))
 
     def _knowledge(self) -> int:
         """One bit per clock and record, then what each agent's own steps and fences cover."""
@@ -202,35 +257,47 @@ class Normal:
         return (
             a.pc,
             a.done,
-            tuple([agent.usage.normal(k, a.env[k]) for k in sorted(a.env)]),
+            tuple([self.counter(agent, k, a.env[k]) for k in sorted(a.env)]),
             self.clock(a.clock),
             self.clock(a.extra),
             None if a.inside is None else (a.inside[0], a.inside[1] - rendezvous[a.inside[0]].generation),
             self.clock(a.gift),
-            None if a.waiting is None else (a.waiting[0], a.waiting[1] - bars[a.waiting[0]].phase),
+            None if a.waiting is None else (self.turned[a.waiting[0]], a.waiting[1] - bars[a.waiting[0]].phase),
             a.cluster - rendezvous[("cluster",)].generation if a.cluster >= 0 else None,
             tuple([self.group(agent, k, g, k in a.issued) for k, g in sorted(a.groups.items())]),
             a.dirty,
             a.registers,
             self.clock(a.maps),
-            tuple([(b, bars[b].phase - k) for b, k in sorted(a.waited.items()) if bars[b].phase - k <= 2]),
+            tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.waited.items() if bars[b].phase - k <= 2])),
             self.trips(agent, a),
         )
+
+    def counter(self, agent: Agent, name: str, value: int) -> int:
+        """As much of a counter's value as matters."""
+        if name in self.shift:
+            return (value - self.shift[name]) % agent.usage.period.get(name, 1)
+        return agent.usage.normal(name, value)
 
     def trips(self, agent: Agent, a: AgentState) -> Hashable:
         """How the agent's counters stand to the trip counts; a count it has yet to meet counts in full."""
         out: list[tuple[str, str, int, int, bool]] = []
         for key, trip in self.st.trips.items():
-            if not self.m.will_use(agent, a, key):
+            uses = self.m.future_uses(agent, a, key)
+            if not uses:
                 continue
-            per = self.m.per[key[0]]
-            here = per is None or a.env.get(per) == key[1]
-            related = [v for v, s in agent.usage.related if s == key[0] and v in a.env]
-            if here and related:
-                out += [(key[0], v, 0, trip.low - a.env[v], trip.exact) for v in related]
-            else:
-                out.append((key[0], "", 0 if per is None else key[1] - a.env.get(per, 0), trip.low, trip.exact))
-        return tuple(sorted(out))
+            name, context = key
+            per = self.m.per[name]
+            behind = 0 if per is None else context - a.env.get(per, 0)
+            cutoff, period = 0, 1
+            for use in uses:
+                if use.counter and use.counter in a.env and behind == 0:
+                    out.append((name, use.counter, behind, trip.low - a.env[use.counter], trip.exact))
+                elif use.counter or use.raw:
+                    cutoff = FAR
+                cutoff, period = max(cutoff, use.cutoff), lcm(period, use.period)
+            low = trip.low if trip.low < cutoff + period else cutoff + (trip.low - cutoff) % period
+            out.append((name, "", behind, low, trip.exact))
+        return tuple(sorted(set(out)))
 
     def bar(self, b: int, bar: BarState) -> Hashable:
         local, last = b % self.m.slots_per_cta, bar.phase - 1
@@ -238,7 +305,8 @@ class Normal:
         live = self.handed_on(b)
         return (
             bar.pending,
-            bar.phase if bar.phase < 2 else 2 + bar.phase % 2,
+            min(bar.phase, 2),
+            (bar.phase - self.laps[b]) % 2,
             bar.tx,
             self.clock(bar.clock),
             self.clock(bar.remote),
@@ -330,19 +398,23 @@ class Normal:
         return bool(found)
 
     def cells(self, space: Stream, starts: list[int], cells: list[Cell]) -> Hashable:
-        out: list[Hashable] = []
-        for start, end, (write, reads) in zip(starts, [*starts[1:], starts[-1] + 1], cells, strict=True):
-            if write is None and not reads:
+        pieces: list[Hashable] = []
+        ends = [*starts[1:], starts[-1] + 1]
+        turned = sorted(
+            (self.begin(s, space[0]), s, e, c) for s, e, c in zip(starts, ends, range(len(cells)), strict=True)
+        )
+        for begin, start, end, index in turned:
+            writes, reads = cells[index]
+            if not writes and not reads:
                 continue
             users = self.m.region_users(space, start, end)
             writers = self.m.region_writers(space, start, end)
+            written = [self.access(space, x, users) for x in sorted(writes, key=_who)]
             accesses = [self.access(space, x, writers) for x in sorted(reads, key=_who)]
-            out.append((start, end, self.access(space, write, users), tuple(accesses)))
-        return tuple(out)
+            pieces.append((begin, end - start, tuple(written), tuple(accesses)))
+        return tuple(pieces)
 
-    def access(self, space: Stream, x: Access | None, users: tuple[int, ...]) -> Hashable:
-        if x is None:
-            return None
+    def access(self, space: Stream, x: Access, users: tuple[int, ...]) -> Hashable:
         if x.stream is None:
             segments = (M,) if space[0] == "register" else (M, F, X)
             return (self.record(x.c, x.e, segments, users, False), x.engine, x.private, id(x.step))
@@ -353,9 +425,9 @@ class Normal:
             pending = self.relative(x.stream, x.seq)
             if x.engine in ("mma", "tcp", "cp_async"):
                 pending = min(pending, 3)
-            return (x.engine, x.stream, pending, order, x.agent, id(x.step))
+            return (x.engine, self.stream(x.stream), pending, order, x.agent, id(x.step))
         self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, True)
-        return (x.engine, x.stream, "done", order, x.agent, id(x.step))
+        return (x.engine, self.stream(x.stream), "done", order, x.agent, id(x.step))
 
 
 _OWN = (("past", (S, M)), ("fence", (F, X)), ("before", (T,)), ("after", (T,)), ("tensor", (T,)))

@@ -20,7 +20,7 @@ from tilewright.contract.sem_groups import HANDLERS, check_end
 from tilewright.contract.state import Decision, State, Trip
 from tilewright.protocol.model import Protocol
 
-MAX_STATES = 6000
+MAX_STATES = 4000
 """Decision points visited before giving up; the largest protocol here needs about a tenth."""
 
 

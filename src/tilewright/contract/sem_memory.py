@@ -89,7 +89,7 @@ def access(
     new = Access(agent.index, a.epoch, use.engine, use.stream, use.seq, agent.index, use.private, step)
     for i in range(first, last):
         cell = cells[i]
-        if cell.write is None:
+        if not cell.writes:
             if not use.writes and place.space in (Space.SHARED, Space.TMEM) and not place.buffer.initialised:
                 raise Breach(
                     Rule.READ_EARLY,
@@ -97,16 +97,23 @@ def access(
                     step,
                     f"{agent.label} reads bytes of {place.buffer.name} never written",
                 )
-        else:
-            _ordered(m, st, agent, a, step, place, cell.write, True, use)
+        for old in cell.writes:
+            _ordered(m, st, agent, a, step, place, old, True, use)
         if use.writes:
             for old in cell.reads:
                 _ordered(m, st, agent, a, step, place, old, False, use)
-            cells[i] = Cell(new, ())
+            shared = tuple(w for w in cell.writes if w.agent != agent.index and _shared(m, agent, w, new))
+            cells[i] = Cell((*shared, new), ())
         else:
             kept = tuple(r for r in cell.reads if r.agent != agent.index or r.engine != use.engine)
-            cells[i] = Cell(cell.write, (*kept, new))
+            cells[i] = Cell(cell.writes, (*kept, new))
     st.memory[key] = (starts, cells)
+
+
+def _shared(m: Machine, agent: Agent, old: Access, new: Access) -> bool:
+    """Whether two writes are parts of one that the threads of a role share among them."""
+    same_role = m.agents[old.agent].role == agent.role
+    return same_role and (old.step is new.step or old.engine == new.engine == "cp_async")
 
 
 def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], list[Cell], int, int]:

@@ -60,13 +60,14 @@ class Access(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Bytes with one history: the last write and, per (agent, engine), the last read since."""
+    """Bytes with one history: the last write (one access per class of threads that shared it among them) and, per
+    (agent, engine), the last read since."""
 
-    write: Access | None
+    writes: tuple[Access, ...]
     reads: tuple[Access, ...]
 
 
-EMPTY = Cell(None, ())
+EMPTY = Cell((), ())
 
 
 @dataclass

@@ -74,6 +74,8 @@ class Usage:
         """The representative of ``value``: equal for values that no use of ``name`` tells apart."""
         if name in self.raw:
             return value
+        if name not in self.period and name not in self.cutoff:
+            return 0
         low, period = self.cutoff.get(name, 0), self.period.get(name, 1)
         return value if value < low + period else low + (value - low) % period
 

@@ -240,7 +240,11 @@ class Instance:
             if u == t:
                 continue
             for x in touches:
-                if x.bytes.meets(place) and (x.writes or writes) and not (u in mates and self._shared(x, writes, private, site)):
+                if (
+                    x.bytes.meets(place)
+                    and (x.writes or writes)
+                    and not (u in mates and self._shared(x, writes, private, site))
+                ):
                     raise Problem(
                         _clash(x.writes, writes),
                         (u, t),
@@ -304,7 +308,7 @@ class Instance:
         if engine == "wgmma":
             return
         for f in w.flights:
-            if f.engine == "wgmma" and f.bytes.meets(place) and (f.writes or writes):
+            if f.engine == "wgmma" and f.owner == t and f.bytes.meets(place) and (f.writes or writes):
                 raise Problem(Rule.GROUP, (f.owner, t), f"registers of {self.threads[t].label} in use by wgmma")
         w.dirty |= {t}
 
@@ -490,7 +494,7 @@ class Instance:
                 self._remote(w, t, cta)
                 source = self._touch(w, t, op.src, "dsmem", False)
                 number = self._load(w, t, op.dst, b, cta, "dsmem", op.dst.size)
-                w.flights |= {Flight("dsmem", t, (thread.role, thread.cta), source, False, ("load", t), number)}
+                w.flights |= {Flight("dsmem", t, (thread.role, thread.cta), source, False, ("load", t, number), 0)}
             case ops.TmaStore():
                 self._fly(
                     w, t, "tma_store", self._touch(w, t, op.src, "tma_store", False), False, ("tma_store", t), groups
@@ -639,7 +643,7 @@ class Instance:
     # -- the end ------------------------------------------------------------------------------------------------------
     def check_end(self, w: World) -> None:
         """All threads ended: raises ``Problem`` if anything is under way."""
-        if w.landings or any(f.engine not in ("tma_write",) for f in w.flights):
+        if any(x.tx for x in w.landings) or any(f.engine != "tma_write" for f in w.flights):
             engines = sorted({f.engine for f in w.flights if f.engine != "tma_write"}) or ["an arrival"]
             raise Problem(Rule.EXIT, (), f"the kernel ends with {', '.join(engines)} under way")
         for (name, cta), state in w.tmem.items():
