@@ -11,11 +11,11 @@ import sys
 
 import typer
 
-from tilewright.cli import compile_, configuration, explain, run, show
+from tilewright.cli import compile_, configuration, demo, explain, run, show, show_layout
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
 
-_COMMANDS = (compile_, run, show, explain, configuration)
+_COMMANDS = (demo, compile_, run, show, show_layout, explain, configuration)
 
 app = typer.Typer(
     name="tilewright",

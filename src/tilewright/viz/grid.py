@@ -67,7 +67,7 @@ def grid_of(layout: Drawable) -> Grid:
     """The grid of a layout: mode 0 downwards, mode 1 to the right (LAY018 beyond 64 x 64, LAY002 beyond two modes)."""
     match layout:
         case RegisterLayout():
-            return _register_grid(layout)
+            return register_grid(layout)
         case SharedTile():
             rows, columns = _fitting(layout.shape)
             table = [[layout.offset(i, j) for j in range(columns)] for i in range(rows)]
@@ -85,13 +85,23 @@ def grid_of(layout: Drawable) -> Grid:
             return Grid(str(layout), f"colour: offset // {unit} % {GROUPS}", _offset_cells(offsets, bands))
 
 
-def _register_grid(layout: RegisterLayout) -> Grid:
-    rows, columns = _fitting(layout.shape)
+def owners_of(layout: RegisterLayout) -> dict[tuple[int, int], tuple[int, int]]:
+    """Thread and register of every element of a tile of one or two axes; of copies the first thread's."""
     owners: dict[tuple[int, int], tuple[int, int]] = {}
     for thread in range(layout.threads):
         for register in range(layout.registers):
             where = layout.coordinate(thread, register)
             owners.setdefault((where[0], where[1]) if layout.rank == 2 else (0, where[0]), (thread, register))
+    return owners
+
+
+def register_grid(layout: RegisterLayout, corner: tuple[int, int] | None = None) -> Grid:
+    """The grid of a register layout, or of its first ``corner`` rows and columns (LAY018, LAY002 as ``grid_of``)."""
+    shape = layout.shape
+    if corner is not None and layout.rank <= 2:
+        shape = tuple(map(min, shape, corner[-layout.rank :]))
+    rows, columns = _fitting(shape)
+    owners = owners_of(layout)
     cells = tuple(
         tuple(Cell((f"T{t}", f"r{r}"), t % GROUPS) for t, r in (owners[i, j] for j in range(columns)))
         for i in range(rows)

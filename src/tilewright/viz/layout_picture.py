@@ -29,20 +29,20 @@ def layout_svg(layout: Drawable) -> str:
     return draw(grid_of(layout), strokes=False)
 
 
-def draw(grid: Grid, *, strokes: bool) -> str:
-    """A grid as SVG; with ``strokes`` its text is drawn in a built-in alphabet and needs no fonts."""
+def draw(grid: Grid, *, strokes: bool, heading: bool = True) -> str:
+    """A grid as SVG. With ``strokes`` its text is drawn in a built-in alphabet, needs no fonts, and has no heading."""
     lines_per_cell = max(len(cell.text) for row in grid.cells for cell in row)
     height = 8 + LINE_HEIGHT * lines_per_cell
     width_px = MARGIN + CELL_WIDTH * grid.columns + 2
-    height_px = MARGIN + LINE_HEIGHT + height * grid.rows + 2
+    top = MARGIN + LINE_HEIGHT if heading else LINE_HEIGHT + 4
+    height_px = top + height * grid.rows + 2
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width_px}" height="{height_px}" '
         f'viewBox="0 0 {width_px} {height_px}" font-family="monospace" font-size="11">',
         f"<title>{escape(grid.title)}</title>",
         f"<desc>{escape(grid.legend)}</desc>",
     ]
-    top = MARGIN + LINE_HEIGHT
-    if not strokes:
+    if heading and not strokes:
         parts.append(f'<text x="4" y="14">{escape(grid.title)}</text>')
         parts.append(f'<text x="4" y="28" fill="#555">{escape(grid.legend)}</text>')
     for j in range(grid.columns):

@@ -41,4 +41,12 @@ CODES: tuple[Code, ...] = (
         good="--input x=x.npy",
         source=_SOURCE,
     ),
+    Code(
+        "CMD005",
+        "a picture's file has an unknown ending",
+        "The ending of the file says how a picture is written: .svg for text that scales, .png for pixels.",
+        bad="tilewright show layout '(8,8):(8,1)' --out x.jpg",
+        good="tilewright show layout '(8,8):(8,1)' --out x.svg",
+        source=_SOURCE,
+    ),
 )

@@ -1,0 +1,44 @@
+"""``tilewright show layout '(8,8):(8,1)' --swizzle 3,4,3 --out x.svg``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli import show
+from tilewright.diag import fail
+
+
+def register(_: typer.Typer) -> None:
+    show.app.command("layout")(show_layout)
+
+
+def show_layout(
+    layout: Annotated[str, typer.Argument(metavar="SHAPE:STRIDE", help="a layout as CuTe prints it: (8,8):(8,1)")],
+    swizzle: Annotated[str | None, typer.Option(metavar="B,M,S", help="a swizzle on its offsets")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="an .svg or .png; else text is printed")] = None,
+) -> None:
+    """Draw where a layout puts each coordinate: offsets by row and column, up to 64 x 64."""
+    from tilewright.viz.grid import read_layout
+    from tilewright.viz.layout_picture import layout_svg, layout_text
+
+    drawable = read_layout(layout, swizzle)
+    suffix = out.suffix.lower() if out is not None else ""
+    if out is None:
+        typer.echo(layout_text(drawable))
+    elif suffix == ".svg":
+        _write(out, layout_svg(drawable).encode())
+    elif suffix == ".png":
+        from tilewright.viz.png import layout_png
+
+        _write(out, layout_png(drawable, zoom=2.0))
+    else:
+        fail("CMD005", found=str(out), required="a name that ends in .svg or .png")
+
+
+def _write(out: Path, data: bytes) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(data)
+    typer.echo(str(out))

@@ -1,0 +1,306 @@
+"""Takes one kernel the whole way and keeps what each step left behind, as data for a report.
+
+Traced, scheduled and proved for given arguments, compiled, simulated on NumPy data, launched where a GPU is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import statistics
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.artifact.disassemble import sass
+from tilewright.artifact.schema import Artifact
+from tilewright.base.expr import Expr
+from tilewright.compiler.build import build
+from tilewright.compiler.passes import Stopwatch, watch
+from tilewright.compiler.program import PlannedKernel, plan, traced
+from tilewright.compiler.requests import Observed, Request, interface, observe_facts
+from tilewright.diag import TilewrightError
+from tilewright.hw.target import SM90A
+from tilewright.jit import arrays
+from tilewright.jit.calls import bind
+from tilewright.lang.params import KernelFunction
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
+from tilewright.layout.register import RegisterLayout
+from tilewright.runtime import check, load
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.driver import Driver
+from tilewright.schedule.tiles import extents, tensor_name
+from tilewright.simulate import Report, run
+from tilewright.tile import dialect as tile
+
+LAUNCHES = 20
+"""Timed launches on a GPU; the median is kept."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel with arguments: ``tensors`` by name (outputs too), and what the outputs must be within ``tolerance``.
+
+    ``tolerance`` bounds the greatest absolute error of every output.
+    """
+
+    kernel: KernelFunction
+    tensors: Mapping[str, NDArray[Any]]
+    expected: Mapping[str, NDArray[Any]]
+    tolerance: float
+    keywords: Mapping[str, Hashable] = field(default_factory=dict[str, Hashable])
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor argument as text: ``f32``, ``64 x 1000``."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """Where a tile lies in the threads: ``name`` says what it holds, ``extents`` what of the layout's box is used."""
+
+    name: str
+    layout: RegisterLayout
+    extents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Greatest absolute error of one output against its expected values, whose greatest magnitude is ``scale``."""
+
+    tensor: str
+    error: float
+    tolerance: float
+    scale: float
+
+    @property
+    def holds(self) -> bool:
+        """Within the tolerance; false for NaN."""
+        return self.error <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A run on a GPU: ``seconds`` is the median of ``LAUNCHES`` launches."""
+
+    agreements: tuple[Agreement, ...]
+    seconds: float
+    bytes_moved: int
+
+
+@dataclass(frozen=True)
+class NotLaunched:
+    """Why there was no launch."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """One step of the way, as this process took it for the first time."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Instructions of one kernel by opcode, most frequent first."""
+
+    ptx: tuple[tuple[str, int], ...]
+    sass: tuple[tuple[str, int], ...]
+
+    @property
+    def ptx_count(self) -> int:
+        """All PTX instructions."""
+        return sum(n for _, n in self.ptx)
+
+    @property
+    def sass_count(self) -> int:
+        """All SASS instructions, without padding."""
+        return sum(n for _, n in self.sass)
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything one kernel left on its way.
+
+    The artifact has only the variant that serves the case's extents, under ``predicate``; ``notes`` is its plan.
+    """
+
+    name: str
+    place: str
+    source: str
+    arguments: tuple[Argument, ...]
+    predicate: Expr
+    notes: tuple[str, ...]
+    maps: tuple[TileMap, ...]
+    artifact: Artifact
+    instructions: Instructions
+    simulated: Report
+    agreements: tuple[Agreement, ...]
+    launched: Launched | NotLaunched
+    times: tuple[PassTime, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Every result agrees with what was expected."""
+        device = self.launched.agreements if isinstance(self.launched, Launched) else ()
+        return all(a.holds for a in (*self.agreements, *device))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A kernel that did not come through: ``text`` is the diagnostic."""
+
+    name: str
+    source: str
+    text: str
+
+
+Watch = Callable[[str], None]
+"""Told what begins."""
+
+
+def inspect_case(case: Case, announce: Watch) -> Inspection:
+    """Takes the way of one kernel; the case's arrays stay as they are. ``TilewrightError`` where it is refused."""
+    described = {name: arrays.describe(name, value) for name, value in case.tensors.items()}
+    seen = {n: Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
+    scalars = bind(case.kernel, (), {**case.tensors, **case.keywords}).scalars
+    signature = Signature.of({n: t.dtype for n, t in seen.items()}, static=None, keywords=case.keywords)
+    request = Request(case.kernel, signature, observe_facts(seen), SM90A, Schedule())
+    with watch() as stopwatch:
+        announce("tracing, scheduling and proving")
+        symbols = check(interface(request, traced(request)), described, scalars)
+        program = plan(request, symbols)
+        announce("emitting CUDA C++ and assembling it")
+        artifact = build(program)
+    (planned,) = program.variants
+    (image,) = artifact.kernels
+    with stopwatch.run("disassemble"):
+        instructions = Instructions(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))
+    announce("simulating")
+    results = {name: value.copy() for name, value in case.tensors.items()}
+    with stopwatch.run("simulate"):
+        report = run(planned.transport, results, scalars)
+    announce("launching")
+    return Inspection(
+        name=case.kernel.name,
+        place=f"{case.kernel.where.file}:{case.kernel.where.line}" if case.kernel.where else "",
+        source=source_of(case.kernel),
+        arguments=tuple(Argument(n, d.dtype.name, d.shape) for n, d in described.items()),
+        predicate=planned.predicate,
+        notes=tuple(artifact.variants[0].plan.splitlines()),
+        maps=tile_maps(planned),
+        artifact=artifact,
+        instructions=instructions,
+        simulated=report,
+        agreements=_agreements(case, results),
+        launched=_launch(case, artifact, scalars, stopwatch),
+        times=tuple(PassTime(name, seconds) for name, seconds in stopwatch.seconds.items()),
+    )
+
+
+def source_of(kernel: KernelFunction) -> str:
+    """The kernel as its author wrote it, decorator included."""
+    return textwrap.dedent(inspect.getsource(kernel.fn)).strip()
+
+
+def tile_maps(planned: PlannedKernel) -> tuple[TileMap, ...]:
+    """Layouts of what is loaded, accumulated and stored, each distinct one once, named by its users."""
+    users: dict[tuple[RegisterLayout, tuple[int, ...]], list[str]] = {}
+    for op in planned.tile.walk():
+        match op:
+            case tile.Load() if not _feeds_products(op.result):
+                value, name = op.result, f"{tensor_name(op)} as loaded"
+            case tile.Store():
+                value, name = op.value, f"{tensor_name(op)} as stored"
+            case tile.Dot():
+                value, name = op.result, "the accumulator"
+            case _:
+                continue
+        layout = _layout_of(planned, op, value)
+        if layout is not None:
+            names = users.setdefault(layout, [])
+            names += [name] if name not in names else []
+    return tuple(TileMap(", ".join(names), layout, extents) for (layout, extents), names in users.items())
+
+
+def _layout_of(planned: PlannedKernel, op: Operation, value: SSAValue) -> tuple[RegisterLayout, tuple[int, ...]] | None:
+    """The layout of a value of one or two axes and the extents in use; None for scalars and deeper tiles."""
+    axes = planned.placement.axes_of.get(value)
+    sizes = tuple(n or 1 for n in extents(value.type))
+    if axes is None or not 1 <= len(axes) <= 2 or all(a is None for a in axes):
+        return None
+    return planned.placement.distribution_of(op).layout(axes), sizes
+
+
+def _feeds_products(value: SSAValue) -> bool:
+    """A tile that is only an operand of products: its place is shared memory, which no register layout describes."""
+    users = [use.operation for use in value.uses]
+    return bool(users) and all(
+        isinstance(op, tile.Dot) or (isinstance(op, tile.Transpose) and _feeds_products(op.result)) for op in users
+    )
+
+
+# an optional predicate, then the opcode
+_PTX = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)(?=[\s;]).*;\s*$", re.MULTILINE)
+_SASS = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
+_PADDING = "NOP"
+
+
+def _opcodes(text: str, pattern: re.Pattern[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(Counter(op for op in pattern.findall(text) if op != _PADDING).most_common())
+
+
+def _agreements(case: Case, results: Mapping[str, NDArray[Any]]) -> tuple[Agreement, ...]:
+    found: list[Agreement] = []
+    for name, expected in case.expected.items():
+        wanted = expected.astype(np.float64)
+        error = float(np.abs(results[name].astype(np.float64) - wanted).max(initial=0.0))
+        found.append(Agreement(name, error, case.tolerance, float(np.abs(wanted).max(initial=0.0))))
+    return tuple(found)
+
+
+def _launch(
+    case: Case, artifact: Artifact, scalars: Mapping[str, int | float], stopwatch: Stopwatch
+) -> Launched | NotLaunched:
+    """Upload, launch, compare; the reason when there is no GPU or it is another one."""
+    try:
+        driver = Driver()
+        program = load(artifact, driver)
+    except TilewrightError as error:
+        return NotLaunched(error.diagnostics[0].summary)
+    device: dict[str, DeviceArray] = {}
+    driver.push_context(driver.context(0))
+    try:
+        for name, value in case.tensors.items():
+            device[name] = DeviceArray(driver, value.shape, arrays.describe(name, value).dtype)
+            device[name].upload(np.ascontiguousarray(value).tobytes())
+        arguments = {**device, **scalars}
+        with stopwatch.run("load and launch"):
+            program.launch(arguments)
+            results = {
+                name: np.frombuffer(device[name].download(), case.tensors[name].dtype).reshape(device[name].shape)
+                for name in case.expected
+            }
+        seconds = statistics.median(driver.seconds(lambda: program.launch(arguments)) for _ in range(LAUNCHES))
+    except TilewrightError as error:
+        return NotLaunched(error.diagnostics[0].summary)
+    finally:
+        for tensor in device.values():
+            tensor.free()
+        driver.pop_context()
+    return Launched(_agreements(case, results), seconds, sum(t.size_bytes for t in device.values()))
