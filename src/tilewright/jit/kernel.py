@@ -34,6 +34,8 @@ class Kernel:
         self.function = function
         self.__name__ = function.name
         self.__doc__ = function.fn.__doc__
+        launched = [p.name for p in (*function.tensors, *function.scalars)]
+        self._in_order = [p.name for p in function.params if p.name in launched] == launched
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
         self._plans: dict[Request, Planned] = {}
 
@@ -95,7 +97,7 @@ class Kernel:
 
         ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream.
         """
-        if not kwargs:
+        if not kwargs and self._in_order:
             for keywords, program in self._programs:
                 if not keywords and program.launch_known(args, stream):
                     return
