@@ -48,8 +48,8 @@ def _needed(st: State) -> dict[Stream, list[int]]:
     """Per stream, the completions that recorded accesses wait for."""
     needed: dict[Stream, list[int]] = {}
     for _, cells in st.memory.values():
-        for writes, reads in cells:
-            for x in (*writes, *reads):
+        for writes, reads, older in cells:
+            for x in (*writes, *reads, *(y for y, _ in older)):
                 if x.stream is not None:
                     needed.setdefault(x.stream, []).append(x.seq)
     return needed
@@ -404,14 +404,15 @@ class Normal:
             (self.begin(s, space[0]), s, e, c) for s, e, c in zip(starts, ends, range(len(cells)), strict=True)
         )
         for begin, start, end, index in turned:
-            writes, reads = cells[index]
+            writes, reads, older = cells[index]
             if not writes and not reads:
                 continue
             users = self.m.region_users(space, start, end)
             writers = self.m.region_writers(space, start, end)
             written = [self.access(space, x, users) for x in sorted(writes, key=_who)]
+            before = tuple([(wrote, self.access(space, x, users)) for x, wrote in older])
             accesses = [self.access(space, x, writers) for x in sorted(reads, key=_who)]
-            pieces.append((begin, end - start, tuple(written), tuple(accesses)))
+            pieces.append((begin, end - start, tuple(written), tuple(accesses), before))
         return tuple(pieces)
 
     def access(self, space: Stream, x: Access, users: tuple[int, ...]) -> Hashable:

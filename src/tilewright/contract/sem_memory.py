@@ -11,7 +11,7 @@ from tilewright.contract.sem_barriers import land, note_remote
 from tilewright.contract.state import EMPTY, Access, AgentState, Cell, F, M, Mark, S, State, Stream, T, X
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Step
+from tilewright.protocol.model import By, Step
 
 GENERIC = "generic"
 ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma", "tcp", "dsmem"))
@@ -102,18 +102,26 @@ def access(
         if use.writes:
             for old in cell.reads:
                 _ordered(m, st, agent, a, step, place, old, False, use)
-            shared = tuple(w for w in cell.writes if w.agent != agent.index and _shared(m, agent, w, new))
-            cells[i] = Cell((*shared, new), ())
+            for old, wrote in cell.older:
+                _ordered(m, st, agent, a, step, place, old, wrote, use)
+            cells[i] = _written(m, agent, cell, new)
         else:
             kept = tuple(r for r in cell.reads if r.agent != agent.index or r.engine != use.engine)
-            cells[i] = Cell(cell.writes, (*kept, new))
+            cells[i] = Cell(cell.writes, (*kept, new), cell.older)
     st.memory[key] = (starts, cells)
 
 
-def _shared(m: Machine, agent: Agent, old: Access, new: Access) -> bool:
-    """Whether two writes are parts of one that the threads of a role share among them."""
-    same_role = m.agents[old.agent].role == agent.role
-    return same_role and (old.step is new.step or old.engine == new.engine == "cp_async")
+def _written(m: Machine, agent: Agent, cell: Cell, new: Access) -> Cell:
+    """The cell after a write. A write that all classes of a role share replaces the bytes part by part: until the last
+    class has written, the history before it still counts."""
+    classes = m.role_agents[agent.role] if new.step.by is By.ALL else [agent]
+    if len(classes) == 1:
+        return Cell((new,), ())
+    ours = {w.agent for w in cell.writes if w.step is new.step and w.agent != agent.index}
+    if ours and all(w.agent != agent.index for w in cell.writes):
+        complete = len(ours) + 1 == len(classes)
+        return Cell((*cell.writes, new), cell.reads, () if complete else cell.older)
+    return Cell((new,), (), (*((w, True) for w in cell.writes), *((r, False) for r in cell.reads)))
 
 
 def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], list[Cell], int, int]:

@@ -65,6 +65,8 @@ class Cell(NamedTuple):
 
     writes: tuple[Access, ...]
     reads: tuple[Access, ...]
+    older: tuple[tuple[Access, bool], ...] = ()
+    """What came before a shared write (and whether it wrote), while some class has yet to write its part."""
 
 
 EMPTY = Cell((), ())
