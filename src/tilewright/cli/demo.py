@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +30,7 @@ def demo(
     begin = time.perf_counter()
     with _step("loading the compiler"):
         from tilewright.viz.report import report_html
-    results = [_inspect(make(examples)) for make in (softmax, matmul)]
+    results = [_inspect(make(examples)) for make in CASES]
     with _step(f"writing {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(report_html(results), encoding="utf-8")
@@ -63,6 +63,9 @@ def matmul(examples: Path) -> Case:
     c = np.full((200, 120), np.nan, np.float32)
     kernel = find_kernel(f"{examples}/matmul.py:matmul")
     return Case(kernel, {"a": a, "b": b, "c": c}, {"c": a.astype(np.float64) @ b.astype(np.float64).T}, 1e-4)
+
+
+CASES = (softmax, matmul)
 
 
 def _inspect(case: Case) -> Inspection | Refused:
@@ -100,7 +103,7 @@ def _is_right(result: Inspection | Refused) -> bool:
 
 
 @contextmanager
-def _step(what: str) -> Iterator[None]:
+def _step(what: str) -> Generator[None]:
     """A line that says what runs, and when it is done how long it took."""
     typer.echo(f"{what} ... ", nl=False)
     begin = time.perf_counter()
@@ -109,7 +112,7 @@ def _step(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _steps(subject: str) -> Iterator[Callable[[str], None]]:
+def _steps(subject: str) -> Generator[Callable[[str], None]]:
     """As ``_step``, one line after another: each announcement ends the line before."""
     begin = 0.0
 

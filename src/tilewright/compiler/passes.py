@@ -11,7 +11,7 @@ look at a context variable.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Stopwatch:
     _inner: list[float] = field(default_factory=list[float])  # time of the passes inside each open one
 
     @contextmanager
-    def run(self, name: str) -> Iterator[None]:
+    def run(self, name: str) -> Generator[None]:
         """Charge what happens inside to ``name``, less what is charged to passes within."""
         self._inner.append(0.0)
         begin = time.perf_counter()
@@ -43,7 +43,7 @@ _watching: ContextVar[Stopwatch | None] = ContextVar("watching", default=None)
 
 
 @contextmanager
-def watch() -> Iterator[Stopwatch]:
+def watch() -> Generator[Stopwatch]:
     """Watches the passes that run inside, in this thread or task."""
     stopwatch = Stopwatch()
     token = _watching.set(stopwatch)
@@ -54,7 +54,7 @@ def watch() -> Iterator[Stopwatch]:
 
 
 @contextmanager
-def timed(name: str) -> Iterator[None]:
+def timed(name: str) -> Generator[None]:
     """Marks a pass; a ``with`` block or a decorator."""
     stopwatch = _watching.get()
     if stopwatch is None:

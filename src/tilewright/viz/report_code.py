@@ -8,28 +8,29 @@ import keyword
 import re
 import tokenize
 from html import escape
+from itertools import accumulate
 
 _CUDA = re.compile(r"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<string>\"[^\"\n]*\")", re.DOTALL)
 
 
 def python_html(source: str) -> str:
     """Python source; plain where it can't be tokenised."""
-    lines = source.splitlines(keepends=True)
+    starts = [0, *accumulate(len(line) for line in source.splitlines(keepends=True))]
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (tokenize.TokenError, SyntaxError):
         return escape(source)
     parts: list[str] = []
-    row, column = 1, 0
+    end = 0
     for token in tokens:
         style = _style(token)
-        if not style or token.start < (row, column):
+        begin = starts[token.start[0] - 1] + token.start[1]
+        if not style or begin < end:
             continue
-        parts.append(escape(_between(lines, (row, column), token.start)))
+        parts.append(escape(source[end:begin]))
         parts.append(f'<span class="{style}">{escape(token.string)}</span>')
-        row, column = token.end
-    parts.append(escape(_between(lines, (row, column), (len(lines) + 1, 0))))
-    return "".join(parts)
+        end = begin + len(token.string)
+    return "".join([*parts, escape(source[end:])])
 
 
 def cuda_html(source: str) -> str:
@@ -56,14 +57,3 @@ def _style(token: tokenize.TokenInfo) -> str:
             return "b"
         case _:
             return ""
-
-
-def _between(lines: list[str], start: tuple[int, int], stop: tuple[int, int]) -> str:
-    """Text from ``start`` to ``stop``, each a row from 1 and a column from 0."""
-    (first, left), (last, right) = start, stop
-    if first == last:
-        return lines[first - 1][left:right]
-    whole = lines[first : last - 1]
-    head = lines[first - 1][left:] if first <= len(lines) else ""
-    tail = lines[last - 1][:right] if last <= len(lines) else ""
-    return head + "".join(whole) + tail
