@@ -30,27 +30,28 @@ class Driver:
             self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError:
             raise SystemExit("no NVIDIA driver on this machine (libcuda.so.1)") from None
-        self._call("cuInit", 0)
+        self.call("cuInit", 0)
         device, context, version = c_int(), c_void_p(), c_int()
-        self._call("cuDeviceGet", byref(device), 0)
-        self._call("cuDevicePrimaryCtxRetain", byref(context), device)
-        self._call("cuCtxSetCurrent", context)
-        self._call("cuDriverGetVersion", byref(version))
+        self.call("cuDeviceGet", byref(device), 0)
+        self.call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuDriverGetVersion", byref(version))
         name = ctypes.create_string_buffer(128)
-        self._call("cuDeviceGetName", name, 128, device)
+        self.call("cuDeviceGetName", name, 128, device)
         self.version, self.device = version.value, name.value.decode()
         pointer = c_uint64()
-        self._call("cuMemAlloc_v2", byref(pointer), ctypes.c_size_t(ALLOCATION_BYTES))
+        self.call("cuMemAlloc_v2", byref(pointer), ctypes.c_size_t(ALLOCATION_BYTES))
         self.base = -(-pointer.value // 1024) * 1024
         self._store = ctypes.create_string_buffer(512)
-        self._map = -(-ctypes.addressof(self._store) // 64) * 64
+        self.map = -(-ctypes.addressof(self._store) // 64) * 64
         self._encode = self._cuda.cuTensorMapEncodeTiled
         self._encode.argtypes = [
             c_void_p, c_int, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_int, c_int,
         ]  # fmt: skip
         self._encode.restype = c_int
 
-    def _call(self, name: str, *args: object) -> None:
+    def call(self, name: str, *args: object) -> None:
+        """A driver call that must succeed; otherwise the process ends with its name and status."""
         status = getattr(self._cuda, name)(*args)
         if status:
             raise SystemExit(f"{name} returned {status}")
@@ -69,7 +70,7 @@ class Driver:
     ) -> int:
         """CUresult of one encode; ``flags`` are interleave, swizzle, L2 promotion and out-of-bounds fill."""
         return self._encode(
-            self._map + map_offset,
+            self.map + map_offset,
             kind,
             rank,
             address,

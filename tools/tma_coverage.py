@@ -102,7 +102,7 @@ def outcome(access: TileAccess) -> str:
         return "direct"
     if isinstance(answer, Repairs):
         best = answer.repairs[0].fields
-        return f"repaired: {best.change.name.lower()}" if best.maps else "threads"
+        return f"repaired: {best.change.name.lower()}" if best.plan is not None else "threads"
     return "refused"
 
 

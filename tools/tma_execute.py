@@ -1,345 +1,367 @@
 """Execute planned tensor copies on a GPU and compare every byte with the plan.
 
 ``python tools/tma_execute.py build KERNEL.cubin`` compiles the kernel (needs cuda-bindings and NVRTC, no GPU);
-``python tools/tma_execute.py run KERNEL.cubin --cases 2000`` runs it (needs numpy, an NVIDIA driver, a Hopper GPU).
+``python tools/tma_execute.py run KERNEL.cubin --cases 4000`` runs it (needs numpy, an NVIDIA driver, a Hopper GPU).
 
-Each case draws a tensor and a tile, plans it, loads the tile, compares shared memory with the tensor element by
-element, and stores the tile back into an empty tensor, of which every element is compared as well. ``--probes`` adds
-copies the driver encodes and no document describes; their outcome is printed, not judged.
+Each case draws a tensor, a tile and one of its legal plans. The tile is loaded, and every byte of shared memory
+compared, with the bytes that the copy must leave alone; then other bytes are stored through the same map, and every
+byte of the tensor compared, with those around it. Cases run in processes of their own, so that one that faults is
+named and costs only itself. ``--probes`` adds copies that no rule calls legal; their outcome is printed, not judged.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
+import json
+import subprocess
 import sys
 from collections import Counter
-from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tensormap_label import Driver
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.verdict import Legal
-from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Swizzle
-from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, plan
+from tilewright.base.expr import Const, Sym
+from tilewright.hw.tensormap import DataType, Direction
+from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
+from tma_device import BUFFER_BYTES, GUARD_BYTES, MAX_COPIES, SHARED_LIMIT, UNTOUCHED, Bytes, Copies, Device, build
+from tma_device import kernel_driver as driver_version
+from tma_probes import PROBES
 
-SHARED_LIMIT = 64 << 10
 TENSOR_LIMIT = 8 << 20
-UNTOUCHED = 0xEE
-MAX_COPIES = 1024
-
-SOURCE = r"""
-struct alignas(64) Map { unsigned long long words[16]; };
-
-template <int R> __device__ void load(unsigned dst, const Map* map, const int* c, unsigned bar);
-template <int R> __device__ void store(unsigned src, const Map* map, const int* c);
-
-#define COPY(R, COORDS, ...)                                                                                  \
-  template <> __device__ void load<R>(unsigned dst, const Map* map, const int* c, unsigned bar) {             \
-    asm volatile("cp.async.bulk.tensor." #R "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"      \
-                 " [%0], [%1, " COORDS "], [%2];" ::"r"(dst), "l"(map), "r"(bar), __VA_ARGS__ : "memory");    \
-  }                                                                                                           \
-  template <> __device__ void store<R>(unsigned src, const Map* map, const int* c) {                          \
-    asm volatile("cp.async.bulk.tensor." #R "d.global.shared::cta.tile.bulk_group"                            \
-                 " [%1, " COORDS "], [%0];" ::"r"(src), "l"(map), "r"(0), __VA_ARGS__ : "memory");            \
-  }
-COPY(1, "{%3}", "r"(c[0]))
-COPY(2, "{%3, %4}", "r"(c[0]), "r"(c[1]))
-COPY(3, "{%3, %4, %5}", "r"(c[0]), "r"(c[1]), "r"(c[2]))
-COPY(4, "{%3, %4, %5, %6}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]))
-COPY(5, "{%3, %4, %5, %6, %7}", "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4]))
-
-extern "C" __global__ void copy(const __grid_constant__ Map from, const __grid_constant__ Map to, int rank, int copies,
-                                const int* coords, const int* offsets, int tx, int bytes, int back,
-                                unsigned char* dump, int* status) {
-  extern __shared__ unsigned char raw[];
-  __shared__ alignas(8) unsigned long long barrier;
-  unsigned start = static_cast<unsigned>(__cvta_generic_to_shared(raw));
-  unsigned base = (start + 1023u) & ~1023u;
-  unsigned char* tile = raw + (base - start);
-  unsigned bar = static_cast<unsigned>(__cvta_generic_to_shared(&barrier));
-  for (int i = threadIdx.x; i < bytes; i += blockDim.x) tile[i] = 0xEE;
-  if (threadIdx.x == 0) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(bar));
-    asm volatile("fence.mbarrier_init.release.cluster;");
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(tx) : "memory");
-    for (int i = 0; i < copies; ++i) {
-      const int* c = coords + 5 * i;
-      unsigned dst = base + offsets[i];
-      if (rank == 1) load<1>(dst, &from, c, bar);
-      if (rank == 2) load<2>(dst, &from, c, bar);
-      if (rank == 3) load<3>(dst, &from, c, bar);
-      if (rank == 4) load<4>(dst, &from, c, bar);
-      if (rank == 5) load<5>(dst, &from, c, bar);
-    }
-  }
-  int done = 0;
-  long long begin = clock64();
-  while (!done && clock64() - begin < 200000000ll) {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.s32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(bar) : "memory");
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < bytes; i += blockDim.x) dump[i] = tile[i];
-  if (threadIdx.x == 0) *status = done;
-  __syncthreads();
-  if (back && done && threadIdx.x == 0) {
-    for (int i = 0; i < copies; ++i) {
-      const int* c = coords + 5 * i;
-      unsigned src = base + offsets[i];
-      if (rank == 1) store<1>(src, &to, c);
-      if (rank == 2) store<2>(src, &to, c);
-      if (rank == 3) store<3>(src, &to, c);
-      if (rank == 4) store<4>(src, &to, c);
-      if (rank == 5) store<5>(src, &to, c);
-    }
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-  }
-}
-"""
-
-
-def build(target: Path) -> None:
-    """Compile the kernel for sm_90a."""
-    from cuda.bindings import nvrtc  # noqa: PLC0415  the machine that runs it needs no compiler
-
-    status, program = nvrtc.nvrtcCreateProgram(SOURCE.encode(), b"copy.cu", 0, [], [])
-    assert status == nvrtc.nvrtcResult.NVRTC_SUCCESS, status
-    options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
-    nvrtc.nvrtcGetProgramLog(program, log)
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise SystemExit(log.decode())
-    _, size = nvrtc.nvrtcGetCUBINSize(program)
-    cubin = b" " * size
-    nvrtc.nvrtcGetCUBIN(program, cubin)
-    target.write_bytes(cubin)
-    print(f"{size} bytes in {target}")
+FAULTS_SHOWN = 5
+"""A worker's share of the cases is given up after this many faults."""
+WORKER_SECONDS = 300
+SAME_WIDTH = {1: ("UINT8",), 2: ("UINT16", "FLOAT16", "BFLOAT16"), 4: ("UINT32", "INT32", "FLOAT32"),
+              8: ("UINT64", "INT64", "FLOAT64")}  # fmt: skip
+"""Data types that carry every bit pattern, by bytes; half of the cases take one of these instead of the dtype's own."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One drawn access with its plan and the first index along each axis."""
+    """One drawn access with its plan, the bytes its tensor begins after a 256-byte boundary, the first index of the
+    tile along each axis, and whether the rules admit a store through the map."""
 
     access: TileAccess
     plan: TensorMapPlan
+    shift_bytes: int
     first: tuple[int, ...]
+    storable: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case; ``trouble`` is empty if every byte was right."""
+
+    number: int
+    rank: int
+    swizzle: str
+    data_type: str
+    boxes: int
+    stored: bool
+    broadcast: bool
+    """Whether a dimension has stride 0."""
+    outside: bool
+    """Whether the tile goes over an edge of the tensor."""
+    trouble: str
 
 
 def draw(rng: np.random.Generator) -> Case:
     """A random legal tile: ranks 1 to 5, all dtypes and swizzles, tiles over the edges."""
     while True:
-        dtype = list(DTYPES.values())[int(rng.integers(len(DTYPES)))]
-        unit = 16 // dtype.bytes
-        rank = int(rng.integers(1, 6))
-        shape = [int(rng.integers(1, 12)) for _ in range(rank)]
-        shape[-1] = int(rng.integers(1, 300))
-        if rank > 1:
-            shape[-2] = int(rng.integers(1, 100))
-        strides = [1] * rank
-        for axis in reversed(range(rank - 1)):
-            strides[axis] = (-(-strides[axis + 1] * shape[axis + 1] // unit) + int(rng.integers(0, 2))) * unit
-        tile: list[int | None] = [(None, 1, 2, 3)[int(rng.integers(4))] for _ in range(rank)]
-        span = int(rng.choice([16, 32, 64, 128, 128])) // dtype.bytes
-        tile[-1] = int(rng.integers(1, 4)) * span
-        if rank > 1:
-            tile[-2] = int(rng.choice([1, 8, 24, 64, 300]))
-        if rng.random() < 0.25 and rank > 1:  # transposed: the dense axis is not the last
-            for values in (shape, strides, tile):
-                values[-1], values[-2] = values[-2], values[-1]
-        access = TileAccess(dtype, tuple(shape), tuple(strides), 0, tuple(tile))
+        access, dense = draw_access(rng)
+        strides = zip(access.shape, access.strides, strict=True)
+        if max(n * s for n, s in strides) * access.dtype.bytes > TENSOR_LIMIT:
+            continue
         plans = candidates(access).plans
-        if plans:
-            chosen = plans[int(rng.integers(len(plans)))]
-            large = strides[0] * shape[0] * dtype.bytes > TENSOR_LIMIT or max(strides) * dtype.bytes > TENSOR_LIMIT
-            if not large and chosen.shared.size_bytes <= SHARED_LIMIT and len(chosen.boxes) <= MAX_COPIES:
-                return Case(access, chosen, tuple(int(rng.integers(0, n)) for n in shape))
+        if not plans:
+            continue
+        chosen = plans[int(rng.integers(len(plans)))]
+        if chosen.shared.size_bytes > SHARED_LIMIT or len(chosen.boxes) > MAX_COPIES:
+            continue
+        store = replace(access, direction=Direction.STORE, swizzles=(chosen.swizzle,))
+        storable = bool(candidates(store, limit=1).plans)
+        if rng.random() < 0.5:
+            chosen = replace(chosen, data_type=DataType[str(rng.choice(SAME_WIDTH[access.dtype.bytes]))])
+        first = tuple(draw_first(access, axis, dense, rng) for axis in range(len(access.shape)))
+        case = Case(access, chosen, 16 * int(rng.integers(0, 16)), first, storable)
+        return broadcast(case, rng) if rng.random() < 0.1 else case
 
 
-class Device:
-    """The kernel loaded on a GPU, and its buffers."""
-
-    def __init__(self, cubin: Path) -> None:
-        self.driver = Driver()
-        self._module, self._function = c_void_p(), c_void_p()
-        self.call("cuModuleLoadData", byref(self._module), cubin.read_bytes())
-        self.call("cuModuleGetFunction", byref(self._function), self._module, b"copy")
-        self.call("cuFuncSetAttribute", self._function, c_int(8), c_int(SHARED_LIMIT + 1024))
-        sizes = {"source": 32 << 20, "target": 32 << 20, "dump": SHARED_LIMIT, "coords": 1 << 16, "offsets": 1 << 14}
-        self.buffers = {name: self._allocate(size) for name, size in {**sizes, "status": 256}.items()}
-
-    def call(self, name: str, *args: object) -> None:
-        """A driver call that must succeed."""
-        self.driver._call(name, *args)
-
-    def _allocate(self, size: int) -> int:
-        pointer = c_uint64()
-        self.call("cuMemAlloc_v2", byref(pointer), c_size_t(size))
-        return pointer.value
-
-    def write(self, name: str, data: np.ndarray) -> None:
-        """Copy an array to a buffer."""
-        held = np.ascontiguousarray(data)
-        self.call("cuMemcpyHtoD_v2", c_uint64(self.buffers[name]), c_void_p(held.ctypes.data), c_size_t(held.nbytes))
-
-    def read(self, name: str, size: int) -> np.ndarray:
-        """Copy bytes from a buffer."""
-        held = np.empty(size, np.uint8)
-        self.call("cuMemcpyDtoH_v2", c_void_p(held.ctypes.data), c_uint64(self.buffers[name]), c_size_t(size))
-        return held
-
-    def encode(self, chosen: TensorMapPlan, buffer: str) -> ctypes.Array:
-        """The plan's map over a buffer; raises if the driver refuses it."""
-        rank = chosen.rank
-        strides = [int(s.evaluate({})) for s in chosen.strides]
-        flags = [chosen.interleave, chosen.swizzle, chosen.l2_promotion, chosen.oob_fill]
-        status = self.driver.encode(
-            chosen.data_type,
-            rank,
-            self.buffers[buffer],
-            0,
-            [int(d.evaluate({})) for d in chosen.dims],
-            strides,
-            chosen.box,
-            chosen.element_strides,
-            flags,
-        )
-        if status:
-            raise SystemExit(f"the driver refused a legal map ({status}): {chosen}")
-        return (ctypes.c_char * 128).from_buffer_copy(ctypes.string_at(self.driver._map, 128))
-
-    def launch(self, chosen: TensorMapPlan, origin: list[int], tx: int, back: bool) -> tuple[int, np.ndarray]:
-        """Run the copies; returns whether they completed, and shared memory."""
-        coords = np.zeros((len(chosen.boxes), 5), np.int32)
-        for row, box in zip(coords, chosen.boxes, strict=True):
-            row[: chosen.rank] = [o + s for o, s in zip(origin, box.start, strict=True)]
-        self.write("coords", coords)
-        self.write("offsets", np.array([b.shared_offset_bytes for b in chosen.boxes], np.int32))
-        size = chosen.shared.size_bytes
-        maps = [self.aligned(self.encode(chosen, name)) for name in ("source", "target")]
-        values = [c_int(chosen.rank), c_int(len(chosen.boxes))]
-        values += [c_uint64(self.buffers["coords"]), c_uint64(self.buffers["offsets"])]
-        values += [c_int(tx), c_int(size), c_int(int(back))]
-        values += [c_uint64(self.buffers["dump"]), c_uint64(self.buffers["status"])]
-        pointers = (c_void_p * (2 + len(values)))(*maps, *(ctypes.addressof(v) for v in values))
-        shape = [c_int(n) for n in (1, 1, 1, 128, 1, 1)]
-        self.call("cuLaunchKernel", self._function, *shape, c_int(SHARED_LIMIT + 1024), None, pointers, None)
-        self.call("cuCtxSynchronize")
-        return int(self.read("status", 4).view(np.int32)[0]), self.read("dump", size)
-
-    def aligned(self, blob: ctypes.Array) -> int:
-        """Address of a 64-byte aligned copy of a map, kept until the next launch but one."""
-        store = ctypes.create_string_buffer(256)
-        address = -(-ctypes.addressof(store) // 64) * 64
-        ctypes.memmove(address, blob, 128)
-        self._held = [*getattr(self, "_held", [])[-3:], store]
-        return address
+def draw_access(rng: np.random.Generator) -> tuple[TileAccess, int]:
+    """A random access, and its dense axis."""
+    dtype = list(DTYPES.values())[int(rng.integers(len(DTYPES)))]
+    unit = 16 // dtype.bytes
+    rank = int(rng.integers(1, 6))
+    shape = [int(rng.integers(1, 12)) for _ in range(rank)]
+    shape[-1] = int(rng.integers(1, 300))
+    if rng.random() < 0.8:
+        shape[-1] = -(-shape[-1] // unit) * unit
+    if rank > 1:
+        shape[-2] = int(rng.integers(1, 100))
+    strides = [1] * rank
+    for axis in reversed(range(rank - 1)):
+        strides[axis] = (-(-strides[axis + 1] * shape[axis + 1] // unit) + int(rng.integers(0, 2))) * unit
+    tile: list[int | None] = [(None, 1, 2, 3)[int(rng.integers(4))] for _ in range(rank)]
+    span = int(rng.choice([16, 32, 64, 128, 128])) // dtype.bytes
+    tile[-1] = int(rng.integers(1, 4)) * span
+    firsts = [1] * rank
+    firsts[-1] = unit
+    if rank > 1:
+        tile[-2] = int(rng.choice([1, 8, 24, 64, 300]))
+    dense = rank - 1
+    if rng.random() < 0.25 and rank > 1:  # transposed: the dense axis is not the last
+        for values in (shape, strides, tile, firsts):
+            values[-1], values[-2] = values[-2], values[-1]
+        dense = rank - 2
+    return TileAccess(dtype, tuple(shape), tuple(strides), 0, tuple(tile), first_multiples=tuple(firsts)), dense
 
 
-def execute(device: Device, case: Case, rng: np.random.Generator) -> str:
-    """Run one case; the empty string if every byte is right, else what is wrong."""
-    access, chosen, size = case.access, case.plan, case.access.dtype.bytes
-    shape = [int(n) for n in access.shape]
-    strides = [int(s) for s in access.strides]
-    extent = (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))) * size
-    memory = rng.integers(0, 256, -(-extent // 16) * 16, dtype=np.uint8)
-    device.write("source", memory)
-    device.write("target", np.zeros_like(memory))
-    values = {f"index{i}": v for i, v in enumerate(case.first)}
-    origin = [int(c.evaluate(values)) for c in chosen.coordinates]
-    done, shared = device.launch(chosen, origin, chosen.tx_bytes, back=True)
-    if not done:
-        return f"{chosen.tx_bytes} bytes did not complete"
-    place, at, within = where(case)
-    lanes = np.arange(size)
-    got = shared[place[:, None] + lanes]
-    expected = np.where(within[:, None], memory[np.where(within, at, 0)[:, None] + lanes], 0)
-    if not np.array_equal(got, expected):
-        first = int(np.nonzero((got != expected).any(axis=1))[0][0])
-        return f"element {first}: {got[first]} at byte {place[first]} of shared memory, expected {expected[first]}"
-    stored = np.zeros_like(memory)
-    stored[at[within][:, None] + lanes] = expected[within]
-    if not np.array_equal(device.read("target", memory.nbytes), stored):
-        return "the stored tile differs"
-    return ""
+def draw_first(access: TileAccess, axis: int, dense: int, rng: np.random.Generator) -> int:
+    """The first index of the tile along one axis; below the tensor in some cases, by whole units if it is dense."""
+    tile, unit = access.tile[axis] or 1, access.first_multiples[axis]
+    below = (tile - 1) // unit if rng.random() < 0.2 and (tile > 1 or axis == dense) else 0
+    return unit * int(rng.integers(-below, -(-int(access.shape[axis]) // unit)))
 
 
-def where(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For every element of the tile: its byte in shared memory, its byte in the tensor, whether the tensor has it."""
+def broadcast(case: Case, rng: np.random.Generator) -> Case:
+    """The case with stride 0 along one axis of the tile beside the dense one, if there is one; it is loaded only."""
+    kept = range(1, len(case.plan.tile_axes))
+    axes = [d for d in kept if isinstance(case.plan.coordinates[d], Sym) and (case.plan.shared.extents[d]) > 1]
+    if not axes:
+        return case
+    d = int(rng.choice(axes))
+    axis = case.plan.tile_axes[d]
+    strides = tuple(Const(0) if i == d - 1 else s for i, s in enumerate(case.plan.strides))
+    access = replace(case.access, strides=tuple(0 if i == axis else s for i, s in enumerate(case.access.strides)))
+    return replace(case, access=access, plan=replace(case.plan, strides=strides), storable=False)
+
+
+@dataclass(frozen=True)
+class Places:
+    """For every element of a tile: its byte in shared memory, its byte in the tensor, whether the tensor has it."""
+
+    shared: np.ndarray
+    tensor: np.ndarray
+    within: np.ndarray
+
+
+def places(case: Case, first: tuple[int, ...]) -> Places:
+    """Where the elements of the tile that begins at ``first`` lie, by the access and the layout of its plan."""
     access, size = case.access, case.access.dtype.bytes
     axes = [i for i, t in enumerate(access.tile) if t is not None]
     local = np.indices([access.tile[i] or 1 for i in axes]).reshape(len(axes), -1)
     inside = dict(zip(axes, local, strict=True))
-    place = case.plan.shared.offset(tuple(inside[a] for a in case.plan.tile_axes))
+    shared = case.plan.shared.offset(tuple(inside[a] for a in case.plan.tile_axes))
     at = np.zeros(local.shape[1], np.int64)
     within = np.ones(local.shape[1], np.bool_)
     for axis, (extent, stride) in enumerate(zip(access.shape, access.strides, strict=True)):
-        index = case.first[axis] + inside.get(axis, 0)
+        index = first[axis] + inside.get(axis, 0)
         at += index * stride * size
-        within &= index < extent
-    return place, at, within
+        within &= (index >= 0) & (index < extent)
+    return Places(shared, at, within)
 
 
-def probes(device: Device, rng: np.random.Generator) -> None:
-    """Copies that encode and that no document describes: print what happens."""
-    base = plan(TileAccess(DTYPES["bf16"], (64, 64), (64, 1), 0, (16, 64), swizzles=(Swizzle.B128,)))
-    assert isinstance(base, Legal)
-    device.write("source", rng.integers(1, 256, 64 * 64 * 2, dtype=np.uint8))
-    wide = base.fields
-    zero = replace(wide, strides=(wide.strides[0] * 0,))
-    done, shared = device.launch(zero, [0, 0], wide.tx_bytes, back=False)
-    rows = len(np.unique(shared.reshape(-1, 128), axis=0))
-    print(f"stride 0, 16 rows of 128 bytes: completed {done}, distinct rows {rows}")
-    for swizzle, box in ((Swizzle.B128, 56), (Swizzle.B128, 32), (Swizzle.B64, 16), (Swizzle.B32, 8)):
-        narrow = replace(wide, swizzle=swizzle, box=(box, 16))
-        for tx in (box * 2 * 16, {Swizzle.B128: 128, Swizzle.B64: 64, Swizzle.B32: 32}[swizzle] * 16):
-            done, shared = device.launch(narrow, [0, 0], tx, back=False)
-            touched = int((shared != UNTOUCHED).sum())
-            last = int(np.nonzero(shared != UNTOUCHED)[0].max(initial=0))
-            print(
-                f"{swizzle.name} row of {box * 2} bytes, expect {tx}: completed {done}, {touched} bytes, last at {last}"
-            )
+def origin(case: Case, first: tuple[int, ...]) -> list[int]:
+    """The tile's first coordinate in each dimension of the map."""
+    values = {f"index{i}": v for i, v in enumerate(first)}
+    return [int(c.evaluate(values)) for c in case.plan.coordinates]
+
+
+def check(device: Device, case: Case, rng: np.random.Generator, parts: str) -> str:
+    """Run one case; the empty string if every byte is right, else what is wrong."""
+    access, size = case.access, case.access.dtype.bytes
+    extent = (1 + sum((n - 1) * s for n, s in zip(access.shape, access.strides, strict=True))) * size
+    begin = GUARD_BYTES + case.shift_bytes
+    assert begin + extent + GUARD_BYTES <= BUFFER_BYTES
+    memory = rng.integers(0, 256, begin + extent + GUARD_BYTES, dtype=np.uint8)
+    device.write(device.tensor, memory)
+    lanes = np.arange(size)
+    trouble = ""
+    if "load" in parts:
+        trouble = check_load(device, case, memory, begin, lanes)
+    if "store" in parts and case.storable and not trouble:
+        trouble = check_store(device, case, memory, begin, lanes, rng)
+    return trouble
+
+
+def check_load(device: Device, case: Case, memory: Bytes, begin: int, lanes: np.ndarray) -> str:
+    """Load the tile and compare shared memory."""
+    at = places(case, case.first)
+    done, image = device.load(Copies.of(case.plan, device.tensor + begin, origin(case, case.first)))
+    if not done:
+        return f"{case.plan.tx_bytes} bytes did not complete"
+    expected = np.full_like(image, UNTOUCHED)
+    safe = begin + np.where(at.within, at.tensor, 0)
+    values = np.where(at.within[:, None], memory[safe[:, None] + lanes], 0).astype(np.uint8)
+    if case.plan.data_type == DataType.TFLOAT32:
+        values = tf32(values.view(np.uint32)).view(np.uint8)
+    expected[at.shared[:, None] + lanes] = values
+    return difference("shared memory", image, expected)
+
+
+def tf32(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Singles rounded to the nearest tf32, ties to even."""
+    wide = words.astype(np.uint64)
+    rounded = (wide + 0xFFF + (wide >> 13 & 1)) & 0xFFFFE000
+    return np.where((words & 0x7FFFFFFF) > 0x7F800000, 0x7FFFE000, rounded).astype(np.uint32)
+
+
+def check_store(
+    device: Device, case: Case, memory: Bytes, begin: int, lanes: np.ndarray, rng: np.random.Generator
+) -> str:
+    """Store random bytes as the tile and compare the tensor."""
+    first = tuple(max(f, 0) for f in case.first)  # a store may not begin below the tensor
+    at = places(case, first)
+    image = rng.integers(0, 256, case.plan.shared.size_bytes, dtype=np.uint8)
+    device.store(Copies.of(case.plan, device.tensor + begin, origin(case, first)), image)
+    expected = memory.copy()
+    source, target = at.shared[at.within], begin + at.tensor[at.within]
+    expected[target[:, None] + lanes] = image[source[:, None] + lanes]
+    return difference("the tensor", device.read(device.tensor, len(memory)), expected)
+
+
+def difference(what: str, got: Bytes, expected: Bytes) -> str:
+    """The first byte that differs and how many do; empty if none."""
+    wrong = np.nonzero(got != expected)[0]
+    if not len(wrong):
+        return ""
+    at = int(wrong[0])
+    return f"{len(wrong)} bytes of {what} differ, first byte {at}: {got[at]:#04x}, expected {expected[at]:#04x}"
+
+
+def work(cubin: Path, seed: int, numbers: range, parts: str) -> None:
+    """Run cases in this process, printing one line each."""
+    device = Device(cubin)
+    for number in numbers:
+        rng = np.random.default_rng((seed, number))
+        case = draw(rng)
+        trouble = check(device, case, rng, parts)
+        print(json.dumps(asdict(outcome(number, case, trouble))), flush=True)
+
+
+def outcome(number: int, case: Case, trouble: str) -> Outcome:
+    """The record of one case."""
+    over = not places(case, case.first).within.all()
+    name = DataType(case.plan.data_type).name
+    flat = 0 in case.access.strides
+    return Outcome(
+        number, case.plan.rank, case.plan.swizzle.name, name, len(case.plan.boxes), case.storable, flat, over, trouble
+    )
+
+
+def in_process(*args: object) -> tuple[list[str], str]:
+    """Lines that this tool prints in a process of its own, and how it failed (empty if it did not)."""
+    command = [sys.executable, str(Path(__file__)), *map(str, args)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WORKER_SECONDS)
+    except subprocess.TimeoutExpired as late:
+        partial = late.stdout.decode() if isinstance(late.stdout, bytes) else ""
+        return partial.splitlines(), f"no end within {WORKER_SECONDS} s"
+    failure = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+    return done.stdout.splitlines(), failure[0] if done.returncode else ""
+
+
+def supervise(cubin: Path, seed: int, numbers: range) -> Iterator[Outcome]:
+    """The outcomes of ``numbers``; a case that ends its process is named, and its parts run alone."""
+    faults = 0
+    while numbers and faults < FAULTS_SHOWN:
+        lines, failure = in_process("work", cubin, "--seed", seed, "--first", numbers.start, "--cases", len(numbers))
+        for line in lines:
+            yield Outcome(**json.loads(line))
+        numbers = numbers[len(lines) :]
+        if not failure or not numbers:
+            return
+        faults += 1
+        number = numbers.start
+        alone = {
+            part: in_process("work", cubin, "--seed", seed, "--first", number, "--cases", 1, "--parts", part)[1]
+            for part in ("load", "store")
+        }
+        case = draw(np.random.default_rng((seed, number)))
+        yield outcome(number, case, f"{failure}; alone: {alone}\n  {case}")
+        numbers = numbers[1:]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run all cases in several processes, then the probes, each in its own; exit status 1 if a case is wrong."""
+    started = datetime.now(UTC)
+    step = -(-args.cases // args.jobs)
+    shares = [range(args.first + i, args.first + min(i + step, args.cases)) for i in range(0, args.cases, step)]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        parts = pool.map(lambda share: list(supervise(args.cubin, args.seed, share)), shares)
+        outcomes = [o for part in parts for o in part]
+    seconds = (datetime.now(UTC) - started).total_seconds()
+    wrong = [o for o in outcomes if o.trouble]
+    for o in wrong[:50]:
+        print(f"case {o.number} (rank {o.rank}, {o.swizzle}, {o.data_type}): {o.trouble}")
+    record = {
+        "command": f"tools/tma_execute.py run --cases {args.cases} --seed {args.seed}",
+        "date": started.date().isoformat(),
+        "device": "",
+        "driver": driver_version(),
+        "cases": len(outcomes),
+        "wrong": len(wrong),
+        "stored_back": sum(o.stored for o in outcomes),
+        "with_a_stride_of_zero": sum(o.broadcast for o in outcomes),
+        "over_an_edge": sum(o.outside for o in outcomes),
+        "several_boxes": sum(o.boxes > 1 for o in outcomes),
+        "by_rank": count(str(o.rank) for o in outcomes),
+        "by_swizzle": count(o.swizzle for o in outcomes),
+        "by_data_type": count(o.data_type for o in outcomes),
+        "seconds": round(seconds, 1),
+        "probes": {},
+    }
+    lines, _ = in_process("device", args.cubin)
+    record["device"] = lines[0] if lines else "none"
+    print(json.dumps(record, indent=1), flush=True)
+    if args.probes:
+        for name in PROBES:
+            lines, failure = in_process("probe", args.cubin, "--name", name)
+            record["probes"] |= {name: [*lines, failure] if failure else lines}
+            print("\n  ".join([f"probe {name}: {PROBES[name].__doc__}", *lines, failure]), flush=True)
+    if args.record:
+        args.record.write_text(json.dumps(record, indent=2) + "\n")
+    return 1 if wrong or len(outcomes) < args.cases else 0
+
+
+def count(values: Iterator[str]) -> dict[str, int]:
+    """How often each value occurs, by value."""
+    return dict(sorted(Counter(values).items()))
 
 
 def main() -> int:
     """Build the kernel, or run cases."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("build", "run"))
+    parser.add_argument("action", choices=("build", "run", "work", "probe", "device"))
     parser.add_argument("cubin", type=Path)
-    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--cases", type=int, default=4000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--parts", default="load,store", help="what work does of each case")
     parser.add_argument("--probes", action="store_true")
+    parser.add_argument("--name", choices=tuple(PROBES), help="what probe does")
+    parser.add_argument("--record", type=Path, help="where to write the figures as JSON")
     args = parser.parse_args()
-    if args.action == "build":
-        build(args.cubin)
-        return 0
-    rng = np.random.default_rng(args.seed)
-    device = Device(args.cubin)
-    kinds: Counter[str] = Counter()
-    wrong = 0
-    for number in range(args.cases):
-        case = draw(rng)
-        trouble = execute(device, case, rng)
-        kinds[f"rank {case.plan.rank} {case.plan.swizzle.name} {ELEMENT_BITS[DataType(case.plan.data_type)]} bit"] += 1
-        if trouble:
-            wrong += 1
-            print(f"case {number}: {trouble}\n  {case.access}\n  {case.plan}")
-    print(f"{args.cases} cases on {device.driver.device}, CUDA driver {device.driver.version}: {wrong} wrong")
-    for kind, count in sorted(kinds.items()):
-        print(f"  {kind}: {count}")
-    if args.probes:
-        probes(device, rng)
-    return 1 if wrong else 0
+    match args.action:
+        case "build":
+            build(args.cubin)
+        case "work":
+            work(args.cubin, args.seed, range(args.first, args.first + args.cases), args.parts)
+        case "probe":
+            PROBES[args.name](Device(args.cubin))
+        case "device":
+            driver = Device(args.cubin).driver
+            print(f"{driver.device}, CUDA driver API {driver.version}")
+        case _:
+            return run(args)
+    return 0
 
 
 if __name__ == "__main__":

@@ -9,19 +9,29 @@ import pytest
 
 from tilewright.base.verdict import Legal
 from tilewright.hw.target import SM90A
+from tilewright.hw.tensormap import MAX_BOX_BYTES
 from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.agreement import COLUMNS, Column, compare, encode_rules, request_of
-from tilewright.legal.boundary import Edge, columns_of, draw, edges
+from tilewright.legal.boundary import Edge, box_bytes, columns_of, draw, edges, near_full_boxes
 from tilewright.legal.tensormap import judge
 
-SAMPLE = Path(__file__).parents[1] / "data" / "tensormap_sample.npz"
+DATA = Path(__file__).parents[1] / "data"
+
+
+def labelled(name: str) -> dict[str, Column]:
+    with np.load(DATA / name, allow_pickle=False) as archive:
+        table = archive["data"].astype(np.int64)
+        return {str(name): table[:, i] for i, name in enumerate(archive["columns"])}
 
 
 @pytest.fixture(scope="module")
 def sample() -> dict[str, Column]:
-    with np.load(SAMPLE, allow_pickle=False) as archive:
-        table = archive["data"].astype(np.int64)
-        return {str(name): table[:, i] for i, name in enumerate(archive["columns"])}
+    return labelled("tensormap_sample.npz")
+
+
+@pytest.fixture(scope="module")
+def labelled_edges() -> dict[str, Column]:
+    return labelled("tensormap_boundary.npz")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +44,22 @@ def test_the_rules_agree_with_the_driver_on_every_row(sample: dict[str, Column])
     assert agreement.rows > 5000
     assert len(agreement.false_legal) == 0
     assert len(agreement.false_illegal) == 0
+
+
+def test_the_rules_agree_with_the_driver_at_their_edges(labelled_edges: dict[str, Column]) -> None:
+    agreement = compare(labelled_edges, labelled_edges["result"] == 0)
+    assert agreement.rows == 18_000
+    assert len(agreement.false_legal) == 0
+    assert len(agreement.false_illegal) == 0
+
+
+def test_the_largest_box_is_the_largest_the_driver_accepts(labelled_edges: dict[str, Column]) -> None:
+    table = np.stack([labelled_edges[name] for name in COLUMNS], axis=1)
+    alone = compare(labelled_edges, labelled_edges["result"] == 0, without=frozenset(("TMA020",)))
+    others = np.logical_and.reduce(list(alone.holds.values()))
+    size, accepted = box_bytes(table), labelled_edges["result"] == 0
+    assert size[others & accepted].max() == MAX_BOX_BYTES
+    assert MAX_BOX_BYTES < size[others & ~accepted].min() < MAX_BOX_BYTES + 16
 
 
 @pytest.mark.parametrize("rule", [rule.id for rule in encode_rules(90)])
@@ -72,3 +98,11 @@ def test_every_edge_has_requests_on_both_sides(boundary: tuple[Edge, ...]) -> No
 def test_drawn_requests_reproduce_from_their_seed() -> None:
     first, second = (draw(100, np.random.default_rng(5)) for _ in range(2))
     assert np.array_equal(first, second)
+
+
+def test_full_boxes_lie_on_both_sides_of_the_limit() -> None:
+    boxes = near_full_boxes(400, np.random.default_rng(1))
+    size = box_bytes(boxes)
+    assert np.all(np.abs(size - MAX_BOX_BYTES) <= 256)
+    assert (size <= MAX_BOX_BYTES).any()
+    assert (size > MAX_BOX_BYTES).any()

@@ -89,15 +89,22 @@ def test_an_unknown_alignment_becomes_a_condition_of_the_launch() -> None:
 
 @pytest.mark.parametrize("columns", [100, 4, 9])
 def test_widening_loads_whole_units(columns: int) -> None:
-    found = remedies(TileAccess(bf16, (4096, 4096), (4096, 1), 0, (128, columns)))
+    found = remedies(TileAccess(bf16, (4096, columns), (4096, 1), 0, (128, columns)))
     plan = found[Change.WIDEN].plan
     assert plan is not None
     assert plan.shared.extents[0] == -(-columns // 8) * 8
     assert judged(plan, {})
 
 
+@pytest.mark.parametrize(("columns", "ok"), [(100, False), (4, False), (9, False), (72, True)])
+def test_widened_tiles_still_begin_where_they_did(columns: int, ok: bool) -> None:
+    access = TileAccess(bf16, (4096, 4096), (4096, 1), 0, (128, columns), swizzles=(Swizzle.B128,))
+    assert (Change.WIDEN in remedies(access)) == ok
+
+
 def test_splitting_covers_every_column_once() -> None:
-    remedy = remedies(TileAccess(bf16, (4096, 4096), (4096, 1), 0, (128, 100), Direction.STORE))[Change.SPLIT_COLUMNS]
+    access = TileAccess(bf16, (4096, 104), (104, 1), 0, (128, 100), Direction.STORE, first_multiples=(128, 0))
+    remedy = remedies(access)[Change.SPLIT_COLUMNS]
     assert remedy.plan is not None
     assert remedy.threads is not None
     assert remedy.plan.shared.extents[0] == remedy.threads.first_column == 96

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,10 +57,11 @@ def test_the_copy_of_a_random_tile_is_the_tile(data: st.DataObject) -> None:
         strides[axis] = -(-dense // unit) * unit + data.draw(st.integers(0, 2)) * unit
     tile: list[int | None] = [data.draw(st.sampled_from([None, 1, 2, 3, 8])) for _ in range(rank)]
     tile[-1] = data.draw(st.integers(1, 16)) * unit
-    access = TileAccess(dtype, tuple(shape), tuple(strides), 1 << 20, tuple(tile))
+    firsts = (*(1,) * (rank - 1), unit)
+    access = TileAccess(dtype, tuple(shape), tuple(strides), 1 << 20, tuple(tile), first_multiples=firsts)
     chosen = legal(access)
     assert chosen.guard == TRUE
-    first = {f"index{i}": data.draw(st.integers(0, shape[i] - 1)) for i in range(rank)}
+    first = {f"index{i}": firsts[i] * data.draw(st.integers(0, (shape[i] - 1) // firsts[i])) for i in range(rank)}
 
     rng = np.random.default_rng(0)
     memory = rng.integers(0, 256, (strides[0] * shape[0] + 64) * dtype.bytes, dtype=np.uint8)
@@ -214,3 +216,33 @@ def test_planning_a_legal_access_loads_no_solver() -> None:
         "assert not {'z3', 'egglog', 'islpy', 'numpy'} & set(sys.modules), 'heavy'"
     )
     subprocess.run([sys.executable, "-c", text], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(("multiple", "ok"), [(8, True), (4, False), (12, False), (0, True), (64, True)])
+def test_a_tile_must_begin_at_a_unit_of_16_bytes(multiple: int, ok: bool) -> None:
+    access = TileAccess(bf16, (4096, 4096), (4096, 1), 0, (128, 64), first_multiples=(1, multiple))
+    if ok:
+        assert legal(access).first_multiple == multiple
+    else:
+        assert core(access) == {"TMA052"}
+
+
+def test_one_tile_over_the_whole_axis_begins_at_zero() -> None:
+    assert legal(TileAccess(bf16, (4096, 60), (64, 1), 0, (128, 64))).first_multiple == 0
+
+
+@pytest.mark.parametrize(("columns", "ok"), [(4096, True), (4095, False)])
+def test_stored_rows_are_whole_units(columns: int, ok: bool) -> None:
+    store = TileAccess(bf16, (4096, columns), (4096, 1), 0, (128, 64), Direction.STORE)
+    if ok:
+        assert legal(store)
+    else:
+        assert core(store) == {"TMA053"}
+    assert legal(replace(store, direction=Direction.LOAD))
+
+
+def test_symbolic_rows_are_stored_under_a_guard() -> None:
+    store = TileAccess(bf16, (M, K), ROWS, sym("a.address"), (128, 64), Direction.STORE)
+    sizes = {"M": 64, "a.stride0": 128}
+    assert legal(store, ALIGNED).guard.evaluate(sizes | {"K": 72})
+    assert not legal(store, ALIGNED).guard.evaluate(sizes | {"K": 73})

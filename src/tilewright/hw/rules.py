@@ -29,6 +29,8 @@ class Consequence(Enum):
     DRIVER_REJECTS = "driver rejects"
     ASSEMBLER_REJECTS = "assembler rejects"
     UNDEFINED = "undefined"
+    OVERWRITES = "writes beyond"
+    """Bytes outside the destination are written."""
     FAULT = "fault"
     RACE = "race"
     HANG = "hang"
@@ -43,6 +45,7 @@ REFUSES = frozenset(
     (
         Consequence.ASSEMBLER_REJECTS,
         Consequence.UNDEFINED,
+        Consequence.OVERWRITES,
         Consequence.FAULT,
         Consequence.RACE,
         Consequence.HANG,

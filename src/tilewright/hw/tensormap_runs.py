@@ -6,14 +6,27 @@ Field names as in ``tensormap_rules``; fields of the copy are ``direction``, ``s
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Per, Rule
-from tilewright.hw.tensormap import Direction, Interleave, Swizzle
+from tilewright.hw.rules import Consequence, Evidence, Per, Rule, Scope
+from tilewright.hw.tensormap import DataType, Direction, Interleave, Swizzle
 from tilewright.hw.tensormap_cases import INTERLEAVED, RANK_3, UNSWIZZLED
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
 _GUIDE = "CUDA Programming Guide, 4.11.2.2.5"
 _PTX = "PTX ISA 9.1"
 _SEEN = "observed: 300,000 labelled requests, H200"
+_EXECUTED = Scope(90, driver="580.159")
+_EXECUTED_STARTS = (
+    "executed on an H200 (tools/tma_execute.py): copies whose first inner coordinate is no multiple of 16 bytes end in"
+    " an illegal instruction, loads and stores, every swizzle and rank; stated by no document"
+)
+_EXECUTED_EDGES = (
+    "executed on an H200 (tools/tma_execute.py): a store clips rows to whole 16 bytes, so that up to 15 bytes after"
+    " each row are written; stated by no document"
+)
+_EXECUTED_ROUNDING = (
+    "executed on an H200 (tools/tma_execute.py): loaded singles are rounded to the nearest tf32, ties to even, NaNs to"
+    " 0x7fffe000; a FLOAT32_FTZ map changes nothing"
+)
 _DOC, _OBS = Evidence.DOCUMENTED, Evidence.OBSERVED
 
 RUNS: tuple[Rule, ...] = (
@@ -29,18 +42,18 @@ RUNS: tuple[Rule, ...] = (
     Rule(
         "TMA041",
         "shared_address % 128 == 0",
-        Consequence.UNDEFINED,
+        Consequence.FAULT,
         _DOC,
-        f"{_GUIDE}, tables 24 and 25",
+        f"{_GUIDE}, tables 24 and 25; executed on an H200 at offsets 16 and 64: misaligned address",
         good=(("shared_address", 1024 + 128),),
         bad=(("shared_address", 1024 + 64),),
     ),
     Rule(
         "TMA042",
         "direction == LOAD or start_coordinate >= 0",
-        Consequence.UNDEFINED,
+        Consequence.FAULT,
         _DOC,
-        f"{_PTX}, 9.7.9.27.1.1",
+        f"{_PTX}, 9.7.9.27.1.1; executed on an H200: illegal instruction",
         per=Per.DIMENSION,
         good=(("direction", Direction.STORE), ("start_coordinate", (0, 0))),
         bad=(("direction", Direction.STORE), ("start_coordinate", (0, -1))),
@@ -80,7 +93,7 @@ RUNS: tuple[Rule, ...] = (
         " * ((box_dim_2 + max(element_stride_2, 1) - 1) // max(element_stride_2, 1))"
         " * ((box_dim_3 + max(element_stride_3, 1) - 1) // max(element_stride_3, 1))"
         " * ((box_dim_4 + max(element_stride_4, 1) - 1) // max(element_stride_4, 1))"
-        " * element_bits <= MAX_BOX_BYTES * 8",
+        " * element_bits <= MAX_LANDING_BYTES * 8",
         Consequence.FAULT,
         _DOC,
         f"{_API}, elementStrides (the copy rounds up); CUDA Programming Guide, 5.1, shared memory of a block",
@@ -133,6 +146,36 @@ RUNS: tuple[Rule, ...] = (
         per=Per.DIMENSION,
         good=(("global_dim", (4096, 2**31)),),
         bad=(("global_dim", (4096, 2**31 + 1)),),
+    ),
+    Rule(
+        "TMA052",
+        "interleave != INTERLEAVE_NONE or start_coordinate_0 * element_bits % 128 == 0",
+        Consequence.FAULT,
+        _OBS,
+        _EXECUTED_STARTS,
+        scope=_EXECUTED,
+        good=(("start_coordinate", (8, 0)),),
+        bad=(("start_coordinate", (9, 0)),),
+    ),
+    Rule(
+        "TMA053",
+        "direction == LOAD or interleave != INTERLEAVE_NONE or global_dim_0 * element_bits % 128 == 0",
+        Consequence.OVERWRITES,
+        _OBS,
+        _EXECUTED_EDGES,
+        scope=_EXECUTED,
+        good=(("direction", Direction.STORE), ("global_dim", (4088, 4096))),
+        bad=(("direction", Direction.STORE), ("global_dim", (4089, 4096))),
+    ),
+    Rule(
+        "TMA054",
+        "direction != LOAD or (tensor_data_type != TFLOAT32 and tensor_data_type != TFLOAT32_FTZ)",
+        Consequence.ADVISORY,
+        _OBS,
+        _EXECUTED_ROUNDING,
+        scope=_EXECUTED,
+        good=(("tensor_data_type", DataType.FLOAT32), ("box_dim", (32, 128))),
+        bad=(("tensor_data_type", DataType.TFLOAT32), ("box_dim", (32, 128))),
     ),
 )
 """Every rule about running a copy."""

@@ -75,16 +75,22 @@ def draw(count: int, rng: np.random.Generator) -> Table:
     return table
 
 
-def near_full_boxes(count: int, rng: np.random.Generator, slack_bytes: int = 16_384) -> Table:
+def near_full_boxes(count: int, rng: np.random.Generator, slack_bytes: int = 256) -> Table:
     """Requests without other faults whose box is within ``slack_bytes`` of the largest one, on either side."""
+    others = [rule for rule in encode_rules(90) if rule.id != "TMA020"]
     found: list[Table] = []
     have = 0
     while have < count:
         table = draw(200_000, rng)
-        others = [rule for rule in encode_rules(90) if rule.id != "TMA020"]
-        keep = np.logical_and.reduce(list(truth(others, fields_of(columns_of(table))).values()))
+        axis = rng.integers(0, np.clip(table[:, _AT["rank"]], 1, 5))
+        rows = np.arange(len(table))
+        box, step = (np.array([_AT[f"{stem}{i}"] for i in range(5)])[axis] for stem in ("box", "es"))
+        table[rows, box] = table[rows, step]  # one slice along the axis; then as many as fill the box
+        slices = np.rint(MAX_BOX_BYTES / np.maximum(box_bytes(table), 1)).astype(np.int64)
+        table[rows, box] = slices * table[rows, step] + rng.integers(0, table[rows, step])
         near = np.abs(box_bytes(table) - MAX_BOX_BYTES) <= slack_bytes
-        found.append(table[keep & near])
+        table = table[near]
+        found.append(table[np.logical_and.reduce(list(truth(others, fields_of(columns_of(table))).values()))])
         have += len(found[-1])
     return np.concatenate(found)[:count]
 

@@ -88,7 +88,7 @@ class _Folded:
 def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
     """Views of ``access`` with fewer axes, fewest first; none if nothing folds or there are too many axes."""
     leaves = _leaves(access, facts)
-    if not 2 <= len(leaves) <= MAX_AXES:
+    if not 2 <= len(leaves) <= MAX_AXES or access.first_multiples:
         return
     graph = EGraph()
     root = View(0)

@@ -19,7 +19,6 @@ from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, PATTERNS, Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.phases import Phases, phases_of
 from tilewright.legal.symbolic import decide_rules
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields
 
@@ -33,8 +32,6 @@ class Change(Enum):
     CONDITION = "require the alignment at launch, with another kernel otherwise"
     SPLIT_BOX = "split the box into several copies"
     RESHAPE = "view the tensor through folded axes"
-    SHIFT = "start the map at the 16 bytes below and shift the column coordinate"
-    PHASES = "deal the rows to several maps whose pitch is aligned"
     SWIZZLE = "use another swizzle"
     WIDEN = "load a wider tile and ignore the extra columns"
     SPLIT_COLUMNS = "split off the columns that fill no 16 bytes"
@@ -73,7 +70,7 @@ class Remedy:
 
     ``tile`` is the tile that is copied, by tensor axis. With ``folds`` the plan describes a view: ``plan.tile_axes``
     and ``tile`` count the view's axes, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first;
-    coordinates are still over the tensor's own ``index0, index1, ...``. With ``phases`` there are several maps.
+    coordinates are still over the tensor's own ``index0, index1, ...``.
     """
 
     change: Change
@@ -83,14 +80,6 @@ class Remedy:
     threads: ThreadCopy | None = None
     tile: tuple[int | None, ...] = ()
     folds: tuple[tuple[int, ...], ...] = ()
-    phases: Phases | None = None
-
-    @property
-    def maps(self) -> tuple[TensorMapPlan, ...]:
-        """Every map the repaired access goes through; none if threads copy all of it."""
-        if self.phases is not None:
-            return self.phases.maps
-        return () if self.plan is None else (self.plan,)
 
 
 @dataclass(frozen=True)
@@ -146,7 +135,6 @@ def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: Ten
     if conditional is not None:
         yield Remedy(Change.CONDITION, conditional, conditional.guard, tile=access.tile)
     yield from _other_view(access, facts, target)
-    yield from _other_phase(access, facts, target)
     yield from _other_swizzle(access, facts, target)
     yield from _other_width(access, facts, target)
     yield from _padded(access, facts, target)
@@ -176,18 +164,6 @@ def _other_view(access: TileAccess, facts: Facts, target: Target) -> Iterator[Re
             yield Remedy(Change.RESHAPE, plan, tile=view.access.tile, folds=view.axes)
 
 
-def _other_phase(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
-    """Maps of rows that begin between 16-byte units."""
-    found = phases_of(access, facts, target)
-    if found is None:
-        return
-    first, *more = found.maps
-    if more:
-        yield Remedy(Change.PHASES, phases=found, tile=access.tile)
-    elif facts.decide((facts.apply(access.address) % ADDRESS_ALIGN_BYTES).eq(0)) is not True:
-        yield Remedy(Change.SHIFT, first, tile=access.tile)
-
-
 def _other_swizzle(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
     if access.swizzles or access.panel_bytes:
         plan = _first_plan(replace(access, swizzles=(), panel_bytes=0), facts, target)
@@ -206,14 +182,15 @@ def _other_width(access: TileAccess, facts: Facts, target: Target) -> Iterator[R
     narrow, wide = extent // unit * unit, -(-extent // unit) * unit
     if extent == narrow:
         return
+    firsts = tuple(access.first_multiple(i) for i in range(len(access.shape)))  # tiles still begin where they did
     if access.direction is Direction.LOAD:
         tile = _with(access.tile, axis, wide)
-        plan = _first_plan(replace(access, tile=tile), facts, target)
+        plan = _first_plan(replace(access, tile=tile, first_multiples=firsts), facts, target)
         if plan is not None:
             yield Remedy(Change.WIDEN, plan, tile=tile)
     if narrow:
         tile = _with(access.tile, axis, narrow)
-        plan = _first_plan(replace(access, tile=tile), facts, target)
+        plan = _first_plan(replace(access, tile=tile, first_multiples=firsts), facts, target)
         if plan is not None:
             rest = _with(access.tile, axis, extent - narrow)
             shared, axes = _landing(replace(access, tile=rest, swizzles=(Swizzle.NONE,), panel_bytes=0), axis)
@@ -301,10 +278,9 @@ def _cost(remedy: Remedy, access: TileAccess, load: Workload, target: Target) ->
     tiles = -(-traffic // tile)
     ideal = copy_seconds(CopyMethod.TENSOR_COPY, traffic, 16, target)
     cost = 0.0
-    first = next(iter(remedy.maps), None)
-    if first is not None:
-        cost += split_seconds(sum(len(m.boxes) for m in remedy.maps) - 1, tiles, target)
-        moved = prod(first.shared.extents) * access.dtype.bytes
+    if remedy.plan is not None:
+        cost += split_seconds(len(remedy.plan.boxes) - 1, tiles, target)
+        moved = prod(remedy.plan.shared.extents) * access.dtype.bytes
         cost += max(0.0, (moved / tile - 1.0) * ideal)
     if remedy.staging is not None:
         cost += staging_seconds(tensor, target)
@@ -322,11 +298,6 @@ def _action(remedy: Remedy) -> str:
         case Change.SPLIT_BOX:
             assert remedy.plan is not None
             return f"{remedy.change.value}: {len(remedy.plan.boxes)} of {_extents(reversed(remedy.plan.box))}"
-        case Change.SHIFT:
-            return remedy.change.value
-        case Change.PHASES:
-            assert remedy.phases is not None
-            return f"{remedy.change.value}: {len(remedy.phases.maps)} maps"
         case Change.SWIZZLE:
             assert remedy.plan is not None
             return f"{remedy.change.value}: {remedy.plan.swizzle.name}"

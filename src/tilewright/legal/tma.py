@@ -21,8 +21,8 @@ from tilewright.base.verdict import Illegal, Legal, Legality, Violation
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import (
     INNER_BOX_ALIGN_BYTES,
-    MAX_BOX_BYTES,
     MAX_BOX_EXTENT,
+    MAX_LANDING_BYTES,
     MAX_RANK,
     PATTERNS,
     DataType,
@@ -67,7 +67,8 @@ class TileAccess:
     ``shape`` and ``strides`` are in elements, ``address`` in bytes, all expressions or ints; ``tile`` has an extent for
     each axis, None where the program takes one index and the axis disappears. ``swizzles`` are the admissible ones,
     best first; empty means any. ``panel_bytes`` pins the width of a shared-memory panel (16 for the core-matrix columns
-    of an unswizzled wgmma operand); 0 leaves it to the swizzle.
+    of an unswizzled wgmma operand); 0 leaves it to the swizzle. ``first_multiples`` says what the first index along
+    each axis is a multiple of (0: it is 0); empty where tiles begin at multiples of their extents.
     """
 
     dtype: DType
@@ -80,9 +81,18 @@ class TileAccess:
     panel_bytes: int = 0
     oob_fill: OobFill = OobFill.NONE
     name: str = "tensor"
+    first_multiples: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         assert len(self.shape) == len(self.strides) == len(self.tile), self
+        assert len(self.first_multiples) in (0, len(self.shape)), self
+
+    def first_multiple(self, axis: int) -> int:
+        """What the first index along ``axis`` is a multiple of; 0 if the tile begins at index 0."""
+        if self.first_multiples:
+            return self.first_multiples[axis]
+        extent, tile = expr(self.shape[axis]).constant, self.tile[axis] or 1
+        return 0 if extent is not None and extent <= tile else tile
 
 
 @dataclass(frozen=True)
@@ -102,7 +112,8 @@ class TensorMapPlan:
     over the tensor's symbols, evaluated at launch and passed to ``cuTensorMapEncodeTiled`` with ``address``.
     ``coordinates`` give the tile's first coordinate in each dimension over ``index0, index1, ...``, the first index of
     the tile (or the index taken) along each tensor axis. ``tile_axes`` names the tensor axis of every kept descriptor
-    dimension, in the order of ``shared.extents``. ``guard`` must hold at launch.
+    dimension, in the order of ``shared.extents``. ``guard`` must hold at launch. The tile's first coordinate in
+    dimension 0 must be a multiple of ``first_multiple`` (0: it must be 0), since copies must begin at 16-byte units.
     """
 
     data_type: DataType
@@ -116,6 +127,7 @@ class TensorMapPlan:
     boxes: tuple[Box, ...]
     shared: LandingTile
     direction: Direction
+    first_multiple: int
     guard: Expr = TRUE
     interleave: Interleave = Interleave.NONE
     l2_promotion: L2Promotion = L2Promotion.L2_128B
@@ -233,7 +245,7 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
             entry = _Dimension((axis,), Const(1), step, Const(0), tile)  # every index reads the same elements
         (dropped if tile is None else kept).append(entry)
     size = prod(d.tile for d in kept) * access.dtype.bytes
-    if size > MAX_BOX_BYTES:
+    if size > MAX_LANDING_BYTES:
         return Shortfall((_size_violation(size),))
     if broadcast:
         return Shortfall(tuple(broadcast))
@@ -326,6 +338,7 @@ def _draft(
         boxes,
         shared,
         access.direction,
+        access.first_multiple(dimensions[0].axes[0]),
         oob_fill=access.oob_fill,
     )
 
@@ -356,7 +369,7 @@ def _largest_part(extent: int) -> int:
 
 def request_fields(draft: TensorMapPlan) -> dict[str, Expr]:
     """The plan's fields as rules name them. The tile starts at an aligned address, so the copies' own addresses are as
-    aligned as the greatest common divisor of their offsets."""
+    aligned as the greatest common divisor of their offsets; the same holds for their coordinates in dimension 0."""
     fields: dict[str, Expr] = {
         "tensor_data_type": Const(draft.data_type),
         "tensor_rank": Const(draft.rank),
@@ -377,6 +390,7 @@ def request_fields(draft: TensorMapPlan) -> dict[str, Expr]:
         fields[f"start_coordinate_{i}"] = Const(0)
         if i:
             fields[f"global_stride_{i - 1}"] = draft.strides[i - 1] if used else Const(0)
+    fields["start_coordinate_0"] = Const(gcd(draft.first_multiple, *(b.start[0] for b in draft.boxes)))
     return fields
 
 
@@ -394,7 +408,7 @@ def _size_violation(size: int) -> Violation:
     return Violation(
         "TMA064",
         f"{size} bytes",
-        f"at most {MAX_BOX_BYTES} bytes",
+        f"at most {MAX_LANDING_BYTES} bytes",
         "CUDA Programming Guide, 5.1, table 30: shared memory of a block",
     )
 

@@ -126,10 +126,11 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "TMA020",
-        "box is larger than the shared memory of a CTA",
-        "The box must land in shared memory. The driver counts each extent over its element stride, rounded down.",
+        "box is larger than the shared memory of an SM",
+        "The driver counts each extent over its element stride, rounded down, and encodes up to 228 KiB: 1 KiB more than"
+        " a CTA can have, which TMA046 asks of the copy.",
+        "64 x 229 x 8 halves: 234,496 bytes",
         "64 x 228 x 8 halves: 233,472 bytes",
-        "64 x 227 x 8 halves: 232,448 bytes",
         "observed on an H200",
     ),
     _code(
@@ -287,6 +288,32 @@ CODES: tuple[Code, ...] = (
         "an extent of 2^31 + 1",
         "move the upper part into the base address",
         f"{_PTX}, 9.7.9.27.1.2",
+    ),
+    _code(
+        "TMA052",
+        "first inner coordinate of a copy is not at a multiple of 16 bytes",
+        "The copy engine addresses rows in 16-byte units: a copy whose first inner coordinate lies between them ends in an"
+        " illegal instruction. The driver can't check it.",
+        "a tile of halves that begins at column 9",
+        "one that begins at column 8, with the first column ignored",
+        "executed on an H200",
+    ),
+    _code(
+        "TMA053",
+        "store to rows that are not a multiple of 16 bytes long",
+        "A store clips each row to whole 16-byte units: at the edge of the tensor up to 15 bytes after the row are"
+        " overwritten.",
+        "4089 halves a row",
+        "4088 halves a row; or ordinary stores for the last columns",
+        "executed on an H200",
+    ),
+    _code(
+        "TMA054",
+        "tf32 map rounds what it loads",
+        "A TFLOAT32 map rounds each single to the nearest tf32; the bytes in shared memory are not those of the tensor.",
+        "TFLOAT32 for singles that are needed exactly",
+        "FLOAT32",
+        "executed on an H200",
     ),
     _code(
         "TMA060",
