@@ -134,6 +134,7 @@ def references(torch: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
+_SLEEP_CYCLES = 2_000_000  # about a millisecond: longer than any variant takes to be queued
 _SCALARS = {"norms.rms_norm": {"eps": 1e-6}, "norms.layer_norm": {"eps": 1e-5}}
 
 
@@ -228,7 +229,10 @@ def errors(torch: Any, case: Case, tensors: dict[str, Any], inputs: list[Any], r
 
 
 def measure(torch: Any, variants: dict[str, Callable[[], object]], flush: Any, rounds: int) -> dict[str, float]:
-    """Median seconds of each variant; order rotated every round, L2 flushed before every launch."""
+    """Median seconds of each variant; order rotated every round, L2 flushed before every launch.
+
+    The GPU is kept busy until the launch is queued, so that no variant is charged for its time on the CPU.
+    """
     names = list(variants)
     for name in names:
         for _ in range(3):
@@ -239,6 +243,7 @@ def measure(torch: Any, variants: dict[str, Callable[[], object]], flush: Any, r
         for i in range(len(names)):
             name = names[(turn + i) % len(names)]
             flush.zero_()
+            torch.cuda._sleep(_SLEEP_CYCLES)
             start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
             variants[name]()

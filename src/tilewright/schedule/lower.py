@@ -1,7 +1,7 @@
 """Tile IR to transport IR under a plain schedule: every program is one CTA's work, synchronous copies, CTA barriers.
 
-Element-wise values are not computed where they are written but where they are needed (a reduction, a store, a write to a
-fragment), fused into one map over the buffers they come from; what has several such uses is kept in registers.
+Element-wise values are not computed where they are written but where they are needed (a reduction, a store, a write to
+a fragment), fused into one map over the buffers they come from; what has several such uses is kept in registers.
 
 The body is lowered twice: once for programs whose ranges lie wholly inside their domains, without guards, and once for
 those at an edge. Inside the first, a stream's last, partial step is split off the same way.
@@ -562,7 +562,7 @@ def sinkable(write: tile.Write, stream: tile.Stream) -> tile.Reduce | None:
 
 _FOLDS = {"sum": "add", "max": "max", "min": "min"}
 
-_LIVE_PARTS = 6
+_LIVE_PARTS = 8
 """Parts into which the repeats of a row are split to skip those beyond its end."""
 
 _COSTLY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "div", "floordiv", "mod"})
