@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from xdsl.ir import Operation
 
 from tilewright.artifact.schema import Obligation
-from tilewright.base.expr import Const, Expr, Sym, all_of
+from tilewright.base.expr import Const, Expr, Sym, all_of, negate
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.diag import Location, fail
 from tilewright.lang.axes import Span
-from tilewright.protocol.access import Index, IndexRole, StoreDomain
+from tilewright.protocol.access import Index, IndexRole, KernelAccesses, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of
 
 
 def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
-    """Whether every store's domain is written once and nothing outside a tensor is touched."""
+    """Whether every store's domain is written once and nothing outside a tensor is touched.
+
+    Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself.
+    """
     accesses = accesses_of(lowered)
     # facts about strides and addresses say nothing of coordinates
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
-    return prove_accesses(replace(accesses, assumptions=about_extents), store_domains(kernel))
+    proved: dict[str, None] = {}
+    for case in _cases(replace(accesses, assumptions=about_extents)):
+        answer = prove_accesses(case, store_domains(kernel))
+        if not isinstance(answer, Proved):
+            return answer
+        proved |= dict.fromkeys(answer.obligations)
+    return Proved(tuple(proved))
+
+
+def _cases(accesses: KernelAccesses) -> Iterator[KernelAccesses]:
+    """The accesses of every way that branches on extents can go."""
+    extents = {p.name for p in accesses.parameters}
+    conditions = dict.fromkeys(c for access in accesses.accesses for c in access.conditions if c.symbols <= extents)
+    condition = next(iter(conditions), None)
+    if condition is None:
+        yield accesses
+        return
+    for truth in (condition, negate(condition)):
+        kept = tuple(
+            replace(access, conditions=tuple(c for c in access.conditions if c != truth))
+            for access in accesses.accesses
+            if negate(truth) not in access.conditions
+        )
+        yield from _cases(replace(accesses, accesses=kept, assumptions=(*accesses.assumptions, truth)))
 
 
 @timed("prove")

@@ -19,16 +19,21 @@ ClassId = int
 
 @dataclass(frozen=True)
 class Buffered:
-    """A value that lives in registers: its buffer, and the class of each of its axes (None: one element)."""
+    """A value that lives in registers: its buffer, and the class of each of its axes (None: one element).
+
+    ``window``: the buffer holds only the registers of the map that reads it.
+    """
 
     buffer: SSAValue
     axes: tuple[ClassId | None, ...]
+    window: bool = False
 
 
 class MapBuilder:
     """Collects the body of one map whose results have ``axes`` under ``distribution``.
 
-    ``buffers`` holds what already lives in registers; everything else is computed in place from its operands.
+    ``buffers`` holds what already lives in registers; everything else is computed in place from its operands. With
+    ``window`` (first register, count) only a part of the result is computed, into registers from 0.
     """
 
     def __init__(
@@ -38,16 +43,17 @@ class MapBuilder:
         buffers: Mapping[SSAValue, Buffered],
         axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
         arguments: Mapping[SSAValue, SSAValue],
+        window: tuple[int, int] | None = None,
     ):
         self.distribution = distribution
         self.axes = axes
         self.buffers = buffers
         self.axes_of = axes_of
         self.arguments = arguments
-        self.count = distribution.registers(axes)
-        self.coordinates = dict(
-            zip(axes, distribution.layout(axes).coordinates(Sym(t.THREAD), Sym(t.REGISTER)), strict=True)
-        )
+        first, self.count = window if window is not None else (0, distribution.registers(axes))
+        self.register = Sym(t.REGISTER) + first
+        places = distribution.layout(axes).coordinates(Sym(t.THREAD), Sym(t.REGISTER))
+        self.coordinates = dict(zip(axes, (p.substitute({t.REGISTER: self.register}) for p in places), strict=True))
         self.block = Block()
         self.inputs: list[SSAValue] = []
         self.reads: list[Expr] = []
@@ -61,7 +67,9 @@ class MapBuilder:
 
     def read(self, source: Buffered, dtype: DType) -> SSAValue:
         """The element of a buffer that belongs to register r of the result."""
-        index = self.distribution.register_of(source.axes, self.axes, Sym(t.REGISTER))
+        index = Sym(t.REGISTER)
+        if not source.window:
+            index = self.distribution.register_of(source.axes, self.axes, self.register)
         key = (source.buffer, index)
         if key not in self._arguments:
             self._arguments[key] = self.block.insert_arg(scalar_type(dtype), len(self.inputs))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym
+from tilewright.base.expr import TRUE, Const, Expr, Sym, simplify
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
@@ -31,6 +31,9 @@ PANEL_BYTES = 8192
 WARPGROUP_BARRIER = 1
 """Named barrier of the first consumer warpgroup; the others' follow."""
 _REGISTERS = 8
+CLIPPED_ELEMENTS = 8
+"""A tensor copy to global memory clips the innermost dimension in units of 16 bytes (seen on H200: elements up to the
+next multiple are written), so a store through it is right only where the extent is a multiple of 8."""
 _SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 _WIDTHS = (64, 32, 16)
 
@@ -92,24 +95,37 @@ class MatrixStore:
         return self.blocks * len(self.map.boxes)
 
     def lower(self) -> None:
+        """Panels by panels; where the innermost extent is no whole number of 16-byte units, from registers."""
         lowering, op = self.lowering, self.op
-        source = lowering.materialise(op.value, op)
         declared = lowering.tensor_map(op, self.map)
         if lowering.staging is None:
             count = PANELS * PANEL_BYTES // 2 * lowering.warpgroups
             shared = t.Shared("panels", element(op.value), count, 0)
             lowering.shared.append(shared)
             lowering.staging = Staging(shared.buffer, None if lowering.panels_alternate() else "panel")
-        staging = lowering.staging
-        for block in range(self.blocks):
-            for box in self.map.boxes:
-                self.panel(source.buffer, declared, staging, block, box.start)
+        lowering.mapping(lowering.axes_of[op.value], op.value)  # what has fewer axes is computed once, before the parts
+        whole = simplify((self.map.dims[0] % CLIPPED_ELEMENTS).eq(0), lowering.placement.bounds)
+        panels, direct = Block(), Block()
+        with lowering.into(panels):
+            for block in range(self.blocks):
+                for box in self.map.boxes:
+                    self.panel(declared, lowering.staging, block, box.start)
+        if whole == TRUE:
+            panels_ops = list(panels.ops)
+            for inner in panels_ops:
+                inner.detach()
+                lowering.block.add_op(inner)
+            return
+        with lowering.into(direct):
+            lowering.store_parts(op)
+        lowering.emit(t.If(whole, Region(panels), Region(direct)), op)
 
-    def panel(self, source: SSAValue, declared: SSAValue, staging: Staging, block: int, start: tuple[int, ...]) -> None:
+    def panel(self, declared: SSAValue, staging: Staging, block: int, start: tuple[int, ...]) -> None:
         """One panel: wait until its bytes have been read, fill them, copy them out."""
         lowering, op = self.lowering, self.op
         width = self.map.shared.panel
         row_bytes = width * 2
+        source, at = lowering.part(op.value, op, (block * self.columns + start[0]) // 2, width // 2)
         warpgroup = Sym(a.WARPGROUP)
         number = Const(staging.filled) if staging.counter is None else Sym(staging.counter)
         base = (warpgroup * PANELS + number % PANELS) * PANEL_BYTES
@@ -123,7 +139,7 @@ class MatrixStore:
                 a.StoreMatrix(
                     staging.buffer,
                     source,
-                    first=(block * self.columns + start[0] + 16 * j) // 2,
+                    first=at + _REGISTERS * j,
                     base=base,
                     offset=row * row_bytes + chunk * 16,
                     bytes=ROWS * row_bytes,

@@ -23,8 +23,8 @@ from tilewright.schedule.hopper.epilogue import PANELS, MatrixStore, Staging
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, Staged, index_value, map_axes, source_of
 from tilewright.schedule.hopper.products import issue, staging_offset
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
-from tilewright.schedule.lower import Lowering, hint, owner
-from tilewright.schedule.mapping import Buffered, ClassId
+from tilewright.schedule.lower import Lowering, hint, is_elementwise, owner
+from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import coords_of, element, spans_of, tensor_name
 from tilewright.tile import dialect as tile
@@ -34,6 +34,8 @@ from tilewright.transport import dialect as t
 PRODUCER_REGISTERS = 24
 CONSUMER_REGISTERS = 240
 """setmaxnreg with two consumer warpgroups: 24 + 2 * 240 = 3 * 168 (measured on H200; benchmarks/results)."""
+PART = 32
+"""Registers of a large value that are computed and stored at a time."""
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
 
@@ -71,6 +73,7 @@ class RoleLowering(Lowering):
         self.staged: dict[SSAValue, SSAValue] = {}
         self.in_flight: dict[SSAValue, Expr] = {}
         self.guards: list[Expr] = []
+        self.postponed = self.late_loads()
 
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> t.Kernel:
@@ -193,6 +196,8 @@ class RoleLowering(Lowering):
             return
         match op:
             case tile.Load() if op in self.copied and not other_uses(op):
+                pass
+            case tile.Load() if any(op in loads for loads in self.postponed.values()):
                 pass
             case tile.Dot() if self.dots[op].write is None:
                 self.product(self.dots[op])
@@ -380,10 +385,83 @@ class RoleLowering(Lowering):
     # -- stores ---------------------------------------------------------------------------------------------------
     def store(self, op: tile.Store | tile.ReduceAdd) -> None:
         plan = MatrixStore.plan(self, op) if isinstance(op, tile.Store) else None
-        if plan is None:
+        if plan is not None:
+            plan.lower()
+        elif self.home_parts(op):
+            self.mapping(self.axes_of[op.value], op.value)
+            self.store_parts(op)
+        else:
             super().store(op)
-            return
-        plan.lower()
+
+    def home_parts(self, op: tile.Store | tile.ReduceAdd) -> bool:
+        """The value has so many registers that it is better computed and stored part by part."""
+        count = self.placement.home.registers(self.axes_of[op.value])
+        return count > PART and count % PART == 0
+
+    def store_parts(self, op: tile.Store | tile.ReduceAdd) -> None:
+        """Stores from registers, in parts."""
+        value = op.value
+        coords, guard, width, axis = self.access(op, value, self.placement.home)
+        guard = all_of([self.placement.home.layout(self.axes_of[value]).owner_predicate(Sym(t.THREAD)), guard])
+        kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
+        count = self.placement.home.registers(self.axes_of[value])
+        size = PART if count % PART == 0 else count
+        for first in range(0, count, size):
+            source, at = self.part(value, op, first, size, alone=True)
+            here = {t.REGISTER: Sym(t.REGISTER) + (first - at)}
+            self.emit(
+                kind(
+                    self.arguments[op.tensor],
+                    source,
+                    [c.substitute(here) for c in coords],
+                    guard.substitute(here),
+                    vector=width,
+                    axis=axis,
+                ),
+                op,
+            )
+
+    def part(
+        self, value: SSAValue, op: tile.Store | tile.ReduceAdd, first: int, count: int, *, alone: bool = False
+    ) -> tuple[SSAValue, int]:
+        """A buffer that holds registers ``first .. first + count`` of a value, and where in it they begin.
+
+        Loads that only this store needs are issued with their part. ``alone``: the buffer holds nothing else.
+        """
+        if value in self.scope.buffers and not alone:
+            return self.scope.buffers[value].buffer, first
+        axes = self.axes_of[value]
+        buffers = dict(self.scope.buffers)
+        for load in self.postponed.get(op, ()):
+            loaded = load.results[0]
+            coords, guard, width, axis = self.access(load, loaded, self.placement.home)
+            here = {t.REGISTER: Sym(t.REGISTER) + first}
+            buffer = self.registers(hint(loaded), element(loaded), count)
+            moved = [c.substitute(here) for c in coords]
+            copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
+            self.emit(copy, load)
+            buffers[loaded] = Buffered(buffer, axes, window=True)
+        builder = MapBuilder(self.placement.home, axes, buffers, self.axes_of, self.arguments, (first, count))
+        result = builder.value(value)
+        buffer = self.registers(hint(value), element(value), count)
+        self.emit(builder.finish([result], [buffer]), op)
+        return buffer, 0
+
+    def late_loads(self) -> dict[Operation, list[tile.Load]]:
+        """Loads that one store alone needs, elementwise and in its own axes, with nothing written in between."""
+        found: dict[Operation, list[tile.Load]] = {}
+        for op in self.kernel.walk():
+            if not isinstance(op, tile.Load) or op in self.copied:
+                continue
+            store = sole_store(op)
+            if store is None or self.axes_of[op.results[0]] != self.axes_of[store.value]:
+                continue
+            if self.placement.home.registers(self.axes_of[store.value]) <= PART:
+                continue
+            writes = [u.operation for u in op.tensor.uses if isinstance(u.operation, tile.Store | tile.ReduceAdd)]
+            if all(w is store for w in writes) and op.parent_block() is store.parent_block():
+                found.setdefault(store, []).append(op)
+        return found
 
     def panels_alternate(self) -> bool:
         """Every program fills an even number of panels, each once: the panel's number says which buffer it takes."""
@@ -399,3 +477,19 @@ class RoleLowering(Lowering):
 def counter(ring: Ring) -> str:
     """The carried counter of a ring's uses."""
     return f"i_{ring.name}"
+
+
+def sole_store(load: tile.Load) -> tile.Store | tile.ReduceAdd | None:
+    """The one store that a loaded tile goes to, through element-wise ops only."""
+    stores: set[tile.Store | tile.ReduceAdd] = set()
+    pending = [load.results[0]]
+    while pending:
+        for use in pending.pop().uses:
+            match use.operation:
+                case tile.Store() | tile.ReduceAdd():
+                    stores.add(use.operation)
+                case op if is_elementwise(op):
+                    pending.append(op.results[0])
+                case _:
+                    return None
+    return next(iter(stores)) if len(stores) == 1 else None
