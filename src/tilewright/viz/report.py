@@ -143,7 +143,7 @@ def _certificate(obligations: Sequence[Obligation]) -> Iterator[str]:
         means = o.detail or _OBLIGATIONS.get(o.name, "")
         what = f"<b>{escape(o.name)}</b>" + (f": {escape(means)}" if means else "")
         by = method.rstrip("]") if method else of
-        yield f"<tr><td>{what}</td><td>{escape(of if method else '')}</td><td>{escape(by)}</td></tr>"
+        yield f"<tr><td>{what}</td><td class="of">{escape(of if method else '')}</td><td>{escape(by)}</td></tr>"
     yield "</table></div>"
 
 

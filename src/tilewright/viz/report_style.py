@@ -36,6 +36,8 @@ pre .s { color: var(--str); }
 pre .k { color: var(--key); }
 pre .b { color: var(--accent); }
 .wide { overflow-x: auto; }
+.wide table { min-width: 620px; }
+td.of { white-space: nowrap; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--muted); }
 th, td { padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
