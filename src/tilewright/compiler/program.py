@@ -13,7 +13,7 @@ from tilewright.compiler.certify import certify
 from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
-from tilewright.schedule.extents import bound_ladder, choose_extents
+from tilewright.schedule.extents import bound_ladder, choose_extents, probe
 from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
@@ -77,16 +77,14 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
     if has_products(smallest):
         return Program(request, tuple(_with_products(request, autos, pinned, ladder, widest)))
+    structure = probe(autos, lambda extents: traced(request, {**extents, **pinned}), request.facts)
     found: list[tuple[Expr, tile.Kernel]] = []
     for sizes in ladder:
-
-        def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
-            return traced(request, {**extents, **pinned}, limits)
-
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
-        for choice in choose_extents(autos, resized, request.facts):
+        for choice in choose_extents(structure, dict(sizes)):
             if dims is None or choice.predicate.evaluate(dims):
-                found.append((all_of([fits, choice.predicate]), resized(choice.extents)))
+                kernel = traced(request, {**choice.extents, **pinned}, sizes)
+                found.append((all_of([fits, choice.predicate]), kernel))
                 if dims is not None:
                     break
     names = [kernel.sym_name.data + (f"_{i}" if len(found) > 1 else "") for i, (_, kernel) in enumerate(found)]

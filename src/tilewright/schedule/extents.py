@@ -55,36 +55,39 @@ class _Auto:
     stop: Expr | None
 
 
-@dataclass
-class _Structure:
-    """What a kernel's values are made of: per value the autos that size it, and the elements of its other axes."""
+@dataclass(frozen=True)
+class Structure:
+    """What a kernel's values are made of: per value the autos that size it, and end and size of its other axes."""
 
-    autos: dict[str, _Auto]
-    values: list[tuple[tuple[str, ...], int]]
+    autos: Mapping[str, _Auto]
+    values: tuple[tuple[tuple[str, ...], tuple[tuple[Expr, int], ...]], ...]
     element_bytes: int
 
 
-def choose_extents(
-    autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts
-) -> list[Choice]:
-    """Tile extents for the autos of a kernel without matrix products; the last choice fits every tensor."""
-    if not autos:
+def choose_extents(structure: Structure, limits: Mapping[Expr, int]) -> list[Choice]:
+    """Tile extents for the autos of a kernel without matrix products; the last choice fits every tensor.
+
+    ``limits`` are the sizes of axes that the variant narrows.
+    """
+    if not structure.autos:
         return [Choice(TRUE, {})]
-    structure = _structure(autos, trace, facts)
-    widest = _extents(structure, None)
+    widest = _extents(structure, limits, None)
     choices = [Choice(TRUE, widest)]
     rows = [a for a in structure.autos.values() if a.contiguous and not a.streams and a.stop is not None]
-    if len(autos) > 1 and len(rows) == 1:
+    if len(structure.autos) > 1 and len(rows) == 1:
         (row,) = rows
         for width in reversed(_NARROW):
             predicate = row.stop <= width if row.stop is not None else FALSE
             if width < widest[row.name] and predicate != FALSE:
-                choices.insert(0, Choice(predicate, _extents(structure, width)))
+                choices.insert(0, Choice(predicate, _extents(structure, limits, width)))
     known = [c for c in choices if c.predicate == TRUE]
     return known[:1] if len(known) > 1 else choices
 
 
-def _structure(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts) -> _Structure:
+def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts) -> Structure:
+    """Finds out which axes each auto sizes, from two traces."""
+    if not autos:
+        return Structure({}, (), 1)
     probes = dict(zip(autos, _PRIMES, strict=False))
     kernel = trace(probes)
     classes = classify(kernel)
@@ -95,11 +98,13 @@ def _structure(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.K
     owners: dict[object, str] = {}
     streamed: set[str] = set()
     stops: dict[str, Expr] = {}
+    ends: dict[object, Expr] = {}
     for value, small in zip(values, smallest, strict=True):
         for root, span, base in zip(classes.of(value), spans_of(value), spans_of(small), strict=True):
             if root is None or span is None or base is None:
                 continue
             sizes[root] = max(sizes.get(root, 1), span.size)
+            ends[root] = span.stop
             for name, prime in probes.items():
                 if span.size == base.size * prime:
                     owners[root] = name
@@ -108,20 +113,21 @@ def _structure(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.K
                         streamed.add(name)
     unit = {owners.get(c) for c in _unit_classes(kernel, classes, facts, owners)}
     found = {name: _Auto(name, name in streamed, name in unit, stops.get(name)) for name in autos}
-    shapes: list[tuple[tuple[str, ...], int]] = []
+    shapes: list[tuple[tuple[str, ...], tuple[tuple[Expr, int], ...]]] = []
     for value in values:
         roots = [c for c in classes.of(value) if c is not None]
         here = tuple(dict.fromkeys(owners[c] for c in roots if c in owners))
-        shapes.append((here, prod(sizes[c] for c in roots if c not in owners)))
+        shapes.append((here, tuple((ends[c], sizes[c]) for c in roots if c not in owners)))
     tensors = [a.type for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)]
-    return _Structure(found, shapes, min((t.element.bytes for t in tensors), default=4))
+    return Structure(found, tuple(shapes), min((t.element.bytes for t in tensors), default=4))
 
 
-def _extents(structure: _Structure, narrow: int | None) -> dict[str, int]:
+def _extents(structure: Structure, limits: Mapping[Expr, int], narrow: int | None) -> dict[str, int]:
     """The least extent that any value asks for, per auto."""
     choice: dict[str, int] = {}
-    for names, fixed in structure.values:
+    for names, axes in structure.values:
         here = [structure.autos[n] for n in names]
+        fixed = prod(min(size, limits.get(stop, size)) for stop, size in axes)
         for name, size in _share(here, fixed, structure.element_bytes, narrow).items():
             choice[name] = min(choice.get(name, size), size)
     return {name: choice.get(name, 1) for name in structure.autos}
