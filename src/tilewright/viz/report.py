@@ -142,8 +142,8 @@ def _certificate(obligations: Sequence[Obligation]) -> Iterator[str]:
         of, _, method = o.method.partition(" [")
         means = o.detail or _OBLIGATIONS.get(o.name, "")
         what = f"<b>{escape(o.name)}</b>" + (f": {escape(means)}" if means else "")
-        by = method.rstrip("]") if method else of
-        yield f"<tr><td>{what}</td><td class="of">{escape(of if method else '')}</td><td>{escape(by)}</td></tr>"
+        of, by = (of, method.rstrip("]")) if method else ("", of)
+        yield f'<tr><td>{what}</td><td class="of">{escape(of)}</td><td>{escape(by)}</td></tr>'
     yield "</table></div>"
 
 
