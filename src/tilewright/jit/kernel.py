@@ -133,8 +133,6 @@ class Kernel:
         )
         interface = rooms.requests.interface(request, rooms.program.traced(request))
         symbols = rooms.runtime.check(interface, described, call.scalars)
-        if any(0 in d.shape for d in described.values()):
-            return
         planned = self._plan(request, symbols)
         rooms.simulate.run(planned.variants[0].transport, dict(call.tensors), call.scalars)
 
@@ -165,7 +163,11 @@ class Kernel:
         code = fingerprint(self.function.fn)
         if code is None:
             code = "\n".join(str(v.tile) for v in self._plan(request).variants)
-        what = (request.signature, request.facts, request.target.name, str(request.schedule), self.function.numerics)
+        function = self.function
+        what = (
+            *(function.name, function.tensors, function.scalars, function.numerics),
+            *(request.signature, request.facts, request.target.name, str(request.schedule)),
+        )
         key = digest((compiler_identity(), code, *map(repr, what)))
         store = Store(Configuration.from_environment().store)
         found = store.get(key)

@@ -70,6 +70,9 @@ class GlobalMemory:
         else:
             where = tuple(c[mask] for c in coords)
             who = np.broadcast_to(at.threads[:, None], shape)[mask]
+        array = tensor.array
+        if not where:  # a tensor of rank 0 is one of a single element
+            where, array = (np.zeros(len(who), np.int64),), array.reshape(1)
         if not isinstance(op, Load):
             buffer.require(op, mask)
         kind = "read" if isinstance(op, Load) else "write" if isinstance(op, Store) else "add"
@@ -77,7 +80,7 @@ class GlobalMemory:
         match op:
             case Load():
                 self.traffic.loaded += len(who)
-                loaded = to_registers(tensor.array[where], tensor.dtype)
+                loaded = to_registers(array[where], tensor.dtype)
                 if mask is None:
                     buffer.data[...] = loaded.reshape(shape)
                 else:
@@ -87,11 +90,11 @@ class GlobalMemory:
             case Store():
                 self.traffic.stored += len(who)
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
-                tensor.array[where] = to_memory(values, tensor.dtype)
+                array[where] = to_memory(values, tensor.dtype)
             case ReduceAdd():
                 self.traffic.stored += len(who)
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
-                np.add.at(tensor.array, where, to_memory(values, tensor.dtype))
+                np.add.at(array, where, to_memory(values, tensor.dtype))
 
     def watch(
         self, op: TransportOp, tensor: BoundTensor, where: tuple[Array, ...], who: Array, at: Moment, kind: AccessWord

@@ -32,6 +32,7 @@ class GlobalShadow:
     """
 
     def __init__(self, shape: tuple[int, ...]):
+        shape = shape or (1,)
         self._writer = np.full(shape, _NOBODY, np.int32)
         self._write_epoch = np.full(shape, -1, np.int64)
         self._write_instance = np.full(shape, _NOBODY, np.int32)

@@ -1,0 +1,160 @@
+"""Calls of a kernel on arrays: extents, strides, scalars, refusals."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.example_cases import EXAMPLES_BY_NAME
+from tilewright.diag import TilewrightError
+from tilewright.jit import Kernel, rooms
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+@tw.kernel
+def scaled(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, scale: tw.f32, shift: tw.i32 = 0, bm=tw.auto, bn=tw.auto):
+    m = tw.grid(y, bm)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        total += x[m, n].sum(1)
+    y[m] = total * scale + shift
+
+
+@tw.kernel
+def total_of(x: tw.Tensor["N"], y: tw.Tensor[()], *, bn=tw.auto):
+    _ = tw.grid(1, None)
+    total = tw.zeros((), tw.f32)
+    for n in tw.stream(x.shape[0], bn):
+        total += x[n].sum(0)
+    y[()] = total
+
+
+def refused(code: str, *args: object, **kwargs: object) -> str:
+    with pytest.raises(TilewrightError) as caught:
+        Kernel(scaled)(*args, **kwargs)
+    assert caught.value.diagnostics[0].code == code, str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+def test_empty_tensors(shape: tuple[int, int]) -> None:
+    x, y = normal(*shape), np.full(shape[0], 7, np.float32)
+    Kernel(scaled)(x, y, 2.0)
+    np.testing.assert_array_equal(y, np.zeros(shape[0]))
+
+
+def test_scalars_by_position_by_name_and_by_default() -> None:
+    x, y = normal(3, 40), np.zeros(3, np.float32)
+    kernel = Kernel(scaled)
+    for args, kwargs, expected in (
+        ((x, y, 2.0), {}, 2 * x.sum(1)),
+        ((x, y), {"scale": 0.5}, x.sum(1) / 2),
+        ((x,), {"y": y, "scale": 1.0, "shift": -3}, x.sum(1) - 3),
+    ):
+        kernel(*args, **kwargs)
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_store_of_rank_zero() -> None:
+    x, y = normal(1000), np.zeros((), np.float32)
+    Kernel(total_of)(x, y)
+    np.testing.assert_allclose(y, x.sum(), rtol=1e-4)
+
+
+def test_negative_zero_and_swapped_strides() -> None:
+    base, y = normal(40, 30), np.zeros(30, np.float32)
+    kernel = Kernel(scaled)
+    for x in (base.T, base[::-1, ::-1].T, np.broadcast_to(base[0], (7, 30)), np.broadcast_to(base[:, :1], (40, 30))):
+        out = y[: x.shape[0]] if x.shape[0] <= 30 else np.zeros(x.shape[0], np.float32)
+        kernel(x, out, 1.0)
+        np.testing.assert_allclose(out, x.sum(1), rtol=1e-4, atol=1e-5)
+
+
+def test_one_artifact_serves_all_extents_of_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 (rows, columns) of a bf16 softmax: as many plans as classes of facts and sizes, not as shapes."""
+    example = EXAMPLES_BY_NAME["softmax"]
+    kernel = Kernel(example.kernel)
+    artifacts: dict[object, set[str]] = {}
+    plan = rooms.program.plan
+
+    def recorded(request, dims=None):
+        planned = plan(request, dims)
+        artifacts.setdefault(request, set()).add(str(planned.variants[0].predicate))
+        return planned
+
+    monkeypatch.setattr(rooms.program, "plan", recorded)
+    pairs = [(1 + i * 7 % 13, 1 + i * 5 % 97) for i in range(200)]
+    for m, n in pairs:
+        dtype = tw.bf16
+        arrays, expected = example.arrays({"M": m, "N": n}, dtype, seed=m)
+        wide = np.zeros((m, 104), arrays["x"].dtype)[:, :n]  # rows of whole 16 bytes, whatever n
+        wide[...] = arrays["x"]
+        out = np.full((m, 104), np.nan, arrays["y"].dtype)[:, :n]
+        kernel(wide, out)
+        np.testing.assert_allclose(out.astype(float), expected["y"], rtol=3e-2, atol=3e-2)
+    facts = {request.facts for request in artifacts}
+    assert len(facts) <= 2  # a single row may have any stride
+    assert sum(map(len, artifacts.values())) <= 2
+
+
+def test_wide_offsets_have_a_class_of_their_own() -> None:
+    requests = rooms.requests
+    small = requests.observe_facts({"x": requests.Observed(tw.f32, 0, (2**15, 2**15), (2**15, 1))})
+    large = requests.observe_facts({"x": requests.Observed(tw.f32, 0, (2**16, 2**15 + 1), (2**15 + 1, 1))})
+    backward = requests.observe_facts({"x": requests.Observed(tw.f32, 0, (3, 2), (-(2**31), 1))})
+    assert (small.index_bits, large.index_bits, backward.index_bits) == (32, 64, 64)
+
+
+def test_offsets_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strides of 2**31 elements: a view of a little memory, each row at the same place modulo the buffer."""
+    base, y = normal(16), np.zeros(2, np.float32)
+    x = np.lib.stride_tricks.as_strided(base, (1, 16), (4 * 2**31, 4))  # one row: any stride is fine
+    Kernel(scaled)(x, y[:1], 1.0)
+    np.testing.assert_allclose(y[0], base.sum(), rtol=1e-5)
+
+
+def test_calls_that_do_not_fit() -> None:
+    x, y = normal(2, 3), np.zeros(2, np.float32)
+    assert "4 positional" not in refused("JIT001", x, y)  # no scale
+    refused("JIT001", x, y, 1.0, 2, 3)
+    refused("JIT001", x, y, 1.0, colour=3)
+    refused("JIT001", x, y, 1.0, scale=2.0)
+    refused("JIT001", x, y, "two")
+    refused("JIT001", x, y, True)
+    refused("JIT001", x, scale=1.0)
+    refused("JIT001", x, y, 1.0, bm=[3])
+    refused("JIT002", x, [1.0, 2.0], 1.0)
+
+
+def test_element_types_that_no_kernel_has() -> None:
+    x, y = normal(2, 3), np.zeros(2, np.float32)
+    assert "float64" in refused("JIT003", x.astype(np.float64), y, 1.0)
+    refused("JIT003", x.astype(np.uint8), y, 1.0)
+    packed = np.zeros(4, np.dtype([("a", "f4"), ("b", "i1")]))["a"]  # strides of 5 bytes
+    refused("JIT003", packed[:2].reshape(2, 1), y, 1.0)
+    with pytest.raises(TilewrightError, match="JIT003"):
+        Kernel(scaled).compile(dtypes={"x": "float64"})
+
+
+def test_unknown_targets() -> None:
+    with pytest.raises(TilewrightError, match="JIT004"):
+        Kernel(scaled).compile(target="sm_90")
+
+
+def test_arguments_that_the_runtime_refuses() -> None:
+    x, y = normal(2, 3), np.zeros(2, np.float32)
+    kernel = Kernel(scaled)
+    for args in ((x, np.zeros(3, np.float32)), (x[0], y), (x, np.zeros((2, 1), np.float32))):
+        with pytest.raises(TilewrightError, match="RUN"):
+            kernel(*args, 1.0)
+    y.flags.writeable = False
+    with pytest.raises(TilewrightError):
+        kernel(x, y, 1.0)
