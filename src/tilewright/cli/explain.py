@@ -13,6 +13,9 @@ from tilewright.diag import fail
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.diag.catalogue.entry import Code
 
+RULE_PREFIXES = frozenset(("TMA", "BLK", "WGM", "UMM", "LIM"))
+"""Codes that are rows of the hardware tables."""
+
 app = group_with_default("code", "Explain an error code; without one, list them all.")
 
 
@@ -31,8 +34,15 @@ def explain_code(code: Annotated[str | None, typer.Argument(help="such as RUN010
     if entry is None:
         close = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
         fail("CMD003", found=code, required="a code of the catalogue", help=f"near it: {', '.join(close) or 'none'}")
-    for line in describe(entry):
+    for line in rule(entry) if entry.id[:3] in RULE_PREFIXES else describe(entry):
         typer.echo(line)
+
+
+def rule(entry: Code) -> Iterator[str]:
+    """The entry of a hardware rule, with its predicate, scope and evidence."""
+    from tilewright.legal import explain_rule
+
+    yield explain_rule(entry.id) or ""
 
 
 def describe(entry: Code) -> Iterator[str]:

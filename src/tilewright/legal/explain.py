@@ -67,6 +67,11 @@ class TmaExplanation:
     """Cheapest first; none if legal."""
 
     @property
+    def legal(self) -> bool:
+        """Whether the map may be encoded and run as asked."""
+        return isinstance(self.verdict, Legal)
+
+    @property
     def text(self) -> str:
         """For a terminal."""
         r = self.request

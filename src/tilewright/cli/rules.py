@@ -1,0 +1,28 @@
+"""``tilewright rules``: the hardware rules that verdicts cite, by architecture and topic."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.diag import fail
+
+
+def register(app: typer.Typer) -> None:
+    app.command("rules", help="List the hardware rules that verdicts cite.")(list_rules)
+
+
+def list_rules(
+    arch: Annotated[str | None, typer.Option(help="only those in force there, such as sm_90a")] = None,
+    topic: Annotated[str | None, typer.Option(help="tensormap, bulk, wgmma, tcgen05 or limits")] = None,
+) -> None:
+    """One line a rule: id, what breaking it leads to, how it is known, what it says."""
+    from tilewright.legal.explain import TOPICS, rules
+
+    if topic is not None and topic not in TOPICS:
+        fail("CMD002", found=f"--topic {topic}", required=f"one of {', '.join(TOPICS)}")
+    found = rules(arch, topic)
+    for rule in found:
+        typer.echo(f"{rule.id}  {rule.consequence.value:17}  {rule.evidence.value:10}  {rule.title}")
+    typer.echo(f"\n{len(found)} rules; tilewright explain {found[0].id if found else 'CODE'} tells more")

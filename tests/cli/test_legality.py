@@ -1,0 +1,98 @@
+"""``tilewright rules`` and ``tilewright explain tma``: what they print and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tilewright.cli import app
+from tilewright.diag import TilewrightError
+from tilewright.legal import rules
+
+MATRIX = ("explain", "tma", "--dtype", "bf16", "--box", "64x64")
+
+
+def tilewright(*args: str) -> Result:
+    return CliRunner().invoke(app, list(args))
+
+
+def refused(code: str, *args: str) -> None:
+    error = tilewright(*args).exception
+    assert isinstance(error, TilewrightError)
+    assert error.code == code
+
+
+def test_all_rules_are_listed() -> None:
+    output = tilewright("rules").output
+    assert all(f"{rule.id}  " in output for rule in rules())
+    assert f"{len(rules())} rules" in output
+
+
+def test_rules_by_architecture_and_topic() -> None:
+    lines = tilewright("rules", "--arch", "sm_90a", "--topic", "tensormap").output.splitlines()
+    assert any(line.startswith("TMA012  driver rejects") for line in lines)
+    assert not any(line.startswith(("TMA001", "WGM")) for line in lines)
+    refused("CMD002", "rules", "--topic", "nothing")
+    refused("TMA072", "rules", "--arch", "sm_80")
+
+
+def test_a_rule_is_explained_with_its_predicate() -> None:
+    output = tilewright("explain", "TMA012").output
+    for part in ("TMA012: ", "global_stride % 16 == 0", "driver rejects", "documented", "source:", "good:"):
+        assert part in output
+
+
+def test_a_legal_map() -> None:
+    result = tilewright(*MATRIX, "--shape", "4096x4096")
+    assert result.exit_code == 0, result.output
+    assert "tensor map on sm_90a: legal" in result.output
+    assert "global_strides [8192] bytes" in result.output
+
+
+def test_an_illegal_map_is_explained_and_repaired() -> None:
+    result = tilewright(*MATRIX, "--shape", "4100x4100")
+    assert result.exit_code == 1
+    assert "error[TMA012]" in result.output
+    assert "8200" in result.output
+    assert "repairs" in result.output
+
+
+def test_json_says_the_same() -> None:
+    result = tilewright(*MATRIX, "--shape", "4100x4100", "--strides", "4104x1", "--swizzle", "128B", "--json")
+    assert json.loads(result.output)["verdict"] == "Legal"
+    result = tilewright(*MATRIX, "--shape", "4100x4100", "--address-align", "8", "--arch", "sm_90a", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.output)
+    assert {entry["rule"] for entry in found["core"]} == {"TMA010", "TMA012"}
+    assert found["repairs"]
+    assert found["fields"]["box_dim"] == [64, 64]
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        ("CMD002", ("--shape", "4096by4096")),
+        ("CMD002", ("--shape", "4096x4096", "--strides", "x")),
+        ("TMA070", ("--shape", "4096")),
+        ("TMA006", ("--shape", "4096x4096", "--swizzle", "96B")),
+        ("TMA072", ("--shape", "4096x4096", "--arch", "sm_70")),
+        ("TMA074", ("--shape", "4096x4096", "--address-align", "0")),
+    ],
+)
+def test_bad_arguments(code: str, options: tuple[str, ...]) -> None:
+    refused(code, *MATRIX, *options)
+
+
+def test_an_unknown_dtype() -> None:
+    refused("TMA071", "explain", "tma", "--dtype", "f12", "--shape", "64x64", "--box", "64x64")
+
+
+def test_help_loads_no_solver() -> None:
+    code = "import sys; from tilewright.cli import app; app(['--help'], standalone_mode=False); "
+    code += "print([m for m in ('z3', 'egglog', 'tilewright.legal') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
