@@ -2,8 +2,8 @@
 
     python tools/mutate.py [--limit N] [--seed N] [--states N] [--json FILE]
 
-Mutates the hand-written protocols: drops, duplicates and swaps ops, shifts parities, slots, counts and bytes. The judge is
-the explorer: all interleavings where the instance is small, 20 adversarial runs otherwise. Reports, per verdict of the
+Mutates the hand-written protocols: drops and duplicates ops, shifts parities, slots, counts and bytes. The judge is the
+explorer: all interleavings where the instance is small, 20 adversarial runs otherwise. Reports, per verdict of the
 checker, how many mutants the judge found bad, good (exhausted) or left undecided.
 """
 

@@ -83,7 +83,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
     )
 
 
-# -- refuting ---------------------------------------------------------------------------------------------------------
+# -- refuting ------------------------------------------------------------------------------------------------------
 def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure) -> Judgement:
     """A breach counts only if the explorer, which shares nothing with the proof, shows the harm."""
     for sizes, words in _candidates(protocol, policy, failure):
@@ -120,7 +120,7 @@ def _candidates(
     if m.relaxed and not _constant(failure):
         yield from _fixed(protocol, policy)
         return
-    decided = _decisions(failure)
+    decided, lows = _decisions(failure), _lows(failure)
     declared = {s.name: s for s in protocol.symbols}
     stride = max([b.slots for b in protocol.barriers], default=1)
     for extra in dict.fromkeys((0, 1, stride, 2 * stride + 1)):
@@ -129,12 +129,15 @@ def _candidates(
             symbol = declared[name]
             if symbol.per is None and name in m.relaxed:
                 values = [v for (n, _), v in decided.items() if n == name]
-                value = values[0] if values else symbol.least + extra * symbol.multiple_of
+                low = max([symbol.least, *[v for (n, _), v in lows.items() if n == name]])
+                value = values[0] if values else low + extra * symbol.multiple_of
             else:
-                value = decided.get((name, context), symbol.least + extra * symbol.multiple_of)
+                low = lows.get((name, context), symbol.least)
+                value = decided.get((name, context), low + extra * symbol.multiple_of)
             return value if symbol.most is None else min(value, symbol.most)
 
-        words = [(n if c < 0 else f"{n}({m.per[n]}={c})", str(v)) for (n, c), v in sorted(decided.items())]
+        shown = {**{k: v + extra * declared[k[0]].multiple_of for k, v in lows.items()}, **decided}
+        words = [(n if c < 0 else f"{n}({m.per[n]}={c})", str(v)) for (n, c), v in sorted(shown.items())]
         yield sizes, tuple(words)
 
 
@@ -144,9 +147,12 @@ def _decisions(failure: Failure) -> dict[tuple[str, int], int]:
     while decision is not None:
         found[decision.key] = decision.value
         decision = decision.previous
-    for key, trip in failure.state.trips.items():
-        found.setdefault(key, trip.low)
     return found
+
+
+def _lows(failure: Failure) -> dict[tuple[str, int], int]:
+    """Counts that the run left open, by the least value they may have."""
+    return {key: trip.low for key, trip in failure.state.trips.items() if not trip.exact}
 
 
 def _constant(failure: Failure) -> bool:
@@ -189,7 +195,7 @@ def _pinned(protocol: Protocol, values: dict[str, int]) -> Protocol:
     )  # fmt: skip
 
 
-# -- showing ----------------------------------------------------------------------------------------------------------
+# -- showing -------------------------------------------------------------------------------------------------------
 def _timeline(protocol: Protocol, failure: Failure, finding: Finding, sizes: tuple[tuple[str, str], ...]) -> Timeline:
     rows: list[TimelineRow] = []
     columns: list[str] = []
@@ -257,7 +263,7 @@ def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:
     )
 
 
-# -- certificates -----------------------------------------------------------------------------------------------------
+# -- certificates --------------------------------------------------------------------------------------------------
 def _certificate(protocol: Protocol, policy: Policy, result: Search) -> Certificate:
     method = f"canonical runs to state recurrence ({result.states} states, {result.ends} endings, all trip counts)"
     obligations = tuple(Obligation(r.value.obligation, r.value.rule, method) for r in Rule)

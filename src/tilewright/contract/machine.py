@@ -21,16 +21,13 @@ from tilewright.contract.state import (
     BarState,
     Clock,
     Event,
-    F,
     M,
     Rendezvous,
     S,
     State,
     Stream,
-    T,
     Trip,
     TripKey,
-    X,
     join,
 )
 from tilewright.contract.threads import (
@@ -286,7 +283,7 @@ class Machine:
                 inside = counter == per
         return pc
 
-    # -- who may ask about what ----------------------------------------------------------------------------------------
+    # -- who may ask about what -------------------------------------------------------------------------------------
     def _bar_users(self, slots: Callable[[ops.Op], list[str]]) -> list[tuple[int, ...]]:
         users: dict[str, list[int]] = {b.name: [] for b in self.protocol.barriers}
         for agent in self.agents:
@@ -333,7 +330,7 @@ class Machine:
             )
         return found
 
-    # -- start ----------------------------------------------------------------------------------------------------------
+    # -- start ------------------------------------------------------------------------------------------------------
     def start(self) -> State:
         """The state before the first step."""
         agents: list[AgentState] = []
@@ -349,7 +346,7 @@ class Machine:
         ]
         return State(agents, bars, pool=dict.fromkeys(range(self.protocol.cluster), 0))
 
-    # -- values ---------------------------------------------------------------------------------------------------------
+    # -- values -----------------------------------------------------------------------------------------------------
     def thunk(self, e: Expr) -> Thunk:
         """``e`` compiled, once."""
         entry = self._thunks.get(id(e))
@@ -473,9 +470,9 @@ class Machine:
                 return f"{b.name}[{local - base}]" + (f"@{cta}" if self.protocol.cluster > 1 else "")
         raise AssertionError(index)
 
-    # -- causality ------------------------------------------------------------------------------------------------------
+    # -- causality --------------------------------------------------------------------------------------------------
     def released(self, agent: Agent, a: AgentState, memory: bool = True) -> Clock:
-        """What an arrive of the agent hands on; without ``memory`` (relaxed, or too narrow a scope) only the schedule."""
+        """What an arrive of the agent hands on; without ``memory`` (relaxed, too narrow a scope) only the schedule."""
         s, m, f, x, t = a.clock
         if not memory:
             return (s | a.past, 0, 0, 0, 0)
@@ -502,7 +499,7 @@ class Machine:
         """Something changed that blocked agents may wait for."""
         st.blocked.clear()
 
-    # -- running --------------------------------------------------------------------------------------------------------
+    # -- running ----------------------------------------------------------------------------------------------------
     def run(self, st: State) -> None:
         """Runs to the end. Raises ``Undecided`` (state intact: call again once decided), ``Breach``, ``OutOfReach``."""
         agents, states = self.agents, st.agents

@@ -33,12 +33,11 @@ from tilewright.contract.state import (
     TripKey,
     X,
 )
-
 from tilewright.contract.values import FAR
 
 
 def normal(m: Machine, st: State, deciding: TripKey) -> Normal:
-    """Shape and knowledge of ``st``, about to decide ``deciding``. Also forgets marks and trips nobody can need again."""
+    """Shape and knowledge of ``st``, about to decide ``deciding``. Also forgets what nobody can need again."""
     needed = _needed(st)
     _prune(m, st, needed)
     return Normal(m, st, {s: sorted(set(seqs)) for s, seqs in needed.items()}, deciding)

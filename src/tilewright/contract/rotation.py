@@ -1,7 +1,7 @@
 """The symmetry of rings: turning every ring of a counter by one slot changes nothing but names.
 
-Where each use of a carried counter is a slot ``(v + c) % S``, the parity ``((v + c) // S + c') % 2`` of an array of S, or
-a stage of a buffer of S stages, shifting ``v`` in all roles and renaming slots and parities maps runs onto runs. States
+Where each use of a counter is a slot ``(v + c) % S``, the parity ``((v + c) // S + d) % 2`` of an array of S, or a
+stage of a buffer of S stages, shifting ``v`` in all roles and renaming slots and parities maps runs onto runs. States
 that differ by such a shift have the same future, so only one of them is visited.
 """
 

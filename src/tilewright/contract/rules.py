@@ -101,7 +101,7 @@ class Rule(Enum):
     FENCE_RAW = RuleText(
         "MBR019",
         "proxy fence after generic writes",
-        "a generic write that an asynchronous op reads is followed by fence.proxy.async in the writing threads, then a barrier",
+        "a generic write that an asynchronous op reads is followed by fence.proxy.async in its threads, then a barrier",
         f"{_M}, 9.7.9.25.2; 9.7.13.4",
         "put fence.proxy.async after the writes, before the barrier that hands the bytes over",
     )
@@ -178,7 +178,7 @@ class Rule(Enum):
     TCGEN_FENCE = RuleText(
         "MBR030",
         "tcgen05 thread-sync fences",
-        "tensor-memory accesses handed over by a barrier have before_thread_sync on one side, after_thread_sync on the other",
+        "tensor-memory accesses handed over by a barrier have before_thread_sync and after_thread_sync around it",
         f"{_M}, 9.7.16.6.4",
         "put tcgen05.fence::before_thread_sync before the arrive and ::after_thread_sync after the wait",
     )
@@ -225,7 +225,7 @@ ASSUMPTIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "tma-completion-fence",
-        "bytes whose completion was observed on an mbarrier are visible to generic and asynchronous reads without a fence "
+        "bytes whose completion was observed on an mbarrier are visible to all reads without a fence "
         "(PTX ISA 9.1, 9.7.9.25.2)",
     ),
     (

@@ -13,7 +13,7 @@ from tilewright.protocol.validate import MAX_ARRIVALS
 MAX_TX = MAX_ARRIVALS  # both counters have 20 bits (PTX ISA 9.1, 9.7.13.15.2)
 
 
-# -- mbarriers: life ------------------------------------------------------------------------------------------------------
+# -- mbarriers: life -----------------------------------------------------------------------------------------------
 def init(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     op = step.op
     assert isinstance(op, ops.MbarrierInit)
@@ -68,7 +68,7 @@ def visible(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: i
         m.warnings.setdefault((Rule.INIT_FENCE, m.bar_name(b).partition("[")[0]), found)
 
 
-# -- mbarriers: phases ----------------------------------------------------------------------------------------------------
+# -- mbarriers: phases ---------------------------------------------------------------------------------------------
 def knows_phase(m: Machine, st: State, agent: Agent, a: AgentState, b: int, k: int) -> bool:
     """Whether phase ``k`` of barrier ``b`` is complete before the agent's next step, in every schedule."""
     if k < 0 or a.waited.get(b, -1) >= k:
@@ -283,7 +283,7 @@ def note_remote(m: Machine, st: State, agent: Agent, a: AgentState, target: int)
     st.remote[target, agent.index] = a.epoch
 
 
-# -- barriers of threads --------------------------------------------------------------------------------------------------
+# -- barriers of threads -------------------------------------------------------------------------------------------
 def _enter(
     m: Machine, st: State, agent: Agent, a: AgentState, step: Step, key: Stream, threads: int, site: str, clock: Clock
 ) -> None:

@@ -43,7 +43,7 @@ def mark_each(m: Machine, st: State, agent: Agent, a: AgentState, stream: Stream
             st.steps += 1
 
 
-# -- bulk groups ----------------------------------------------------------------------------------------------------------
+# -- bulk groups ---------------------------------------------------------------------------------------------------
 def tma_store(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     op = step.op
     assert isinstance(op, ops.TmaStore)
@@ -74,7 +74,7 @@ def bulk_wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
     return True
 
 
-# -- wgmma ----------------------------------------------------------------------------------------------------------------
+# -- wgmma ---------------------------------------------------------------------------------------------------------
 def wgmma_fence(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     a.dirty = False
     return True
@@ -126,7 +126,7 @@ def wgmma_wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -
     return True
 
 
-# -- cp.async -------------------------------------------------------------------------------------------------------------
+# -- cp.async ------------------------------------------------------------------------------------------------------
 def cp_async(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     op = step.op
     assert isinstance(op, ops.CpAsync)
@@ -164,7 +164,7 @@ def cp_async_arrive(m: Machine, st: State, agent: Agent, a: AgentState, step: St
     return True
 
 
-# -- tcgen05 --------------------------------------------------------------------------------------------------------------
+# -- tcgen05 -------------------------------------------------------------------------------------------------------
 def alloc(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     op = step.op
     assert isinstance(op, ops.Tcgen05Alloc)
@@ -274,7 +274,7 @@ def nothing(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> b
     return True
 
 
-# -- registers and counters -------------------------------------------------------------------------------------------------
+# -- registers and counters ----------------------------------------------------------------------------------------
 def setmaxnreg(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     """A decrease feeds the CTA's pool, an increase waits until the pool holds enough."""
     op = step.op
@@ -299,7 +299,7 @@ def advance(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> b
     return True
 
 
-# -- the end ----------------------------------------------------------------------------------------------------------------
+# -- the end -------------------------------------------------------------------------------------------------------
 _WORDS = {
     "tma_store": "bulk stores that were not waited for",
     "wgmma": "wgmma groups that were not waited for",

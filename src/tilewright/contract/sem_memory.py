@@ -253,7 +253,7 @@ def _copy_fenced(m: Machine, agent: Agent, a: AgentState, k: Mark) -> bool:
     return a.clock[X] >> k.e & 1 == 1
 
 
-# -- handlers ---------------------------------------------------------------------------------------------------------------
+# -- handlers ------------------------------------------------------------------------------------------------------
 def read(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     op = step.op
     assert isinstance(op, ops.Read)

@@ -90,7 +90,8 @@ class Timeline:
             out.append(f'<text x="4" y="{y + 15}">{r.time}</text>')
             out.append(
                 f'<g><title>{escape(r.text)} {escape(r.where)}</title><rect class="{r.tone}" x="{x + 3}" y="{y + 2}" '
-                f'width="{lane - 8}" height="{row - 5}" rx="3"/><text x="{x + 8}" y="{y + 15}">{escape(r.text[:32])}</text></g>'
+                f'width="{lane - 8}" height="{row - 5}" rx="3"/><text x="{x + 8}" y="{y + 15}">'
+                f"{escape(r.text[:32])}</text></g>"
             )
         out.append(f'<text x="4" y="{height - 8}">{escape(self.detail[:140])}</text></svg>')
         return "\n".join(out)

@@ -157,7 +157,7 @@ def concrete(op: ops.Op, value: Callable[[Expr], int]) -> ops.Op:
     return _concrete(op, value)
 
 
-def _concrete(item: object, value: Callable[[Expr], int]):  # noqa: ANN202
+def _concrete(item: object, value: Callable[[Expr], int]):
     if isinstance(item, Expr):
         return Const(value(item))
     if isinstance(item, tuple):

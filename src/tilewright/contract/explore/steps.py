@@ -79,7 +79,7 @@ class Instance:
             self.run_local(w, t)
         return w
 
-    # -- moves --------------------------------------------------------------------------------------------------------
+    # -- moves ------------------------------------------------------------------------------------------------------
     def moves(self, w: World) -> list[tuple[str, int]]:
         """Everything that can happen next: a thread's observable op, or a landing."""
         found = [("thread", t) for t in range(len(self.threads)) if w.pc[t] < len(self.code[t]) and self.enabled(w, t)]
@@ -140,7 +140,7 @@ class Instance:
             w.open[t] = frozenset(x for x in w.open[t] if x.bytes.space[0] != "register")
             self._cluster_check(w)
 
-    # -- barriers -----------------------------------------------------------------------------------------------------
+    # -- barriers ---------------------------------------------------------------------------------------------------
     def bar(self, w: World, t: int, slot: ops.Slot, rank: int | None = None) -> int:
         """Index of a barrier."""
         cta = self.threads[t].cta if slot.cta is None else _int(slot.cta)
@@ -199,7 +199,7 @@ class Instance:
         index = x.bytes.space[1]
         return isinstance(index, int) and w.bars[index].fenced
 
-    # -- accesses -----------------------------------------------------------------------------------------------------
+    # -- accesses ---------------------------------------------------------------------------------------------------
     def place(self, t: int, region: ops.Region, rank: int | None = None) -> Bytes:
         """Where a region lies."""
         buffer, thread = self.buffers[region.buffer], self.threads[t]
@@ -350,7 +350,7 @@ class Instance:
         else:
             w.stale |= {(f.bytes, u, f.owner, "mma") for u in range(len(self.threads))}
 
-    # -- local ops ----------------------------------------------------------------------------------------------------
+    # -- local ops --------------------------------------------------------------------------------------------------
     def _local(self, w: World, t: int, op: ops.Op) -> None:
         thread, groups = self.threads[t], w.groups[t]
         match op:
@@ -451,7 +451,7 @@ class Instance:
         thread = self.threads[t]
         w.flights |= {Flight(engine, t, (thread.role, thread.cta), place, writes, queue, number)}
 
-    # -- observable ops -----------------------------------------------------------------------------------------------
+    # -- observable ops ---------------------------------------------------------------------------------------------
     def _observable(self, w: World, t: int, op: ops.Op) -> bool:
         """True if the thread moves on; False if it has entered a rendezvous and stays there."""
         thread, groups = self.threads[t], w.groups[t]
@@ -640,7 +640,7 @@ class Instance:
         if any(c == 1 for c in w.cluster) and all(here):
             w.cluster = tuple(2 if c == 1 else c for c in w.cluster)
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- the end ----------------------------------------------------------------------------------------------------
     def check_end(self, w: World) -> None:
         """All threads ended: raises ``Problem`` if anything is under way."""
         if any(x.tx for x in w.landings) or any(f.engine != "tma_write" for f in w.flights):

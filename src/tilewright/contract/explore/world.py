@@ -50,7 +50,7 @@ class Flight(NamedTuple):
 
 
 class Landing(NamedTuple):
-    """Something that will happen to a barrier: ``tx`` bytes land, or ``arrivals`` arrive, once; completing ``closes``."""
+    """Something that will happen to a barrier once: ``tx`` bytes land, or ``arrivals`` arrive; it ``closes`` queues."""
 
     bar: int
     tx: int
