@@ -18,7 +18,6 @@ from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.contract import check
 from tilewright.diag import fail
 from tilewright.schedule.hopper.candidates import CANDIDATES, Candidate, Scheduled, schedule
-from tilewright.schedule.hopper.extents import product_extents
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
@@ -78,17 +77,20 @@ class Search:
 
 
 def search_products(
-    request: Request, autos: Sequence[str], retrace: Callable[[Mapping[str, int]], tile.Kernel], name: str
+    request: Request,
+    choices: Sequence[Mapping[str, int]],
+    retrace: Callable[[Mapping[str, int]], tile.Kernel],
+    name: str,
 ) -> Search:
-    """All candidates of a kernel: extents by extents, for each the schedules in order."""
+    """All candidates of a variant: extents by extents, for each the schedules in order."""
 
     def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
-        choices = product_extents(autos, retrace)
         kernels = [(retrace(extents), extents) for extents in choices]
-        for copies in (True, False):
-            for kernel, extents in kernels:
+        for copies, ordinary in ((True, False), (False, False), (False, True)):
+            # ordinary arithmetic wants small tiles
+            for kernel, extents in reversed(kernels) if ordinary else kernels:
                 for candidate in CANDIDATES:
-                    if candidate.copies is copies:
+                    if candidate.copies is copies and candidate.ordinary is ordinary:
                         yield kernel, extents, candidate
 
     return Search(request, name, pending(), [])

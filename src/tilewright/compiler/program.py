@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import StringAttr
@@ -15,6 +15,7 @@ from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe
 from tilewright.schedule.hopper.candidates import has_products
+from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
 from tilewright.schedule.relayout import separated
@@ -117,15 +118,19 @@ def _with_products(
     ladder: Sequence[tuple[tuple[Expr, int], ...]],
     widest: tuple[tuple[Expr, int], ...],
 ) -> Iterator[PlannedKernel]:
-    """One variant for each size of the ``upto`` axes."""
-    for i, sizes in enumerate(ladder):
+    """Variants by the sizes of the ``upto`` axes, and by which tile fills its waves better."""
+    found: list[tuple[Expr, Sequence[Mapping[str, int]], Callable[[Mapping[str, int]], tile.Kernel]]] = []
+    for sizes in ladder:
 
         def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
             return traced(request, {**extents, **pinned}, limits)
 
-        fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
-        name = request.function.name + (f"_{i}" if len(ladder) > 1 else "")
-        yield with_products(request, fits, search_products(request, autos, resized, name).next())
+        fits = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
+        for variant in product_variants(autos, resized, request.target):
+            found.append((all_of([fits, variant.predicate]), variant.choices, resized))
+    for i, (predicate, choices, resized) in enumerate(found):
+        name = request.function.name + (f"_{i}" if len(found) > 1 else "")
+        yield with_products(request, predicate, search_products(request, choices, resized, name).next())
 
 
 def with_products(request: Request, predicate: Expr, found: Found) -> PlannedKernel:

@@ -9,6 +9,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
+from tilewright.lang.fns import BinaryFn
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
@@ -128,6 +129,10 @@ class MapBuilder:
     def select(self, predicate: Expr, then: SSAValue, otherwise: SSAValue) -> SSAValue:
         """``then`` where the predicate holds."""
         return self._append(tile.Select(self._append(t.Predicate(predicate)), then, otherwise))
+
+    def binary(self, fn: BinaryFn, a: SSAValue, b: SSAValue) -> SSAValue:
+        """``fn`` of two scalars."""
+        return self._append(tile.Binary(fn, a, b))
 
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
         """``value`` as another dtype."""

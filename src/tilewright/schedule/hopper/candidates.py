@@ -26,10 +26,13 @@ class Candidate:
     warpgroups: int
     copies: bool = True
     matrix_stores: bool = True
+    ordinary: bool = False
     stages: int | None = None
 
     def __str__(self) -> str:
-        how = "tensor copies in a ring" if self.copies else "tiles staged by the threads themselves"
+        how = "tensor copies in rings where legal" if self.copies else "tiles staged by the threads themselves"
+        if self.ordinary:
+            how = "products by ordinary arithmetic"
         out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
         return f"{self.warpgroups} consumer warpgroups, {how}, {out}"
 
@@ -52,6 +55,8 @@ CANDIDATES = (
     Candidate(2, copies=False),
     Candidate(1, copies=False),
     Candidate(1, copies=False, matrix_stores=False),
+    Candidate(2, copies=False, matrix_stores=False, ordinary=True),
+    Candidate(1, copies=False, matrix_stores=False, ordinary=True),
 )
 
 
@@ -64,7 +69,7 @@ def schedule(
     kernel: tile.Kernel, facts: Facts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
-    dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies).dots()
+    dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies, candidate.ordinary).dots()
     if isinstance(dots, str):
         return Refused(dots)
     if candidate.warpgroups > 1 and any(p.shape[0] <= ROWS * (candidate.warpgroups - 1) for p in dots):

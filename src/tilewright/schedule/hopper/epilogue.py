@@ -173,4 +173,4 @@ def _words(op: tile.Store) -> tuple[str, str]:
     return (str(location) if location is not None else "", op.name)
 
 
-__all__ = ["PANELS", "MatrixStore", "Staging"]
+__all__ = ["PANELS", "WARPGROUP_BARRIER", "MatrixStore", "Staging"]

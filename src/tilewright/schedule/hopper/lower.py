@@ -15,12 +15,24 @@ from collections.abc import Sequence
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.lang.axes import Span
+from tilewright.lang.fns import BinaryFn
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.epilogue import PANELS, MatrixStore, Staging
-from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, Staged, index_value, map_axes, source_of
+from tilewright.schedule.hopper.epilogue import PANELS, WARPGROUP_BARRIER, MatrixStore, Staging
+from tilewright.schedule.hopper.operands import (
+    Copied,
+    DotPlan,
+    InPlace,
+    Operand,
+    Staged,
+    Widened,
+    index_value,
+    map_axes,
+    source_of,
+)
 from tilewright.schedule.hopper.products import issue, staging_offset
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
 from tilewright.schedule.lower import Lowering, hint, is_elementwise, owner
@@ -184,6 +196,10 @@ class RoleLowering(Lowering):
             self.op(op, split=split)
             for ring in self.rings:
                 if ring.block is block and ring.last is op and not self.producing and not self.deferred(ring):
+                    if isinstance(op, tile.Stream):
+                        # a stream of no steps multiplies nothing: only a barrier says that all warps saw the tile
+                        meet = WARPGROUP_BARRIER + Sym(a.WARPGROUP)
+                        self.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS))
                     self.release(ring, Sym(counter(ring)))
                     self.emit(a.Advance(counter(ring)))
 
@@ -271,6 +287,9 @@ class RoleLowering(Lowering):
         else:
             assert plan.write is not None
             buffer = self.scope.buffers[plan.write.frag].buffer
+        if isinstance(plan.a, Widened):
+            self.ordinary_product(plan, buffer, fresh=fresh)
+            return
         left = self.left(plan)
         right = self.shared_operand(plan.b, dot)
         self.emit(a.WgmmaFence())
@@ -285,6 +304,57 @@ class RoleLowering(Lowering):
         self.emit(a.WgmmaWait(0, held))
         if isinstance(plan.a, Staged) or isinstance(plan.b, Staged):
             self.emit(t.Barrier())  # nobody writes the staged tiles again before all have multiplied
+
+    def ordinary_product(self, plan: DotPlan, buffer: SSAValue, *, fresh: bool) -> None:
+        """Both operands through shared memory in the accumulator's type, then one multiply-add per element and step."""
+        dot, home = plan.dot, self.placement.home
+        axes, kind = self.axes_of[dot.result], element(dot.result)
+        depth = tile.tile_type(dot.a).shape[1]
+        left = self.widened(dot.a, kind, dot)
+        right = self.widened(dot.b, kind, dot)
+        self.emit(t.Barrier())
+        if fresh:
+            zero = self.mapping(axes)
+            self.emit(zero.finish([zero.constant(0.0 if kind.is_float else 0, kind)], [buffer]), dot)
+        loop, step = Block(), f"d{self.order[dot]}"
+        with self.into(loop):
+            parts: list[SSAValue] = []
+            for side, (shared, pitch) in enumerate((left, right)):
+                own = (axes[side],)
+                part = self.registers("ab"[side], kind, home.registers(own))
+                (at,) = home.layout(own).coordinates(Sym(t.THREAD), Sym(t.REGISTER))
+                offset = at * pitch + Sym(step) if side == 0 else Sym(step) * pitch + at
+                self.emit(t.SharedRead(shared, part, offset, at < tile.tile_type(dot.result).shape[side]), dot)
+                parts.append(part)
+            builder = self.mapping(axes)
+            a_value, b_value = (builder.read(Buffered(part, (axes[side],)), kind) for side, part in enumerate(parts))
+            total = builder.read(Buffered(buffer, axes), kind)
+            product = builder.binary(BinaryFn.MUL, a_value, b_value)
+            self.emit(builder.finish([builder.binary(BinaryFn.ADD, total, product)], [buffer]), dot)
+        self.emit(t.For(step, Const(0), expr(depth), expr(1), Region(loop)), dot)
+        self.emit(t.Barrier())
+
+    def widened(self, value: SSAValue, kind: DType, dot: tile.Dot) -> tuple[SSAValue, int]:
+        """Writes a value row by row to shared memory, zero beyond its domains; returns the buffer and its pitch."""
+        axes, spans = self.axes_of[value], spans_of(value)
+        shape = tile.tile_type(value).shape
+        builder = self.mapping(axes, value)
+        result = builder.cast(builder.value(value), kind)
+        places = [builder.coordinate(c) for c in axes]
+        valid = self.valid(axes, spans, places)
+        if valid != TRUE:
+            result = builder.select(valid, result, builder.constant(0.0 if kind.is_float else 0, kind))
+        buffer = self.registers(hint(value), kind, builder.count)
+        self.emit(builder.finish([result], [buffer]), dot)
+        pitch = shape[1] + 1
+        if value not in self.staged:
+            declared = t.Shared(f"{hint(value)}_tile", kind, shape[0] * pitch, 0)
+            self.shared.append(declared)
+            self.staged[value] = declared.buffer
+        inside = all_of(at < size for at, size in zip(places, shape, strict=True))
+        guard = all_of([self.placement.home.layout(axes).owner_predicate(Sym(t.THREAD)), inside])
+        self.emit(t.SharedWrite(self.staged[value], buffer, places[0] * pitch + places[1], guard), dot)
+        return self.staged[value], pitch
 
     def left(self, plan: DotPlan) -> tuple[SSAValue, Expr]:
         if isinstance(plan.a, InPlace):
@@ -305,7 +375,7 @@ class RoleLowering(Lowering):
         self.finish(builder, [result], [buffer], source, spans, constant=valid == TRUE)
         return buffer
 
-    def shared_operand(self, operand: Copied | Staged | InPlace, dot: tile.Dot) -> tuple[SSAValue, Expr]:
+    def shared_operand(self, operand: Operand, dot: tile.Dot) -> tuple[SSAValue, Expr]:
         """Buffer and byte offset of an operand's tile."""
         if isinstance(operand, Copied):
             ring, slot = self.copied[operand.load]

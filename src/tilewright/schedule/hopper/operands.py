@@ -34,6 +34,7 @@ ROWS = 64
 COLUMNS = 8
 MAX_COLUMNS = 256
 INDEX_BOUND = 2**31 - 1
+_ORDINARY = frozenset(("f32", "f16", "bf16", "i8"))
 SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 
@@ -63,7 +64,14 @@ class Staged:
     """The value's axes are (k, mn)."""
 
 
-Operand: TypeAlias = Copied | InPlace | Staged
+@dataclass(frozen=True)
+class Widened:
+    """A value written to shared memory in the accumulator's type, for products without wgmma."""
+
+    value: SSAValue
+
+
+Operand: TypeAlias = Copied | InPlace | Staged | Widened
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,8 @@ class Analysis:
     facts: Facts
     warpgroups: int
     copies: bool = True
+    ordinary: bool = False
+    """Multiply without wgmma."""
 
     def dots(self) -> tuple[DotPlan, ...] | str:
         """A plan for every product of the kernel, or why wgmma can't do one."""
@@ -135,6 +145,10 @@ class Analysis:
         dtype = element(op.a)
         if dtype != element(op.b):
             return f"operands of {dtype} and {element(op.b)}"
+        if self.ordinary:
+            if dtype.name not in _ORDINARY:
+                return f"operands of {dtype}: no arithmetic on them outside of the tensor cores"
+            return DotPlan(op, Widened(op.a), Widened(op.b), COLUMNS, accumulation(op))
         if not (dtype.is_float and dtype.bits == 16):
             return f"operands of {dtype}: this schedule multiplies 16-bit floats"
         rows, columns = tile.tile_type(op.result).shape
