@@ -3,7 +3,8 @@
     python tools/agree.py [--ops N] [--sample N] [--seed N]
 
 All programs of two roles, one loop each, with at most N ops in total over the alphabet below (barriers of one slot or a
-ring of two). The explorer exhausts trip counts 0 to 5. Disagreements are printed: a 'proved' that the explorer breaks is a bug; a refutation always comes with the explorer's own schedule.
+ring of two). The explorer exhausts trip counts 0 to 5. Disagreements are printed: a
+'proved' that the explorer breaks is a bug; a refutation always comes with the explorer's own schedule.
 """
 
 from __future__ import annotations

@@ -103,9 +103,7 @@ def test_undeclared_barrier() -> None:
     assert _codes(b) == ["MBR006"]
 
 
-@pytest.mark.parametrize(
-    "text", ["with role(", 'protocol("x", cluster=1, registers_per_thread=168)\nimport os', "pass", "x = 1"]
-)
+@pytest.mark.parametrize("text", ["with role(", 'protocol("x", cluster=1)\nimport os', "pass", "x = 1"])
 def test_unreadable_text(text: str) -> None:
     with pytest.raises(TilewrightError) as caught:
         from_text(text)

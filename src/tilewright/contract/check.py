@@ -16,7 +16,7 @@ from tilewright.contract.state import Decision
 from tilewright.contract.timeline import Timeline, TimelineRow, describe
 from tilewright.diag import Diagnostic, Label, Severity
 from tilewright.protocol import to_text
-from tilewright.protocol.model import Protocol, Step, steps
+from tilewright.protocol.model import Protocol
 from tilewright.protocol.validate import problems
 
 REPLAY_STATES = 6_000
@@ -123,7 +123,7 @@ def _candidates(
     decided, lows = _decisions(failure), _lows(failure)
     declared = {s.name: s for s in protocol.symbols}
     stride = max([b.slots for b in protocol.barriers], default=1)
-    for extra in dict.fromkeys((0, 1, stride, 2 * stride + 1)):
+    for extra in dict.fromkeys((0, 1, 2, 3, 4, stride, 2 * stride + 1)):
 
         def sizes(name: str, context: int, extra: int = extra) -> int:
             symbol = declared[name]
@@ -275,10 +275,3 @@ def _certificate(protocol: Protocol, policy: Policy, result: Search) -> Certific
 def certificate(protocol: Protocol, policy: Policy = Policy.STRICT) -> Certificate | None:
     """The certificate of a protocol that is proved, else None."""
     return judge(protocol, policy).certificate
-
-
-def sites(protocol: Protocol) -> Iterator[tuple[str, Step]]:
-    """Every step with its role, in the order of text."""
-    for role in protocol.roles:
-        for step in steps(role.body):
-            yield role.name, step

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 from tilewright.base.expr import Expr, Sym, sym
 from tilewright.contract.rotation import turning
@@ -49,7 +49,7 @@ from tilewright.contract.threads import (
 from tilewright.contract.values import FAR, Thunk, Usage, compiled, monotone_in, settled, usage
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, If, Loop, Node, Protocol, Step, steps
+from tilewright.protocol.model import Barrier, Buffer, If, Loop, Node, Protocol, Step
 
 MAX_SPLITS = 64
 """How many values of one open trip count are tried one by one for a predicate before giving up."""
@@ -104,7 +104,7 @@ class BarPlace(NamedTuple):
     """A compiled slot."""
 
     cta: Thunk | None
-    index: Thunk
+    slot: Thunk
     barrier: Barrier
     base: int
 
@@ -415,11 +415,11 @@ class Machine:
         entry = self._places.get(id(region))
         if entry is None:
             buffer = self.buffers[region.buffer]
-            offset, begin = buffer.offset, compiled(region.begin)
+            begin = compiled(region.begin)
             made = Place(
                 buffer.space,
                 None if region.cta is None else compiled(region.cta),
-                (lambda env: offset + begin(env)) if offset else begin,
+                _shifted(begin, buffer.offset),
                 region.size,
                 buffer,
             )
@@ -444,7 +444,7 @@ class Machine:
             entry = self._places[id(slot)] = (slot, made)
         place = entry[1]
         assert isinstance(place, BarPlace)
-        index = place.index(a.env)
+        index = place.slot(a.env)
         if not 0 <= index < place.barrier.slots:
             raise Breach(
                 Rule.SLOT_RANGE, agent.index, step, f"slot {index} of {slot.barrier}, which has {place.barrier.slots}"
@@ -643,6 +643,10 @@ class Machine:
         return f"{agent.label} waits at {type(op).__name__}"
 
 
+def _shifted(begin: Thunk, offset: int) -> Thunk:
+    return (lambda env: offset + begin(env)) if offset else begin
+
+
 def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
     match ins:
         case Test(Loop(counter, _, Sym(bound))) if bound == name:
@@ -652,7 +656,7 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
         ):
             return TripUse(pc, period=found.period.get(counter, 1))
         case Branch(If(condition)) if (
-            condition.symbols == {name} and usage([condition], frozenset()).raw == frozenset()
+            condition.symbols == frozenset((name,)) and not usage([condition], frozenset()).raw
         ):
             alone = usage([condition], frozenset())
             return TripUse(pc, period=alone.period.get(name, 1), cutoff=alone.cutoff.get(name, 0))
@@ -667,7 +671,7 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
 def _compared(pc: int, predicate: Expr, name: str) -> TripUse:
     alone = usage([predicate], frozenset((name,)))
     counters = [v for v, s in alone.related if s == name]
-    plain = len(counters) == 1 and not alone.raw and predicate.symbols == {name, *counters}
+    plain = len(counters) == 1 and not alone.raw and predicate.symbols == frozenset((name, *counters))
     return TripUse(pc, counters[0]) if plain else TripUse(pc, raw=True)
 
 
@@ -715,7 +719,7 @@ def _buffers(op: ops.Op) -> list[str]:
     """Buffers an op accesses."""
     found: list[str] = []
     for value in vars(op).values():
-        items: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
+        items = cast(tuple[object, ...], value if isinstance(value, tuple) else (value,))
         found += [x.buffer for x in items if isinstance(x, ops.Region)]
     return [*found, op.buffer] if isinstance(op, ops.Tcgen05Alloc | ops.Tcgen05Dealloc) else found
 
@@ -733,8 +737,3 @@ def _written_buffers(op: ops.Op) -> list[str]:
             return [op.accumulator.buffer]
         case _:
             return _buffers(op)
-
-
-def uses_ops(protocol: Protocol, kinds: tuple[type[object], ...]) -> bool:
-    """Whether any step of the protocol is of these kinds."""
-    return any(isinstance(s.op, kinds) for r in protocol.roles for s in steps(r.body))

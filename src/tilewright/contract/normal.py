@@ -135,8 +135,8 @@ class Normal:
     def ask(
         self, marks: tuple[tuple[int, int], ...], segments: tuple[int, ...], watchers: tuple[int, ...], told: bool
     ) -> None:
-        """Notes a live record, known to be past by one of ``marks`` (agent, step). ``told``: an agent's own doings count
-        as known to it."""
+        """Notes a live record, known to be past by one of ``marks`` (agent, step). ``told``: an agent's own doings
+        count as known to it."""
         steps = 0
         for _, e in marks:
             steps |= 1 << e

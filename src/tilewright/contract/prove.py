@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.contract.machine import Breach, Machine, OutOfReach, Undecided
 from tilewright.contract.normal import normal
@@ -23,8 +23,8 @@ from tilewright.protocol.model import Protocol
 MAX_STATES = 4000
 """Decision points visited before giving up; the largest protocol here needs about a tenth."""
 
-FIRST_LOOK = 40
-"""Decision points visited where no proof is possible, in case a breach shows early."""
+FIRST_LOOK = 150
+"""Decision points visited where a proof is unlikely: bounds may end the loops, or a breach show early."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     if wandering:
         found = _search(m, FIRST_LOOK, False)
         reason = f"the loop counter {wandering[0]} is used in full, so no two iterations are alike"
-        return found if found.failure is not None else Search(found.states, found.ends, reason=reason)
+        return found if found.failure is not None or not found.reason else replace(found, reason=reason)
     merged = _search(m, limit, True)
     if merged.failure is None or not merged.merges:
         return merged

@@ -162,7 +162,7 @@ def complete(m: Machine, st: State, agent: Agent, step: Step, b: int) -> None:
                 Rule.BYTES,
                 agent.index,
                 step,
-                f"expect_tx of {m.agents[c].label} on {m.bar_name(b)} is not ordered before the last arrival of phase {k}",
+                f"expect_tx of {m.agents[c].label} on {m.bar_name(b)} may come after the last arrival of phase {k}",
             )
     reached = arrived if bar.copies is None else join(arrived, bar.copies)
     late = [c for phase, c, e in bar.waiters if phase == k - 1 and not reached[S] >> e & 1]
@@ -247,7 +247,7 @@ def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool
             Rule.EARLY,
             agent.index,
             step,
-            f"{agent.label} waits for phase {k} of {m.bar_name(b)}, but phase {k - 1} may still be incomplete then, and "
+            f"{agent.label} waits for phase {k} of {m.bar_name(b)}, but phase {k - 1} may be incomplete then, and "
             f"phase {k - 2} has the same parity",
         )
     if not passes:

@@ -6,7 +6,7 @@ from tilewright.contract.machine import Agent, Breach, Handler, Machine
 from tilewright.contract.rules import Rule
 from tilewright.contract.sem_barriers import BARRIER_HANDLERS, contribute, expect, saw
 from tilewright.contract.sem_memory import MEMORY_HANDLERS, Use, access, use_map
-from tilewright.contract.state import AgentState, Mark, S, State, Stream, T, join
+from tilewright.contract.state import AgentState, Mark, S, State, Stream, join
 from tilewright.protocol import ops
 from tilewright.protocol.model import Step
 
@@ -265,7 +265,8 @@ def tcgen_before(m: Machine, st: State, agent: Agent, a: AgentState, step: Step)
 
 def tcgen_after(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     a.after = a.past
-    a.clock = (*a.clock[:T], a.clock[T] | a.tensor)
+    s, mem, f, x, t = a.clock
+    a.clock = (s, mem, f, x, t | a.tensor)
     a.tensor = 0
     return True
 

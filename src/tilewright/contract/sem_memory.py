@@ -9,6 +9,7 @@ from tilewright.contract.machine import Agent, Breach, Handler, Machine, Place
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.sem_barriers import land, note_remote
 from tilewright.contract.state import EMPTY, Access, AgentState, Cell, F, M, Mark, S, State, Stream, T, X
+from tilewright.contract.values import Thunk
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, Step
@@ -19,6 +20,8 @@ ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma", "tcp", "dsmem"
 TENSOR_ENGINES = frozenset(("mma", "tcp", "ld", "st"))
 IN_ORDER = frozenset(("mma", "tcp"))
 """Engines that work through one thread's tensor-core ops in order (PTX ISA 9.1, 9.7.16.6)."""
+
+_MUST_BE_WRITTEN = frozenset((Space.SHARED, Space.TMEM))
 
 _NAMES = {
     "generic": "a generic access",
@@ -89,14 +92,10 @@ def access(
     new = Access(agent.index, a.epoch, use.engine, use.stream, use.seq, agent.index, use.private, step)
     for i in range(first, last):
         cell = cells[i]
-        if not cell.writes:
-            if not use.writes and place.space in (Space.SHARED, Space.TMEM) and not place.buffer.initialised:
-                raise Breach(
-                    Rule.READ_EARLY,
-                    agent.index,
-                    step,
-                    f"{agent.label} reads bytes of {place.buffer.name} never written",
-                )
+        if not cell.writes and not use.writes and place.space in _MUST_BE_WRITTEN and not place.buffer.initialised:
+            raise Breach(
+                Rule.READ_EARLY, agent.index, step, f"{agent.label} reads bytes of {place.buffer.name} never written"
+            )
         for old in cell.writes:
             _ordered(m, st, agent, a, step, place, old, True, use)
         if use.writes:
@@ -287,7 +286,7 @@ def tma_load(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> 
     assert isinstance(op, ops.TmaLoad)
     targets = {m.value(st, agent, a, e) for e in op.ctas} or {agent.cta}
     for rank in sorted(targets):
-        m.rank(agent, a, step, lambda env, rank=rank: rank)
+        m.rank(agent, a, step, _fixed(rank))
         b = m.bar(agent, a, step, op.bar, rank)
         stream, seq = ("bar", b), st.bars[b].phase
         access(m, st, agent, a, step, op.dst, Use("tma_load", True, stream, seq), rank)
@@ -296,6 +295,10 @@ def tma_load(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> 
         for _ in range(agent.group.size):
             land(m, st, agent, a, step, b, op.dst.size)
     return True
+
+
+def _fixed(rank: int) -> Thunk:
+    return lambda env: rank
 
 
 def dsmem_copy(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:

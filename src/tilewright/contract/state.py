@@ -36,8 +36,8 @@ def join(a: Clock, b: Clock) -> Clock:
 
 
 class Mark(NamedTuple):
-    """Someone saw a stream complete up to ``upto``: agent ``c`` in step ``e``; ``own`` if by a group wait of the issuing
-    threads themselves rather than through a barrier."""
+    """Someone saw a stream complete up to ``upto``: agent ``c`` in step ``e``; ``own`` if by a group wait of the
+    issuing threads themselves rather than through a barrier."""
 
     upto: int
     c: int

@@ -52,22 +52,12 @@ class Timeline:
 
     def chrome_trace(self) -> str:
         """Chrome/Perfetto trace events, one unit of time an event."""
-        events: list[dict[str, object]] = [
-            {"name": "thread_name", "ph": "M", "pid": 1, "tid": i, "args": {"name": c}}
-            for i, c in enumerate(self.columns)
-        ]
-        events += [
-            {
-                "name": r.text,
-                "cat": r.tone,
-                "ph": "X",
-                "ts": r.time,
-                "dur": 1,
-                "pid": 1,
-                "tid": self.columns.index(r.column),
-            }
-            for r in self.rows
-        ]
+        events: list[dict[str, object]] = []
+        for i, c in enumerate(self.columns):
+            events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": i, "args": {"name": c}})
+        for r in self.rows:
+            lane = self.columns.index(r.column)
+            events.append({"name": r.text, "cat": r.tone, "ph": "X", "ts": r.time, "dur": 1, "pid": 1, "tid": lane})
         return json.dumps({"traceEvents": events})
 
     def svg(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from tilewright.base.expr import Const, Expr
 from tilewright.protocol import ops
@@ -152,16 +153,16 @@ def unrolled(protocol: Protocol, thread: Thread, sizes: Sizes, limit: int) -> tu
     return tuple(out)
 
 
-def concrete(op: ops.Op, value: Callable[[Expr], int]) -> ops.Op:
+def concrete(op: ops.Op, value: Callable[[Expr], int]) -> Any:
     """The op with each expression replaced by its value."""
     return _concrete(op, value)
 
 
-def _concrete(item: object, value: Callable[[Expr], int]):
+def _concrete(item: Any, value: Callable[[Expr], int]) -> Any:
     if isinstance(item, Expr):
         return Const(value(item))
     if isinstance(item, tuple):
-        return tuple(_concrete(x, value) for x in item)  # pyright: ignore
+        return tuple(_concrete(x, value) for x in cast(tuple[Any, ...], item))
     names: Mapping[str, object] | None = getattr(item, "__dataclass_fields__", None)
     if names is None or isinstance(item, type):
         return item

@@ -172,7 +172,7 @@ class Instance:
         if abs(total) > _TX_LIMIT:
             raise Problem(Rule.BYTES, (t,), f"{total} bytes pending")
         if pending == 0 and total == 0:
-            w.bars[b] = bar._replace(pending=bar.count, tx=0, parity=1 - bar.parity)
+            w.bars[b] = bar._replace(pending=bar.initial, tx=0, parity=1 - bar.parity)
         else:
             w.bars[b] = bar._replace(pending=pending, tx=total)
 
@@ -618,7 +618,7 @@ class Instance:
             raise Problem(Rule.BAR_RECYCLE, (t,), "one named barrier used with two thread counts")
         if t in members:
             raise Problem(Rule.BAR_RECYCLE, (t,), "a second arrival on a named barrier before its use completed")
-        if site and sites | {site} != {site}:
+        if site and sites - {site}:
             raise Problem(Rule.BAR_SITE, (t,), "an aligned barrier completed from two sites")
         arrived += self.threads[t].weight
         if arrived > threads:

@@ -65,7 +65,7 @@ class Bar(NamedTuple):
     pending: int
     tx: int
     parity: int
-    count: int
+    initial: int
     alive: bool
     fenced: bool
 
