@@ -44,9 +44,7 @@ def lift(layout: AffineLayout) -> Lift:
         if e == 1:
             true.append((0,) * len(start))
             continue
-        true.append(
-            tuple(c if m is None else (s + c) % m - s for c, s, m in zip(column, start, moduli, strict=True))
-        )
+        true.append(tuple(c if m is None else (s + c) % m - s for c, s, m in zip(column, start, moduli, strict=True)))
     low, high = list(start), list(start)
     for e, column in zip(extents, true, strict=True):
         for j, c in enumerate(column):
@@ -81,7 +79,10 @@ class Part:
         images: set[Vector] = {(0,) * len(self.outs)}
         for e, column in zip(self.extents, self.columns, strict=True):
             images = {
-                tuple((a + k * c) if m is None else (a + k * c) % m for a, c, m in zip(x, column, self.moduli, strict=True))
+                tuple(
+                    (a + k * c) if m is None else (a + k * c) % m
+                    for a, c, m in zip(x, column, self.moduli, strict=True)
+                )
                 for k in range(e)
                 for x in images
             }
@@ -149,9 +150,7 @@ def parts(layout: AffineLayout) -> list[Part]:
         mine = [i for i in moving if any(lifted.columns[i][j] for j in outs)]
         mine.sort(key=lambda i: max(abs(c) for c in lifted.columns[i]))
         columns = tuple(tuple(lifted.columns[i][j] for j in outs) for i in mine)
-        result.append(
-            Part(tuple(mine), outs, tuple(extents[i] for i in mine), columns, tuple(moduli[j] for j in outs))
-        )
+        result.append(Part(tuple(mine), outs, tuple(extents[i] for i in mine), columns, tuple(moduli[j] for j in outs)))
     return result
 
 
@@ -246,7 +245,10 @@ def alignment(layout: AffineLayout, out: str, divisors: dict[str, int] | None = 
     """
     j = layout.out(out)
     if not layout.is_static:
-        terms: list[Leaf] = [layout.base[j], *(c[j] for e, c in zip(layout.digits, layout.columns, strict=True) if e != 1)]
+        terms: list[Leaf] = [
+            layout.base[j],
+            *(c[j] for e, c in zip(layout.digits, layout.columns, strict=True) if e != 1),
+        ]
         known = [divisor(expr(t), divisors or {}) if isinstance(t, Expr) else abs(t) for t in terms]
         return gcd(*known, layout.moduli[j] or 0)
     lifted = lift(layout)
