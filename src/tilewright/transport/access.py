@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, all_of, negate
+from tilewright.base.expr import All, Const, Expr, Sym, all_of, negate
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
@@ -143,12 +143,13 @@ class _Collector:
         assert isinstance(tensor, TensorType)
         coords: list[Expr] = [Const(0)] * len(tensor.dims)
         inside: list[Expr] = []
+        known = {part for c in self.conditions for part in (c.args if isinstance(c, All) else (c,))}
         below = 1
         for axis, first, extent, dim in zip(declared.axes, op.coords, declared.box, declared.dims, strict=True):
             place = first.expr + Sym(REGISTER) // below % extent.data
             coords[axis.data] = place
             unit = 16 // tensor.element.bytes if below == 1 else 1
-            if (dim.expr % unit).eq(0) in self.conditions:
+            if (dim.expr % unit).eq(0) in known:
                 unit = 1
             inside.append(place // unit * unit < dim.expr)
             below *= extent.data

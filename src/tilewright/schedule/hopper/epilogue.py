@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, simplify
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.schedule.hopper.operands import ROWS, index_value, legal_facts, reaches_edge, tensor_map
+from tilewright.schedule.hopper.operands import (
+    ROWS,
+    about_strides,
+    conjuncts,
+    index_value,
+    legal_facts,
+    reaches_edge,
+    tensor_map,
+)
 from tilewright.schedule.hopper.products import swizzled_chunk
 from tilewright.schedule.tiles import coords_of, element
 from tilewright.tile import dialect as tile
@@ -104,7 +112,8 @@ class MatrixStore:
             lowering.shared.append(shared)
             lowering.staging = Staging(shared.buffer, None if lowering.panels_alternate() else "panel")
         lowering.mapping(lowering.axes_of[op.value], op.value)  # what has fewer axes is computed once, before the parts
-        whole = simplify((self.map.dims[0] % CLIPPED_ELEMENTS).eq(0), lowering.placement.bounds)
+        needs = [g for g in conjuncts(self.map.guard) if not about_strides(g)]
+        whole = simplify(all_of([(self.map.dims[0] % CLIPPED_ELEMENTS).eq(0), *needs]), lowering.placement.bounds)
         panels, direct = Block(), Block()
         with lowering.into(panels):
             for block in range(self.blocks):

@@ -29,6 +29,8 @@ from tilewright.schedule.hopper.operands import (
     Operand,
     Staged,
     Widened,
+    about_strides,
+    conjuncts,
     index_value,
     map_axes,
     source_of,
@@ -143,8 +145,8 @@ class RoleLowering(Lowering):
             l2_promotion=int(plan.l2_promotion),
         )
         self.declarations.append(declared)
-        if plan.guard != TRUE:
-            self.guards.append(plan.guard)
+        # what the encoding of the map needs; what the copies need besides is the access' own condition
+        self.guards += [g for g in conjuncts(plan.guard) if isinstance(op, tile.Load) or about_strides(g)]
         return declared.map
 
     def programs(self, body: Block) -> t.Programs:

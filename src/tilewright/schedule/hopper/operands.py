@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import gcd
 from typing import TypeAlias
 
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE as ALWAYS
-from tilewright.base.expr import Expr, Interval, Sym, simplify
+from tilewright.base.expr import All, Expr, Interval, Sym, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.tensormap import Direction, Swizzle
-from tilewright.lang.axes import Span
+from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
 from tilewright.legal.landing import LandingTile
@@ -236,12 +238,33 @@ def tensor_map(
             direction,
             (swizzle,),
             name=name,
+            first_multiples=tuple(map(partial(_first_multiple, known), coords_of(access), extents)),
         ),
         known,
     )
     if not isinstance(answer, Legal) or any(not isinstance(c, Sym) for c in answer.fields.coordinates):
         return None
     return answer.fields
+
+
+def conjuncts(predicate: Expr) -> tuple[Expr, ...]:
+    """The parts of a conjunction; none for what is always true."""
+    if isinstance(predicate, All):
+        return predicate.args
+    return () if predicate == ALWAYS else (predicate,)
+
+
+def about_strides(predicate: Expr) -> bool:
+    """The predicate speaks of strides or addresses, not of extents alone."""
+    return any("." in symbol for symbol in predicate.symbols)
+
+
+def _first_multiple(known: LegalFacts, coord: Coord, extent: int | None) -> int:
+    """What the first index of a box is a multiple of (0: it is 0); a box of a part begins at a multiple of its own."""
+    if not isinstance(coord, Span) or extent is None:
+        return 1
+    first = divisor(coord.origin, known.divisors)
+    return first if extent == coord.size else gcd(first, extent)
 
 
 def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
