@@ -3,8 +3,8 @@
 All answers are exact. They rest on two facts:
 
 - *Lift.* Let a_i be the true differences of values from coordinate 0 to 1 along digit i. A modular output equals the
-  plain integer ``b + sum a_i x_i`` everywhere if the extremes of that sum lie in [0, m); otherwise it wraps somewhere, and
-  along a path of unit steps the first wrap is by exactly m. So "wraps" is decided by two sums.
+  plain integer ``b + sum a_i x_i`` everywhere if the extremes of that sum lie in [0, m); otherwise it wraps somewhere,
+  and along a path of unit steps the first wrap is by exactly m. So "wraps" is decided by two sums.
 - *Lattice.* Solutions of ``A x == y`` differ by the kernel lattice, whose points in the box of the digits are listed
   digit by digit (``lattice``). Digits that share no output are asked about apart.
 """
@@ -175,7 +175,7 @@ def is_surjective(layout: AffineLayout) -> bool:
 
 
 def preimage(layout: AffineLayout, *values: int) -> tuple[int, ...] | None:
-    """A coordinate (one number per input axis) with that image, the same for the same question; None if there is none."""
+    """A coordinate (one number per input axis) with that image, always the same one; None if there is none."""
     if len(values) != len(layout.outs):
         fail("LAY002", title="one value per output", found=str(values), required=str(layout.out_names))
     base = lift(layout).base

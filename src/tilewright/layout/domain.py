@@ -143,7 +143,7 @@ class Domain:
         """All coordinates for given parameters (LAY022 if there are infinitely many)."""
         whole = self.at(**values).set
         if not whole.is_bounded() or whole.dim(isl.dim_type.param):
-            left = [whole.get_dim_name(isl.dim_type.param, i) for i in range(whole.dim(isl.dim_type.param))]
+            left = [str(whole.get_dim_name(isl.dim_type.param, i)) for i in range(whole.dim(isl.dim_type.param))]
             fail(
                 "LAY022",
                 found=f"{self}, free: {', '.join(left)}" if left else str(self),

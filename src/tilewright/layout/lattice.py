@@ -1,8 +1,8 @@
 """Linear equations over the integers and integer points of a lattice in a box, by the Hermite normal form.
 
-``Equations`` holds ``sum_i x_i * columns[i] == y`` where row j is taken modulo ``moduli[j]`` (None: over Z). One Hermite
-form with its transform answers every question: which y have a solution, one of them, and the lattice of differences of
-solutions. Its basis is in echelon form, so the points inside a box are found digit by digit. Definitions: H. Cohen, "A
+``Equations`` holds ``sum_i x_i * columns[i] == y`` where row j is taken modulo ``moduli[j]`` (None: over Z). One
+Hermite form with its transform answers every question: which y have a solution, one of them, and the lattice of
+differences of solutions. Its basis is in echelon form, so the points inside a box are found digit by digit. Definitions: H. Cohen, "A
 Course in Computational Algebraic Number Theory", 2.4.
 """
 
@@ -91,8 +91,8 @@ def box_points(
 ) -> Iterator[Vector]:
     """The points ``origin + lattice`` with ``low <= x <= high``, in lexicographic order.
 
-    ``basis`` is in echelon form: once the multiple of row k is chosen, all coordinates before row k+1's pivot are final,
-    and each multiple is bounded by its own pivot coordinate.
+    ``basis`` is in echelon form: once the multiple of row k is chosen, all coordinates before row k+1's pivot are
+    final, and each multiple is bounded by its own pivot coordinate.
     """
     pivots = [next(j for j, v in enumerate(row) if v) for row in basis]
     ends = [*pivots[1:], len(origin)]
