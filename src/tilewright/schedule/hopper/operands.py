@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE as ALWAYS
-from tilewright.base.expr import All, Expr, Interval, Sym, simplify
+from tilewright.base.expr import All, Expr, Interval, Sym, divisor, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.lang.axes import Coord, Span
