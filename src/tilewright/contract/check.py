@@ -123,20 +123,25 @@ def _candidates(
     decided, lows = _decisions(failure), _lows(failure)
     declared = {s.name: s for s in protocol.symbols}
     stride = max([b.slots for b in protocol.barriers], default=1)
-    for extra in dict.fromkeys((0, 1, 2, 3, 4, stride, 2 * stride + 1)):
+    tries = dict.fromkeys((0, 1, 2, 3, 4, stride, 2 * stride + 1))
+    # first with the counts that the run settled kept, then with those raised too: the harm may need another turn
+    for settled, extra in [*((0, x) for x in tries), *((x, x) for x in tries if x)]:
 
-        def sizes(name: str, context: int, extra: int = extra) -> int:
+        def sizes(name: str, context: int, extra: int = extra, settled: int = settled) -> int:
             symbol = declared[name]
             if symbol.per is None and name in m.relaxed:
                 values = [v for (n, _), v in decided.items() if n == name]
                 low = max([symbol.least, *[v for (n, _), v in lows.items() if n == name]])
-                value = values[0] if values else low + extra * symbol.multiple_of
+                value = values[0] + settled * symbol.multiple_of if values else low + extra * symbol.multiple_of
             else:
                 low = lows.get((name, context), symbol.least)
-                value = decided.get((name, context), low + extra * symbol.multiple_of)
+                value = low + extra * symbol.multiple_of
+                if (name, context) in decided:
+                    value = decided[name, context] + settled * symbol.multiple_of
             return value if symbol.most is None else min(value, symbol.most)
 
-        shown = {**{k: v + extra * declared[k[0]].multiple_of for k, v in lows.items()}, **decided}
+        shown = {k: v + extra * declared[k[0]].multiple_of for k, v in lows.items()}
+        shown |= {k: v + settled * declared[k[0]].multiple_of for k, v in decided.items()}
         words = [(n if c < 0 else f"{n}({m.per[n]}={c})", str(v)) for (n, c), v in sorted(shown.items())]
         yield sizes, tuple(words)
 
