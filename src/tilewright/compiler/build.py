@@ -58,7 +58,7 @@ def build(program: Program) -> Artifact:
 
 
 def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel, Emitted, Assembled]:
-    """Emit and assemble; on spills try again with twice the threads, up to what a CTA may have."""
+    """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads."""
     while True:
         with timed("emit"):
             emitted = emit_kernel(planned.transport)
@@ -73,7 +73,11 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
             continue
         name, threads = planned.transport.sym_name.data, planned.placement.home.threads
         if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers
-            planned = plan_kernel(request, planned.tile, planned.predicate, name, threads, 1)
+            alone = plan_kernel(request, planned.tile, planned.predicate, name, threads, 1)
+            planned = replace(alone, smaller=planned.smaller)
+            continue
+        if planned.smaller is not None:
+            planned = planned.smaller()
             continue
         threads *= 2
         if request.schedule.threads is not None or threads > request.target.max_threads_per_cta:

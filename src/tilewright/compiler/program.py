@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import StringAttr
 
@@ -38,6 +38,8 @@ class PlannedKernel:
     """Most CTAs of a launch, for kernels whose CTAs walk the programs."""
     later: Search | None = None
     """Further schedules, should the assembler spoil this one."""
+    smaller: Callable[[], PlannedKernel] | None = None
+    """The same with half the largest extent that the schedule chose; None where all are pinned or 1."""
 
     @property
     def grid(self) -> Expr:
@@ -77,20 +79,32 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     if dims is not None:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
     if has_products(smallest):
-        return Program(request, tuple(_with_products(request, autos, pinned, ladder, widest)))
+        return Program(request, tuple(_with_products(request, autos, pinned, ladder, widest, dims)))
     structure = probe(autos, lambda extents: traced(request, {**extents, **pinned}), request.facts)
-    found: list[tuple[Expr, tile.Kernel]] = []
+    found: list[tuple[Expr, dict[str, int], tuple[tuple[Expr, int], ...]]] = []
     for sizes in ladder:
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         for choice in choose_extents(structure, dict(sizes)):
             if dims is None or choice.predicate.evaluate(dims):
-                kernel = traced(request, {**choice.extents, **pinned}, sizes)
-                found.append((all_of([fits, choice.predicate]), kernel))
+                found.append((all_of([fits, choice.predicate]), dict(choice.extents), sizes))
                 if dims is not None:
                     break
-    names = [kernel.sym_name.data + (f"_{i}" if len(found) > 1 else "") for i, (_, kernel) in enumerate(found)]
-    variants = [plan_kernel(request, k, p, name) for (p, k), name in zip(found, names, strict=True)]
+    names = [request.function.name + (f"_{i}" if len(found) > 1 else "") for i in range(len(found))]
+    variants = [_variant(request, p, name, e, sizes) for (p, e, sizes), name in zip(found, names, strict=True)]
     return Program(request, tuple(variants))
+
+
+def _variant(
+    request: Request, predicate: Expr, name: str, chosen: Mapping[str, int], sizes: tuple[tuple[Expr, int], ...]
+) -> PlannedKernel:
+    """The variant with the extents ``chosen`` for its autos."""
+    kernel = traced(request, {**chosen, **dict(request.schedule.extents)}, sizes)
+    planned = plan_kernel(request, kernel, predicate, name)
+    largest = max(chosen, key=lambda auto: chosen[auto], default=None)
+    if largest is None or chosen[largest] == 1:
+        return planned
+    halved = {**chosen, largest: chosen[largest] // 2}
+    return replace(planned, smaller=lambda: _variant(request, predicate, name, halved, sizes))
 
 
 @timed("schedule")
@@ -117,17 +131,21 @@ def _with_products(
     pinned: Mapping[str, int],
     ladder: Sequence[tuple[tuple[Expr, int], ...]],
     widest: tuple[tuple[Expr, int], ...],
+    dims: Mapping[str, int] | None,
 ) -> Iterator[PlannedKernel]:
-    """Variants by the sizes of the ``upto`` axes, and by which tile fills its waves better."""
+    """Variants by the sizes of the ``upto`` axes, and by which tile fills its waves better; with ``dims`` one of them."""
     found: list[tuple[Expr, Sequence[Mapping[str, int]], Callable[[Mapping[str, int]], tile.Kernel]]] = []
     for sizes in ladder:
 
         def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
             return traced(request, {**extents, **pinned}, limits)
 
-        fits = TRUE if sizes == ladder[-1] else all_of(extent <= size for extent, size in sizes)
+        fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         for variant in product_variants(autos, resized, request.target):
-            found.append((all_of([fits, variant.predicate]), variant.choices, resized))
+            if dims is None or variant.predicate.evaluate(dims):
+                found.append((all_of([fits, variant.predicate]), variant.choices, resized))
+                if dims is not None:
+                    break
     for i, (predicate, choices, resized) in enumerate(found):
         name = request.function.name + (f"_{i}" if len(found) > 1 else "")
         yield with_products(request, predicate, search_products(request, choices, resized, name).next())

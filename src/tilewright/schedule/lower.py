@@ -401,7 +401,7 @@ class Lowering:
     def write(self, op: tile.Write) -> None:
         fragment, value = op.frag, op.value
         target = self.scope.buffers[fragment]
-        self.snapshot({fragment}, op)
+        self.snapshot([fragment], op)
         builder = self.mapping(target.axes, value)
         result = builder.value(value)
         in_place = all(
@@ -416,7 +416,7 @@ class Lowering:
         value = copy.read(Buffered(fresh, target.axes), element(fragment))
         self.finish(copy, [value], [target.buffer], op, spans_of(fragment), constant=False)
 
-    def snapshot(self, fragments: set[SSAValue], op: Operation) -> None:
+    def snapshot(self, fragments: Sequence[SSAValue], op: Operation) -> None:
         """Before ``op`` changes ``fragments``: values read from them that are used later get their own registers."""
         inner = set(op.walk()) - {op}
         for fragment in fragments:
@@ -457,9 +457,8 @@ class Lowering:
         return any(self.order[u.operation] > self.order[op] for u in value.uses)
 
     def stream(self, op: tile.Stream, *, split: bool) -> None:
-        written = {w.frag for w in op.walk() if isinstance(w, tile.Write)}
-        written &= self.scope.buffers.keys()
-        self.snapshot(written, op)
+        written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))
+        self.snapshot([f for f in written if f in self.scope.buffers], op)
         self.hoist(op)
         sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.Write) and (r := sinkable(w, op))}
         for reduction in sunk.values():

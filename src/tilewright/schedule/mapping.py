@@ -58,7 +58,7 @@ class MapBuilder:
         self.block = Block()
         self.inputs: list[SSAValue] = []
         self.reads: list[Expr] = []
-        self.computed: set[SSAValue] = set()
+        self.computed: dict[SSAValue, None] = {}  # in order: the emitted text must not depend on addresses
         self._values: dict[SSAValue, SSAValue] = {}
         self._arguments: dict[tuple[SSAValue, Expr], SSAValue] = {}
 
@@ -88,7 +88,7 @@ class MapBuilder:
             result = self.arguments[source]  # a runtime scalar of the kernel
         else:
             result = self._compute(source.owner, source)
-            self.computed.add(source)
+            self.computed[source] = None
         self._values[source] = result
         return result
 

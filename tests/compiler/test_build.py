@@ -1,0 +1,157 @@
+"""What the compiler does when the assembler spills, when nothing helps, and when a kernel is not proved."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from xdsl.dialects.builtin import IntAttr
+
+import tilewright as tw
+from tilewright.base.expr import TRUE, Const, Sym, all_of
+from tilewright.base.verdict import Unknown
+from tilewright.codegen.assemble import Assembled, defects
+from tilewright.compiler import build as build_room
+from tilewright.compiler import certify as certify_room
+from tilewright.compiler.certify import certify
+from tilewright.diag import TilewrightError
+from tilewright.jit import Kernel
+from tilewright.lang.params import KernelFunction
+from tilewright.tile.dialect import ExprAttr
+from tilewright.transport import dialect as transport
+
+
+@tw.kernel
+def scaled(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    m, n = tw.grid(x, (bm, bn))
+    y[m, n] = x[m, n] * 2
+
+
+@tw.kernel
+def pinned(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=1024):
+    m = tw.grid(x, b)
+    y[m] = x[m] * 2
+
+
+@tw.kernel
+def written_twice(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    i = tw.grid(x, None)
+    y[i // 2] = x[i]
+
+
+def fits_from(attempts: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The assembler spills until it has been asked so often; returns the sources it was given."""
+    sources: list[str] = []
+
+    def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
+        sources.append(source)
+        return Assembled("", b"", 255, 0 if len(sources) > attempts else 96, 0, "")
+
+    monkeypatch.setattr(build_room, "assemble", assembled)
+    return sources
+
+
+def built(kernel: KernelFunction, **options: object) -> build_room.Artifact:
+    compiled = Kernel(kernel)
+    return build_room.build(compiled._plan(compiled._ahead("sm_90a", None, None, options.get("schedule"), None, {})))
+
+
+def test_a_spill_is_answered_by_fewer_ctas_then_smaller_tiles_then_more_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = fits_from(3, monkeypatch)
+    artifact = built(pinned)
+    assert artifact.kernels[0].spill_bytes == 0
+    bounds = [s.split("__launch_bounds__(")[1].split(")")[0] for s in sources]
+    threads = [int(b.split(",")[0]) for b in bounds]
+    ctas = [int(b.split(",")[1]) for b in bounds]
+    assert ctas[0] > 1
+    assert ctas[1] == 1
+    assert threads[:2] == [threads[0]] * 2
+    assert threads[2] == 2 * threads[0]
+
+    sources = fits_from(3, monkeypatch)
+    built(scaled)
+    tries = [s.split("void __launch")[1] for s in sources if "scaled_0(" in s]
+    assert len(tries) == len(set(tries)) == 4
+    assert "(128, 1)" in tries[1]
+
+
+def test_a_kernel_that_spills_whatever_is_done_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits_from(10**6, monkeypatch)
+    for kernel in (scaled, pinned):
+        with pytest.raises(TilewrightError, match="CGN002") as caught:
+            built(kernel)
+        assert "96 bytes spilled" in str(caught.value)
+    with pytest.raises(TilewrightError, match="CGN002"):
+        built(pinned, schedule=tw.Schedule(warps=4))
+
+
+def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:
+    clean = Assembled("", b"", 32, 0, 0, "ptxas info    : Used 32 registers")
+    assert defects(clean) == ()
+    for line in (
+        "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ...",
+        "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count",
+        "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register count",
+    ):
+        assert defects(replace(clean, log=line)) == (line,)
+    assert defects(replace(clean, spill_bytes=8)) == ("8 bytes spilled",)
+
+
+def test_emitted_code_that_does_not_compile() -> None:
+    with pytest.raises(TilewrightError, match="CGN001") as caught:
+        build_room.assemble('extern "C" __global__ void k() { nonsense; }', "sm_90a", "k", "precise")
+    assert "nonsense" in str(caught.value)
+
+
+def test_two_programs_that_store_to_one_place_are_refused() -> None:
+    with pytest.raises(TilewrightError, match="CRT001") as caught:
+        Kernel(written_twice).compile()
+    assert caught.value.diagnostics[0].where is not None
+    assert caught.value.diagnostics[0].where.line == written_twice.where.line + 3
+
+
+def test_what_cannot_be_proved_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certify_room, "prove_accesses", lambda *_: Unknown("cover y", "too hard", "try less"))
+    with pytest.raises(TilewrightError, match="CRT002") as caught:
+        Kernel(scaled)._plan(Kernel(scaled)._ahead("sm_90a", None, None, None, None, {}))
+    assert "too hard" in str(caught.value)
+
+
+# Every lowered kernel is proved: a fault put into one after the other part of its text is found.
+def accesses(kernel: transport.Kernel) -> Iterator[transport.Load | transport.Store]:
+    return (op for op in kernel.walk() if isinstance(op, transport.Load | transport.Store))
+
+
+@pytest.mark.parametrize("fault", ["guard", "shifted", "narrow", "no store", "grid"])
+def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
+    kernel = Kernel(scaled)
+    planned = kernel._plan(kernel._ahead("sm_90a", None, None, None, None, {})).variants[-1]
+    lowered = planned.transport.clone()
+    assert certify(planned.tile, lowered)
+    loads = [op for op in accesses(lowered) if isinstance(op, transport.Load)]
+    stores = [op for op in accesses(lowered) if isinstance(op, transport.Store)]
+    guarded = next(op for op in stores if op.guard.expr != TRUE)
+    match fault:
+        case "guard":
+            next(op for op in loads if op.guard.expr != TRUE).attributes["guard"] = ExprAttr.of(TRUE)
+        case "shifted":
+            row, column = (c.expr for c in stores[0].coords)
+            stores[0].attributes["coords"] = type(stores[0].coords)([ExprAttr.of(row), ExprAttr.of(column + 1)])
+        case "narrow":
+            guarded.attributes["guard"] = ExprAttr.of(all_of([guarded.guard.expr, Sym("tid") < 31]))
+        case "no store":
+            stores[0].detach()
+        case "grid":
+            programs = next(op for op in lowered.walk() if isinstance(op, transport.Programs))
+            extents = [ExprAttr.of(e.expr - Const(1)) for e in programs.extents]
+            programs.attributes["extents"] = type(programs.extents)(extents)
+        case _:
+            raise ValueError(fault)
+    with pytest.raises(TilewrightError, match="CRT00"):
+        certify(planned.tile, lowered)
+    assert isinstance(lowered.threads, IntAttr)
