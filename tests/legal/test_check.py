@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.base.verdict import Legal, Repairs, Unknown
+from tilewright.base.verdict import Legal, Repairs
 from tilewright.diag import Severity, TilewrightError, render
 from tilewright.legal.check import check_tensor_map
 from tilewright.legal.explain import explain_tma
@@ -70,10 +70,13 @@ def test_bad_arguments_have_codes(overrides: dict[str, Any], code: str) -> None:
 
 
 def test_what_is_undocumented_is_a_warning() -> None:
-    (warning,) = check_tensor_map(**(GOOD | {"globalStrides": (0,)}))
+    interleaved = {"tensorRank": 3, "globalDim": (64,) * 3, "globalStrides": (128, 8192), "boxDim": (16, 8, 8)}
+    (warning,) = check_tensor_map(**(GOOD | interleaved | {"elementStrides": (1,) * 3, "interleave": 1, "swizzle": 0}))
     assert warning.severity is Severity.WARNING
-    assert warning.code == "TMA045"
+    assert warning.code == "TMA049"
     assert "execute" in warning.help
+    (repeats,) = check_tensor_map(**(GOOD | {"globalStrides": (0,)}))
+    assert repeats.code == "TMA045"
     (advice,) = check_tensor_map(**(GOOD | {"globalAddress": (1 << 20) + 16}))
     assert advice.code == "TMA050"
     assert render(advice).startswith("warning[TMA050]")
@@ -104,12 +107,8 @@ def test_known_alignment_decides() -> None:
     assert [d.code for d in explain_tma((64, 64), "f16", (64, 64), address_align=8).diagnostics] == ["TMA010"]
 
 
-def test_what_no_document_settles_is_unknown_with_a_way_out() -> None:
-    found = explain_tma((64, 64), "f16", (64, 64), strides=(0, 1))
-    assert isinstance(found.verdict, Unknown)
-    assert [d.severity for d in found.diagnostics] == [Severity.WARNING]
-    assert found.repairs
-    assert "unknown" in found.text
+def test_a_broadcast_row_is_a_legal_map() -> None:
+    assert explain_tma((64, 64), "f16", (64, 64), strides=(0, 1)).legal
 
 
 def test_a_strided_last_axis_is_named() -> None:

@@ -56,7 +56,6 @@ def test_ids_are_unique_and_every_code_of_a_topic_is_a_rule() -> None:
         "TMA060",
         "TMA061",
         "TMA062",
-        "TMA063",
         "TMA064",
         "TMA070",
         "TMA071",

@@ -8,7 +8,7 @@ from tilewright.base.verdict import Illegal, Legal, Unknown
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.rules import REFUSES, Consequence, Example, Rule
 from tilewright.hw.target import SM90A, SM100A, Target
-from tilewright.hw.tensormap_cases import BASE_CASE
+from tilewright.hw.tensormap_cases import BASE_CASE, RANK_3
 from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.tensormap import Judgement, TensorMapRequest, judge
 
@@ -107,10 +107,16 @@ def test_entries_beyond_the_rank_are_ignored() -> None:
     assert isinstance(judge(wide, SM90A).verdict, Legal)
 
 
-def test_a_stride_of_zero_is_unknown_to_load_and_a_race_to_store() -> None:
+def test_an_interleaved_map_is_encoded_and_unknown_to_run() -> None:
+    judgement = judge(request_of((*RANK_3, ("interleave", 1))), SM90A)
+    assert isinstance(judgement.encodes, Legal)
+    assert isinstance(judgement.runs, Unknown)
+    assert judgement.runs.settle
+
+
+def test_a_stride_of_zero_repeats_when_loaded_and_is_a_race_to_store() -> None:
     load = judge(request_of((("global_stride", (0,)),)), SM90A)
     store = judge(request_of((("global_stride", (0,)), ("direction", 1))), SM90A)
-    assert isinstance(load.encodes, Legal)
-    assert isinstance(load.runs, Unknown)
-    assert load.runs.settle
+    assert isinstance(load.verdict, Legal)
+    assert [v.rule for v in load.advice] == ["TMA045"]
     assert isinstance(store.runs, Illegal)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.copy_engine import copy_tile
 from tilewright.base.dtypes import DTYPES, DType, bf16, e4m3, f32
 from tilewright.base.expr import TRUE, sym
-from tilewright.base.verdict import Illegal, Legal, Unknown
+from tilewright.base.verdict import Illegal, Legal
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
@@ -190,11 +190,10 @@ def test_a_single_row_is_copied_without_swizzle() -> None:
     assert len(chosen.boxes) == 5
 
 
-def test_a_tile_along_stride_zero_is_unknown_not_illegal() -> None:
-    answer = plan(TileAccess(bf16, (64, 64), (0, 1), 0, (64, 64)))
-    assert isinstance(answer, Unknown)
-    assert answer.obligation.startswith("TMA063")
-    assert answer.settle
+def test_a_tile_along_stride_zero_repeats_and_is_not_stored() -> None:
+    repeated = TileAccess(bf16, (64, 64), (0, 1), 0, (64, 64))
+    assert legal(repeated).box == (64, 64)
+    assert core(replace(repeated, direction=Direction.STORE)) == {"TMA044"}
     one = legal(TileAccess(bf16, (64, 64), (0, 1), 0, (1, 64)))
     assert one.dims[1].constant == 1
 

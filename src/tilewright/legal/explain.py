@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import dtype_named
 from tilewright.base.expr import TRUE, sym
-from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Unknown, Violation
-from tilewright.diag import Diagnostic, Severity, fail, render
+from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
+from tilewright.diag import Diagnostic, fail, render
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw import bulk, limits, tcgen05, tensormap_rules, wgmma
 from tilewright.hw.rules import Rule
@@ -17,7 +17,7 @@ from tilewright.hw.tensormap import PATTERNS, DataType, Swizzle
 from tilewright.legal.check import diagnostic, target_named
 from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
 from tilewright.legal.repairs import Remedy, Workload, repairs_of
-from tilewright.legal.tensormap import TensorMapRequest, open_question
+from tilewright.legal.tensormap import TensorMapRequest
 from tilewright.legal.tma import DATA_TYPES, TileAccess
 
 TOPICS: dict[str, tuple[Rule, ...]] = {
@@ -61,7 +61,7 @@ class TmaExplanation:
 
     request: TensorMapRequest
     target: Target
-    verdict: Legal[TensorMapRequest] | Repairs[Remedy] | Illegal | Unknown
+    verdict: Legal[TensorMapRequest] | Repairs[Remedy] | Illegal
     diagnostics: tuple[Diagnostic, ...]
     repairs: tuple[Repair[Remedy], ...] = ()
     """Cheapest first; none if legal."""
@@ -162,10 +162,8 @@ def explain_tma(
     core = _core(found, steps)
     access = TileAccess(kind, tuple(shape), steps, sym("address"), tuple(box), swizzles=(chosen,), name="tensor")
     repairs = repairs_of(access, domain.facts, target, Workload()) if core else ()
-    question = open_question(core)
-    verdict = question or (Repairs(core, repairs) if repairs else Illegal(core) if core else Legal(request))
-    severity = Severity.WARNING if question else Severity.ERROR
-    shown = tuple(diagnostic(v, request, target, severity) for v in core)
+    verdict = Repairs(core, repairs) if repairs else Illegal(core) if core else Legal(request)
+    shown = tuple(diagnostic(v, request, target) for v in core)
     return TmaExplanation(request, target, verdict, shown, repairs)
 
 

@@ -15,7 +15,7 @@ from tilewright.legal.facts import Facts
 from tilewright.legal.predicates import Instance, instances
 from tilewright.legal.tensormap import cc_of, in_force
 
-SIZE_RULES = frozenset(("TMA014", "TMA015", "TMA044", "TMA045", "TMA053"))
+SIZE_RULES = frozenset(("TMA014", "TMA015", "TMA044", "TMA053"))
 """Rules about extents and the range of strides: left open they become the plan's guard, for they fail only for empty,
 broadcast or impossibly large tensors and for padded outputs whose rows end between 16-byte units, while an open
 alignment of addresses and strides fails for common shapes."""

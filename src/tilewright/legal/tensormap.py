@@ -201,21 +201,6 @@ def _violations(broken: Iterable[Instance], named: dict[str, int]) -> tuple[Viol
     return tuple(violation(instance, named) for instance in broken)
 
 
-_UNSETTLED = frozenset(rule.id for rule in RULES if rule.consequence is Consequence.UNSETTLED) | {"TMA063"}
-"""Rules whose breach leaves the outcome open; TMA063 is their form for a tile along an axis of stride 0."""
-
-
-def open_question(core: tuple[Violation, ...]) -> Unknown | None:
-    """``Unknown`` if nothing in ``core`` is known to be wrong, only undocumented; None if something is wrong."""
-    if not core or any(v.rule not in _UNSETTLED for v in core):
-        return None
-    return Unknown(
-        obligation="; ".join(f"{v.rule}: {v.found}" for v in core),
-        reason="; ".join(dict.fromkeys(v.source for v in core)),
-        settle="execute the copy on the device and compare the bytes",
-    )
-
-
 def violation(instance: Instance, named: dict[str, int]) -> Violation:
     """The broken instance as a value: what was found, what is required, by which source."""
     rule = instance.rule

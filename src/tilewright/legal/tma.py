@@ -35,7 +35,6 @@ from tilewright.hw.tensormap import (
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.symbolic import Unmet, decide_rules
-from tilewright.legal.tensormap import open_question
 
 DATA_TYPES: dict[str, DataType] = {
     "f32": DataType.FLOAT32,
@@ -191,12 +190,11 @@ def plan(access: TileAccess, facts: Facts | None = None, target: Target = SM90A)
 
     Legal means: every rule of the table follows from ``facts``, except limits on sizes, which the plan's ``guard``
     states. An alignment that is merely unknown is not legal; ``candidates`` returns such plans with their conditions.
-    What no document settles is ``Unknown``.
     """
     found = candidates(access, facts, target, limit=1)
     if found.plans:
         return Legal(found.plans[0])
-    return open_question(found.core) or Illegal(found.core)
+    return Illegal(found.core)
 
 
 def candidates(access: TileAccess, facts: Facts | None = None, target: Target = SM90A, limit: int = 4) -> Candidates:
@@ -233,22 +231,17 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
     """Descriptor dimensions in order: the dense axis, the other tile axes from last to first, dropped axes."""
     kept: list[_Dimension] = []
     dropped: list[_Dimension] = []
-    broadcast: list[Violation] = []
     for axis, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True)):
         size, step = facts.apply(expr(extent)), facts.apply(expr(stride))
         entry = _Dimension((axis,), size, step, sym(f"index{axis}"), 1 if tile is None else tile)
         if tile is None and (size.constant == 1 or step.constant == 0):
             continue  # one index of one element, or of elements that are all the same: nothing to address
-        if tile is not None and step.constant == 0 and size.constant != 1:
-            if tile > 1:
-                broadcast.append(_broadcast_violation(access, axis))
+        if tile == 1 and step.constant == 0:
             entry = _Dimension((axis,), Const(1), step, Const(0), tile)  # every index reads the same elements
         (dropped if tile is None else kept).append(entry)
     size = prod(d.tile for d in kept) * access.dtype.bytes
     if size > MAX_LANDING_BYTES:
         return Shortfall((_size_violation(size),))
-    if broadcast:
-        return Shortfall(tuple(broadcast))
     dense = [d for d in kept if facts.decide(d.stride.eq(1))]
     inner = next((d for d in reversed(dense) if d.tile > 1), dense[-1] if dense else None)
     if inner is None:
@@ -429,13 +422,4 @@ def _inner_violation(access: TileAccess, inner: int) -> Violation:
         f"{inner} x {access.dtype} = {inner * access.dtype.bytes} bytes along the dense axis, swizzle {wanted}",
         "a multiple of the swizzle span (128, 64 or 32 bytes), or of 16 bytes without swizzle",
         "CUDA Driver API, cuTensorMapEncodeTiled, boxDim and swizzle",
-    )
-
-
-def _broadcast_violation(access: TileAccess, axis: int) -> Violation:
-    return Violation(
-        "TMA063",
-        f"axis {axis} has stride 0 and a tile extent of {access.tile[axis]}",
-        "a stride other than 0 along every axis of the tile",
-        "no document describes a copy through stride 0",
     )

@@ -238,10 +238,10 @@ CODES: tuple[Code, ...] = (
     _code(
         "TMA045",
         "load through a stride of zero",
-        "The driver encodes it; what the hardware loads is written nowhere and has not been executed here.",
-        "a broadcast view, stride 0",
-        "drop the axis from the map and broadcast when reading shared memory",
-        "observed on an H200",
+        "No document describes it. On an H200 it loads the same elements at every index, as often as the box is long.",
+        "a 128-row tile of a broadcast row",
+        "load one row, broadcast when reading shared memory",
+        "executed on an H200",
     ),
     _code(
         "TMA046",
@@ -260,7 +260,7 @@ CODES: tuple[Code, ...] = (
     _code(
         "TMA048",
         "inner box row is narrower than the swizzle span",
-        "The landing area keeps the full span for each row, and the number of bytes that complete is not documented.",
+        "Rows land a whole span apart, with gaps; only the bytes of the box complete on the barrier.",
         "56 halves (112 bytes) with swizzle 128B",
         "64 halves; columns out of bounds read as zero",
         "CUDA Programming Guide, 4.11.2.2.5",
@@ -335,14 +335,6 @@ CODES: tuple[Code, ...] = (
         "A row of a panel is one swizzle span, or a multiple of 16 bytes without swizzle.",
         "100 columns of bfloat16: 200 bytes",
         "104 columns: the extra ones are loaded and ignored",
-    ),
-    _code(
-        "TMA063",
-        "tile extends along an axis of stride zero",
-        "No document describes what a copy through stride 0 delivers.",
-        "a 128-row tile of a broadcast row",
-        "load one row, broadcast when reading shared memory",
-        "observed on an H200",
     ),
     _code(
         "TMA064",
