@@ -23,9 +23,9 @@ from tilewright.artifact.schema import Artifact
 from tilewright.base.expr import Expr
 from tilewright.compiler.build import build
 from tilewright.compiler.passes import Stopwatch, watch
-from tilewright.compiler.program import PlannedKernel, plan, traced
+from tilewright.compiler.program import PlannedKernel, Program, plan, traced
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
-from tilewright.diag import TilewrightError
+from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import SM90A
 from tilewright.jit import arrays
 from tilewright.jit.calls import bind
@@ -170,6 +170,8 @@ class Refused:
     text: str
 
 
+_AGAIN = "planned again after the assembler spilled registers: pictures and simulation are of the first plan"
+
 Watch = Callable[[str], None]
 """Told what begins."""
 
@@ -184,13 +186,13 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
     with watch() as stopwatch:
         announce("tracing, scheduling and proving")
         symbols = check(interface(request, traced(request)), described, scalars)
-        program = plan(request, symbols)
+        planned = _serving(plan(request, symbols), symbols)
         announce("emitting CUDA C++ and assembling it")
-        artifact = build(program)
-    (planned,) = program.variants
+        artifact = build(Program(request, (planned,)))
     (image,) = artifact.kernels
     with stopwatch.run("disassemble"):
         instructions = Instructions(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))
+    again = () if image.transport_ir == str(planned.transport) else (_AGAIN,)
     announce("simulating")
     results = {name: value.copy() for name, value in case.tensors.items()}
     with stopwatch.run("simulate"):
@@ -202,7 +204,7 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         source=source_of(case.kernel),
         arguments=tuple(Argument(n, d.dtype.name, d.shape) for n, d in described.items()),
         predicate=planned.predicate,
-        notes=tuple(artifact.variants[0].plan.splitlines()),
+        notes=(*artifact.variants[0].plan.splitlines(), *again),
         maps=tile_maps(planned),
         artifact=artifact,
         instructions=instructions,
@@ -211,6 +213,15 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         launched=_launch(case, artifact, scalars, stopwatch),
         times=tuple(PassTime(name, seconds) for name, seconds in stopwatch.seconds.items()),
     )
+
+
+def _serving(program: Program, symbols: Mapping[str, int]) -> PlannedKernel:
+    """The variant that a launch would pick; RUN015 as the runtime says it."""
+    for variant in program.variants:
+        if variant.predicate.evaluate(symbols):
+            return variant
+    tried = "; ".join(str(v.predicate) for v in program.variants)
+    fail("RUN015", found=", ".join(f"{n} = {v}" for n, v in symbols.items()), required=f"one of {tried}")
 
 
 def source_of(kernel: KernelFunction) -> str:
