@@ -133,7 +133,7 @@ def _with_products(
     widest: tuple[tuple[Expr, int], ...],
     dims: Mapping[str, int] | None,
 ) -> Iterator[PlannedKernel]:
-    """Variants by the sizes of the ``upto`` axes, and by which tile fills its waves better; with ``dims`` one of them."""
+    """Variants by the sizes of the ``upto`` axes, and by which tile fills its waves better; one for known ``dims``."""
     found: list[tuple[Expr, Sequence[Mapping[str, int]], Callable[[Mapping[str, int]], tile.Kernel]]] = []
     for sizes in ladder:
 
