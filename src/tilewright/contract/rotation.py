@@ -42,7 +42,7 @@ def turning(protocol: Protocol) -> Turning:
                             arrays.setdefault(item.barrier, set()).add(found)
                             rest.pop(id(item.index), None)
                     elif isinstance(item, ops.Region):
-                        stage = _stage(item, sizes[item.buffer])
+                        stage = _stage(item, sizes[item.buffer], protocol.cluster)
                         if stage is not None:
                             buffers.setdefault(item.buffer, set()).add(stage)
                             rest.pop(id(item.begin), None)
@@ -118,13 +118,24 @@ def _parity(e: Expr, slots: int) -> str | None:
             return None
 
 
-def _stage(region: ops.Region, size: int) -> tuple[str, int] | None:
-    match region.begin:
-        case Sum(offset, ((Mod(numerator, Const(m)), stage),)):
-            pass
-        case _:
-            return None
-    name = _counter(numerator)
-    if name is None or m * stage != size or offset < 0 or offset + region.size > stage:
+def _stage(region: ops.Region, size: int, cluster: int) -> tuple[str, int] | None:
+    """Counter and stage size of a region ``(v + c) % S * stage + offset``; the offset may grow with the CTA's rank."""
+    begin = region.begin
+    if not isinstance(begin, Sum):
         return None
-    return name, stage
+    offset, found = begin.offset, None
+    for term, factor in begin.terms:
+        match term:
+            case Mod(numerator, Const(m)) if found is None:
+                found = (_counter(numerator), m, factor)
+            case Sym(ops.CTA_RANK) if factor > 0:
+                offset += factor * (cluster - 1)
+            case _:
+                return None
+    if found is None:
+        return None
+    name, slots, stage = found
+    if name is None:
+        return None
+    inside = slots * stage == size and begin.offset >= 0 and offset + region.size <= stage
+    return (name, stage) if inside else None
