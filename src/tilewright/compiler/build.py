@@ -23,6 +23,7 @@ from tilewright.artifact.schema import (
 from tilewright.base.expr import Const, Sym, maximum
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, Parameter, emit_kernel
+from tilewright.codegen.guard import mismatches
 from tilewright.compiler.passes import timed
 from tilewright.compiler.program import PlannedKernel, Program, plan_kernel, with_products
 from tilewright.compiler.requests import Request, interface
@@ -65,7 +66,7 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
         numerics = planned.transport.numerics.data
         with timed("assemble"):
             assembled = assemble(emitted.source, request.target.name, emitted.entry, numerics)
-        found = defects(assembled)
+        found = (*defects(assembled), *(mismatches(planned.transport, assembled.ptx) if planned.later else ()))
         if not found:
             return planned, emitted, assembled
         if planned.later is not None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, minimum
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn
 from tilewright.legal.tma import TensorMapPlan
@@ -222,7 +222,7 @@ class RoleLowering(Lowering):
             case tile.Dot():
                 pass
             case tile.Write() if op in self.by_write:
-                self.snapshot({op.frag}, op)
+                self.snapshot([op.frag], op)
                 self.product(self.by_write[op])
             case _:
                 super().op(op, split=split)
@@ -322,11 +322,16 @@ class RoleLowering(Lowering):
         with self.into(loop):
             parts: list[SSAValue] = []
             for side, (shared, pitch) in enumerate((left, right)):
-                own = (axes[side],)
+                cls = axes[side]
+                assert cls is not None
+                own = (cls,)
                 part = self.registers("ab"[side], kind, home.registers(own))
                 (at,) = home.layout(own).coordinates(Sym(t.THREAD), Sym(t.REGISTER))
+                size = tile.tile_type(dot.result).shape[side]
+                if home.by_class[own[0]].covered > size:  # registers beyond the tile repeat its last row or column
+                    at = minimum(at, size - 1)
                 offset = at * pitch + Sym(step) if side == 0 else Sym(step) * pitch + at
-                self.emit(t.SharedRead(shared, part, offset, at < tile.tile_type(dot.result).shape[side]), dot)
+                self.emit(t.SharedRead(shared, part, offset, TRUE), dot)
                 parts.append(part)
             builder = self.mapping(axes)
             a_value, b_value = (builder.read(Buffered(part, (axes[side],)), kind) for side, part in enumerate(parts))
@@ -416,8 +421,8 @@ class RoleLowering(Lowering):
         if not accumulates(op, list(self.dots.values())):
             super().stream(op, split=split)
             return
-        written = {w.frag for w in op.walk() if isinstance(w, tile.Write)}
-        self.snapshot(written & self.scope.buffers.keys(), op)
+        written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))
+        self.snapshot([f for f in written if f in self.scope.buffers], op)
         rings = [r for r in self.rings if r.block is op.body.block]
         block = Block()
         previous = {r.name: Sym(counter(r)) - 1 for r in rings}

@@ -1,0 +1,202 @@
+"""Schedules of kernels with products: right in the simulator, proved, refused where nothing fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support import products as p
+from tilewright import simulate
+from tilewright.base.verdict import Proved, Refuted
+from tilewright.compiler.certify import prove_stores
+from tilewright.compiler.program import plan
+from tilewright.contract import check
+from tilewright.diag import TilewrightError
+from tilewright.protocol.validate import problems
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.place import Refused
+from tilewright.transport import asynchronous as a
+from tilewright.transport.protocol import protocol_of
+
+RNG = np.random.default_rng(5)
+Array = np.ndarray[Any, np.dtype[Any]]
+COPIES, STAGED = Candidate(1, stages=2), Candidate(1, copies=False)
+ORDINARY = Candidate(1, copies=False, matrix_stores=False, ordinary=True)
+
+
+def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> Array:
+    return RNG.normal(size=shape).astype(dtype)
+
+
+def padded(*shape: int, dtype: Any = ml_dtypes.bfloat16, fill: float = np.nan) -> Array:
+    """Random values in rows of a multiple of 16 bytes; what lies beyond is poison."""
+    whole = np.full((*shape[:-1], -(-shape[-1] // 8) * 8), fill, dtype)
+    view = whole[..., : shape[-1]]
+    view[...] = normal(*shape, dtype=dtype)
+    return view
+
+
+def lowered(
+    kernel: tw.Kernel, candidate: Candidate, dtype: str = "bf16", align: int = 16, **keywords: Any
+) -> p.Lowered:
+    found = p.lower(kernel, candidate, dtype, align, **keywords)
+    assert not isinstance(found, Refused), found.reason
+    found.scheduled.kernel.verify()
+    return found
+
+
+def close(found: Array, expected: Array, tolerance: float = 6e-3) -> None:
+    error = np.linalg.norm(found.astype(np.float64) - expected) / max(1e-30, float(np.linalg.norm(expected)))
+    assert error < tolerance, error
+
+
+def f64(x: Array) -> Array:
+    return x.astype(np.float64)
+
+
+SIZES = [(64, 64, 64), (70, 72, 136), (1, 8, 1), (129, 40, 65), (65, 63, 130)]
+LAYOUTS: list[tuple[tw.Kernel, bool, bool]] = [
+    (p.nt, False, True),
+    (p.nn, False, False),
+    (p.tn, True, False),
+    (p.tt, True, True),
+]
+
+
+@pytest.mark.parametrize("candidate", [COPIES, STAGED, ORDINARY], ids=["copies", "staged", "ordinary"])
+@pytest.mark.parametrize(("kernel", "ta", "tb"), LAYOUTS, ids=["nt", "nn", "tn", "tt"])
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_products_of_all_layouts(
+    kernel: tw.Kernel, ta: bool, tb: bool, m: int, n: int, k: int, candidate: Candidate
+) -> None:
+    left = padded(*((k, m) if ta else (m, k)))
+    right = padded(*((n, k) if tb else (k, n)))
+    out = padded(m, n)
+    simulate.run(lowered(kernel, candidate).scheduled.kernel, {"a": left, "b": right, "c": out}, seed=m)
+    close(out, (f64(left).T if ta else f64(left)) @ (f64(right).T if tb else f64(right)))
+
+
+def test_two_warpgroups_and_an_odd_width() -> None:
+    left, right, out = padded(200, 100), padded(88, 100), padded(200, 88)
+    kernel = lowered(p.nt, Candidate(2, stages=3), bm=128, bn=80).scheduled.kernel
+    simulate.run(kernel, {"a": left, "b": right, "c": out})
+    close(out, f64(left) @ f64(right).T)
+
+
+def test_tiles_of_odd_extents_are_staged_with_zeros() -> None:
+    left, right, out = padded(50, 31), padded(41, 31), padded(50, 41)
+    kernel = lowered(p.nt, COPIES, bm=24, bn=20, bk=12).scheduled.kernel
+    assert not any(isinstance(op, a.TmaLoad) for op in kernel.walk())
+    simulate.run(kernel, {"a": left, "b": right, "c": out})
+    close(out, f64(left) @ f64(right).T)
+
+
+def test_rows_that_no_descriptor_can_reach_are_staged() -> None:
+    left, right, out = normal(67, 33), normal(65, 33), normal(67, 65)
+    kernel = lowered(p.nt, COPIES, align=2).scheduled.kernel
+    assert not any(isinstance(op, a.TensorMap) for op in kernel.walk())
+    simulate.run(kernel, {"a": left, "b": right, "c": out})
+    close(out, f64(left) @ f64(right).T)
+
+
+def test_epilogues_use_the_accumulator_in_place() -> None:
+    m, n, k = 70, 136, 72
+    left, right, bias, rest, out = padded(m, k), padded(n, k), normal(n), padded(m, n), padded(m, n)
+    kernel = lowered(p.biased, COPIES).scheduled.kernel
+    simulate.run(kernel, {"a": left, "b": right, "bias": bias, "r": rest, "c": out})
+    close(out, np.maximum(f64(left) @ f64(right).T + f64(bias), 0) + f64(rest))
+
+
+def test_two_products_share_a_stage() -> None:
+    rows, v, w, out = padded(65, 136), padded(72, 136), padded(72, 136), padded(65, 72)
+    simulate.run(lowered(p.gated, COPIES).scheduled.kernel, {"x": rows, "v": v, "w": w, "c": out})
+    g, u = f64(rows) @ f64(v).T, f64(rows) @ f64(w).T
+    close(out, g / (1 + np.exp(-g)) * u)
+
+
+def test_a_product_of_a_product_stays_in_registers() -> None:
+    rows, v, w, out = padded(65, 72), padded(80, 72), padded(72, 80), padded(65, 72)
+    kernel = lowered(p.chained, COPIES).scheduled.kernel
+    assert any(op.a_in_registers for op in kernel.walk() if isinstance(op, a.Wgmma))
+    simulate.run(kernel, {"x": rows, "v": v, "w": w, "c": out})
+    hidden = np.maximum(f64(rows) @ f64(v).T, 0).astype(ml_dtypes.bfloat16)
+    close(out, f64(hidden) @ f64(w).T, 1e-2)
+
+
+def test_products_that_are_used_before_they_are_added() -> None:
+    left, scales, right, out = padded(65, 136), normal(65), padded(64, 136), padded(65, 64)
+    simulate.run(lowered(p.scaled_rows, COPIES).scheduled.kernel, {"a": left, "s": scales, "b": right, "c": out})
+    close(out, (f64(left) @ f64(right).T) * f64(scales)[:, None])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 64, 130])
+def test_attention(length: int, causal: bool) -> None:
+    q, k, v, out = normal(length, 64), 4 * normal(length, 64), normal(length, 64), normal(length, 64)
+    kernel = lowered(p.attention, COPIES, causal=causal).scheduled.kernel
+    simulate.run(kernel, {"q": q, "k": k.astype(q.dtype), "v": v, "o": out}, {"scale": 0.125})
+    x = f64(q) @ f64(k.astype(q.dtype)).T * 0.125
+    if causal:
+        x = np.where(np.tri(length, dtype=bool), x, -np.inf)
+    weights = np.exp(x - x.max(1, keepdims=True))
+    close(out, weights / weights.sum(1, keepdims=True) @ f64(v), 1e-2)
+
+
+def test_f32_is_multiplied_exactly_enough() -> None:
+    left, right, out = (normal(*s, dtype=np.float32) for s in ((33, 70), (40, 70), (33, 40)))
+    kernel = lowered(p.nt, ORDINARY, "f32", 4, bm=32, bn=32, bk=32).scheduled.kernel
+    simulate.run(kernel, {"a": left, "b": right, "c": out})
+    close(out, f64(left) @ f64(right).T, 1e-6)
+
+
+PROVED: list[Callable[[], p.Lowered]] = [
+    lambda: lowered(p.nt, COPIES),
+    lambda: lowered(p.tn, COPIES),
+    lambda: lowered(p.nt, STAGED),
+    lambda: lowered(p.biased, COPIES),
+    lambda: lowered(p.scaled_rows, COPIES),
+]
+
+
+@pytest.mark.parametrize("make", PROVED)
+def test_stores_and_protocols_are_proved(make: Callable[[], p.Lowered]) -> None:
+    found = make()
+    stores = prove_stores(found.tile, found.scheduled.kernel)
+    assert isinstance(stores, Proved), stores
+    protocol = protocol_of(found.scheduled.kernel)
+    assert not list(problems(protocol))
+    assert isinstance(check(protocol), Proved)
+
+
+def remove(kernel: Any, kind: type[Any], which: int = 0) -> None:
+    ops = [op for op in kernel.walk() if isinstance(op, kind)]
+    ops[which].detach()
+
+
+HARMS: list[tuple[type[Any], int]] = [
+    (a.MbarrierArriveExpectTx, 0),
+    (a.MbarrierArrive, 0),
+    (a.MbarrierWait, 0),
+    (a.MbarrierWait, 1),
+    (a.FenceProxyAsync, 0),
+    (a.WgmmaWait, -1),
+    (a.WgmmaFence, 0),
+]
+
+
+@pytest.mark.parametrize(("kind", "which"), HARMS, ids=[f"{k.__name__}{i}" for k, i in HARMS])
+def test_a_kernel_without_one_of_its_waits_is_refuted(kind: type[Any], which: int) -> None:
+    kernel = lowered(p.nt, COPIES).scheduled.kernel
+    remove(kernel, kind, which)
+    assert isinstance(check(protocol_of(kernel)), Refuted)
+
+
+def test_accumulators_that_fit_nowhere_are_refused() -> None:
+    asked = p.request(p.nt, bm=1024, bn=1024)
+    with pytest.raises(TilewrightError, match="SCH001"):
+        plan(asked)
