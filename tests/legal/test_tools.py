@@ -55,3 +55,24 @@ def test_boundary_requests_are_written_as_the_labeller_reads_them(tmp_path: Path
 
 def test_the_printed_reference_is_current() -> None:
     assert "current" in run("tma_rules.py", "--check")
+
+
+def test_the_copy_kernel_compiles(tmp_path: Path) -> None:
+    target = tmp_path / "copy.cubin"
+    assert "bytes in" in run("tma_execute.py", "build", str(target))
+    assert target.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_drawn_copies_are_legal_and_cover_the_family() -> None:
+    code = """
+import numpy as np, tma_execute as t
+cases = [t.draw(np.random.default_rng((1, i))) for i in range(300)]
+assert all(t.origin(c, c.first)[0] * c.access.dtype.bytes % 16 == 0 for c in cases)
+assert {c.plan.rank for c in cases} == {1, 2, 3, 4, 5}
+assert {c.plan.swizzle.name for c in cases} == {"NONE", "B32", "B64", "B128"}
+assert {c.access.dtype for c in cases} == set(t.DTYPES.values())
+assert sum(not t.places(c, c.first).within.all() for c in cases) > 100
+assert sum(c.storable for c in cases) > 150
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT / "tools")
+    assert done.returncode == 0, done.stderr
