@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import erf
 from typing import Any
 
 import ml_dtypes
@@ -265,8 +266,6 @@ def _integers(a: np.ndarray, b: np.ndarray, shift: int) -> Arrays:
 
 
 def _functions(x: np.ndarray) -> Arrays:
-    from math import erf
-
     parts = [np.exp, np.exp2, np.log, np.log2, lambda v: v**-0.5, np.sqrt, np.tanh, lambda v: 1 / (1 + np.exp(-v))]
     return {"y": np.stack([*(f(x) for f in parts), np.array([erf(v) for v in x]), abs(x), -x], 1)}
 

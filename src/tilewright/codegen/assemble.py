@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from cuda.bindings import nvrtc
+from cuda.bindings import nvrtc as _bindings  # pyright: ignore - cuda-bindings has no types
 
 from tilewright.diag import fail
+
+nvrtc: Any = _bindings  # pyright: ignore - as above
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,8 @@ class _Emitter:
         arg = next((a for a, symbol in self.symbols.items() if symbol == parameter.symbol), None)
         name = self.names[arg] if arg is not None else identifier(parameter.symbol)
         if parameter.kind == "tensor":
-            assert arg is not None and isinstance(arg.type, TensorType)
+            assert arg is not None
+            assert isinstance(arg.type, TensorType)
             written = any(isinstance(use.operation, t.Store | t.ReduceAdd) for use in arg.uses)
             read = any(isinstance(use.operation, t.Load) for use in arg.uses)
             element = Storage(arg.type.dtype.dtype, 1).memory
@@ -640,7 +641,8 @@ class _Emitter:
     def map_and_store(self, op: t.Map, store: t.Store) -> None:
         """Computes a vector at a time and stores it; loads that only this map reads are made on the way."""
         storage = self.storages[store.buffer]
-        loads = [u.operation for v in dict.fromkeys(op.inputs) for u in v.uses if u.operation in self.late]
+        users = (u.operation for v in dict.fromkeys(op.inputs) for u in v.uses)
+        loads = [u for u in users if isinstance(u, t.Load) and u in self.late]
         width = max(store.vector.data, storage.per_word, *(load.vector.data for load in loads), 1)
         if op.count.data % width:
             width = op.count.data
@@ -727,14 +729,15 @@ def _late_loads(ops: Sequence[Operation]) -> set[Operation]:
         for value, read in zip(op.inputs, op.reads, strict=True):
             users = {use.operation for use in value.uses}
             load = next((u for u in users if isinstance(u, t.Load) and u in ops[: ops.index(op)]), None)
-            alone = load is not None and users == {load, op} and list(op.inputs).count(value) == 1
-            if alone and read.expr == Sym(t.REGISTER) and _after_reduction(load, ops):
+            if load is None or users != {load, op} or list(op.inputs).count(value) != 1:
+                continue
+            if read.expr == Sym(t.REGISTER) and _after_reduction(load, ops):
                 found.add(load)
     return found
 
 
-def _after_reduction(load: Operation | None, ops: Sequence[Operation]) -> bool:
-    return load is not None and any(isinstance(o, t.Fold | t.Shuffle) for o in ops[: ops.index(load)])
+def _after_reduction(load: Operation, ops: Sequence[Operation]) -> bool:
+    return any(isinstance(o, t.Fold | t.Shuffle) for o in ops[: ops.index(load)])
 
 
 def _feeds_only(op: t.Map, reader: Operation) -> bool:

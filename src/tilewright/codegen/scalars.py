@@ -148,7 +148,9 @@ def _operation(
         case tile.Scalar() | t.Predicate():
             return integer(op.expr.expr), True
         case tile.Unary() if fast and op.fn.data == "exp" and _is_difference(op.operands[0]):
-            minuend, subtrahend = (get(v) for v in op.operands[0].owner.operands)
+            difference = op.operands[0].owner
+            assert isinstance(difference, tile.Binary)
+            minuend, subtrahend = get(difference.a), get(difference.b)
             return f"exp2_fast(fmaf({minuend}, 1.4426950408889634f, -({subtrahend} * 1.4426950408889634f)))", False
         case tile.Unary():
             fn, x = op.fn.data, get(op.operands[0])

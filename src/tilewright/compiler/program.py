@@ -133,7 +133,7 @@ def _with_products(
     widest: tuple[tuple[Expr, int], ...],
     dims: Mapping[str, int] | None,
 ) -> Iterator[PlannedKernel]:
-    """Variants by the sizes of the ``upto`` axes, and by which tile fills its waves better; one for known ``dims``."""
+    """Variants by the sizes of the ``upto`` axes and by which tile fills its waves better; one for known ``dims``."""
     found: list[tuple[Expr, Sequence[Mapping[str, int]], Callable[[Mapping[str, int]], tile.Kernel]]] = []
     for sizes in ladder:
 
@@ -146,9 +146,9 @@ def _with_products(
                 found.append((all_of([fits, variant.predicate]), variant.choices, resized))
                 if dims is not None:
                     break
-    for i, (predicate, choices, resized) in enumerate(found):
+    for i, (predicate, choices, remade) in enumerate(found):
         name = request.function.name + (f"_{i}" if len(found) > 1 else "")
-        yield with_products(request, predicate, search_products(request, choices, resized, name).next())
+        yield with_products(request, predicate, search_products(request, choices, remade, name).next())
 
 
 def with_products(request: Request, predicate: Expr, found: Found) -> PlannedKernel:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeAlias, TypeGuard
+
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.base.dtypes import DType, bf16, bool_, e4m3, e5m2, f16, f32, i8, i32, i64
 from tilewright.diag import fail
@@ -25,14 +29,22 @@ _DTYPES: dict[str, DType] = {
 }
 
 
-def is_array(value: object) -> bool:
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def is_array(value: object) -> TypeGuard[Array]:
     """The value is a NumPy array."""
     return isinstance(value, np.ndarray)
 
 
+def only_arrays(tensors: Mapping[str, object]) -> dict[str, Array]:
+    """Arguments that ``describe`` has accepted, as arrays."""
+    return {name: value for name, value in tensors.items() if is_array(value)}
+
+
 def describe(name: str, value: object) -> Described:
     """An array as the runtime describes tensors; JIT002 for anything else, JIT003 for dtypes that no kernel has."""
-    if not isinstance(value, np.ndarray):
+    if not is_array(value):
         fail(
             "JIT002",
             found=f"{name} is a {type(value).__name__} beside NumPy arrays",

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from tilewright.base.dtypes import DType
 
@@ -63,7 +64,7 @@ def _value(value: object, parts: list[str], seen: set[int]) -> bool:
         parts.append(repr(value))
         return True
     if isinstance(value, tuple | list):
-        return all(_value(v, parts, seen) for v in value)
+        return all(_value(v, parts, seen) for v in cast("tuple[object, ...] | list[object]", value))
     if isinstance(value, types.ModuleType):
         parts.append(value.__name__)
         return value.__name__.split(".")[0] in ("tilewright", "math")

@@ -134,7 +134,8 @@ class Kernel:
         interface = rooms.requests.interface(request, rooms.program.traced(request))
         symbols = rooms.runtime.check(interface, described, call.scalars)
         planned = self._plan(request, symbols)
-        rooms.simulate.run(planned.variants[0].transport, dict(call.tensors), call.scalars)
+        arrays = rooms.arrays.only_arrays(call.tensors)
+        rooms.simulate.run(planned.variants[0].transport, arrays, call.scalars)
 
     # -- requests -------------------------------------------------------------------------------------------------
     def _request(

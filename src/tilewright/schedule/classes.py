@@ -21,10 +21,10 @@ class Classes:
     only); an operand edge that would force that is kept apart in ``converts`` and moved through shared memory.
     """
 
-    parent: dict[Position, Position] = field(default_factory=dict)
-    members: dict[Position, dict[SSAValue, int]] = field(default_factory=dict)
-    size: dict[Position, int] = field(default_factory=dict)
-    converts: set[tuple[Operation, int]] = field(default_factory=set)
+    parent: dict[Position, Position] = field(default_factory=dict[Position, Position])
+    members: dict[Position, dict[SSAValue, int]] = field(default_factory=dict[Position, dict[SSAValue, int]])
+    size: dict[Position, int] = field(default_factory=dict[Position, int])
+    converts: set[tuple[Operation, int]] = field(default_factory=set[tuple[Operation, int]])
 
     def add(self, value: SSAValue) -> None:
         """Positions of a tile or fragment, each its own class at first."""

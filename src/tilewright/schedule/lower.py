@@ -9,7 +9,7 @@ those at an edge. Inside the first, a stream's last, partial step is split off t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -38,7 +38,7 @@ class Scope:
     """What is known at one point: ranges that lie inside their domain, values that live in registers."""
 
     full: frozenset[Span]
-    buffers: dict[SSAValue, Buffered] = field(default_factory=dict)
+    buffers: dict[SSAValue, Buffered] = field(default_factory=dict[SSAValue, Buffered])
 
 
 class Lowering:
@@ -60,8 +60,8 @@ class Lowering:
         self.bounds = {t.THREAD: (0, placement.home.threads - 1)}
 
     kept_registers = 32
-    """Values of up to so many elements per thread are kept for their next use; larger ones are computed again, so that a
-    long row stays in registers as it was loaded."""
+    """Values of up to so many elements per thread are kept for their next use; larger ones are computed again, so that
+    a long row stays in registers as it was loaded."""
 
     # -- emission -------------------------------------------------------------------------------------------------
     def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
@@ -240,7 +240,7 @@ class Lowering:
         builder = self.mapping(axes, value)
         result = builder.value(value)
         buffer = self.registers(hint(value), element(value), builder.count)
-        self.finish(builder, [result], [buffer], source or value.owner, spans_of(value))
+        self.finish(builder, [result], [buffer], source or defining(value), spans_of(value))
         self.scope.buffers[value] = Buffered(buffer, axes)
         return self.scope.buffers[value]
 
@@ -273,7 +273,7 @@ class Lowering:
     def live_under(
         self, distribution: Distribution, axes: Sequence[ClassId | None], spans: Sequence[Span | None]
     ) -> Expr:
-        """``live`` in any distribution. Judged for a few neighbouring repeats of the fastest axis at once, by the first."""
+        """``live`` in any distribution, judged for a few neighbouring repeats of the fastest axis at once."""
         held = [(c, distribution.by_class[c]) for c, _ in distribution.digits if c in axes]
         step = prod(digits.vector for _, digits in held)
         fastest = next((digits for _, digits in held if digits.repeats > 1), None)
@@ -416,10 +416,10 @@ class Lowering:
         value = copy.read(Buffered(fresh, target.axes), element(fragment))
         self.finish(copy, [value], [target.buffer], op, spans_of(fragment), constant=False)
 
-    def snapshot(self, fragments: Sequence[SSAValue], op: Operation) -> None:
+    def snapshot(self, fragments: Collection[SSAValue], op: Operation) -> None:
         """Before ``op`` changes ``fragments``: values read from them that are used later get their own registers."""
         inner = set(op.walk()) - {op}
-        for fragment in fragments:
+        for fragment in sorted(fragments, key=lambda f: self.order[defining(f)]):
             buffer = self.scope.buffers[fragment]
             for use in list(fragment.uses):
                 read = use.operation
@@ -476,7 +476,7 @@ class Lowering:
         builder = self.mapping(target.axes)
         old = builder.read(target, element(write.frag))
         new = builder.read(Buffered(total, reduction.inner), reduction.dtype)
-        result = builder.emit(write.value.owner, [old, new], element(write.frag))
+        result = builder.emit(defining(write.value), [old, new], element(write.frag))
         self.finish(builder, [result], [target.buffer], write, spans_of(write.frag), constant=False)
 
     def loops_of(self, op: tile.Stream, *, split: bool) -> None:
@@ -602,6 +602,13 @@ def is_elementwise(op: Operation) -> bool:
 def owner(value: SSAValue) -> Operation | None:
     """The op that defines a value."""
     return value.owner if isinstance(value.owner, Operation) else None
+
+
+def defining(value: SSAValue) -> Operation:
+    """The op that defines a value which is no argument of the kernel."""
+    op = owner(value)
+    assert op is not None
+    return op
 
 
 def hint(value: SSAValue) -> str:

@@ -1,12 +1,12 @@
 """Values that one program needs spread in two ways, such as ``x[:, None] * x[None, :]``.
 
-No distribution serves both: an axis pair of one value would fall into one class, and only its diagonal would be computed.
-A ``Relayout`` is put where the classes would meet; it stands for a trip of the value through shared memory.
+No distribution serves both: an axis pair of one value would fall into one class, and only its diagonal would be
+computed. A ``Relayout`` is put where the classes would meet; it stands for a trip of the value through shared memory.
 """
 
 from __future__ import annotations
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from tilewright.schedule.classes import classify
@@ -53,15 +53,19 @@ def _renewed(value: SSAValue) -> SSAValue:
     match op:
         case tile.Index() | tile.Constant() | tile.Scalar():
             again = op.clone()
-            op.parent_block().insert_op_after(again, op)  # pyright: ignore[reportOptionalMemberAccess] - it has one
+            _block(op).insert_op_after(again, op)
             return again.results[0]
         case tile.Expand() | tile.Broadcast():
             again = op.clone({op.operands[0]: _renewed(op.operands[0])})
-            op.parent_block().insert_op_after(again, op)  # pyright: ignore[reportOptionalMemberAccess] - it has one
+            _block(op).insert_op_after(again, op)
             return again.results[0]
         case _:
             moved = Relayout(value)
-            block = op.parent_block()
-            assert block is not None
-            block.insert_op_after(moved, op)
+            _block(op).insert_op_after(moved, op)
             return moved.result
+
+
+def _block(op: Operation) -> Block:
+    block = op.parent_block()
+    assert block is not None
+    return block
