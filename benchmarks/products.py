@@ -1,0 +1,197 @@
+"""Matrix products and attention against cuBLAS and cuDNN, on one GPU.
+
+    python benchmarks/products.py build
+    python benchmarks/products.py run --json benchmarks/results/products.json
+
+One artifact per kernel serves all shapes. Order of variants rotated every round, L2 flushed before every launch, normal
+random data, medians; errors against float64 (float32 for large shapes) beside the peer's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent
+ARTIFACTS = ROOT / "artifacts"
+sys.path.insert(0, str(ROOT.parent / "src"))
+sys.path.insert(0, str(ROOT.parent / "examples"))
+
+MATMULS = (
+    (4096, 4096, 4096, 0.95),
+    (8192, 8192, 8192, 0.95),
+    (4096, 14336, 4096, 0.95),
+    (8000, 8000, 8000, 0.95),
+    (5000, 5000, 5000, 0.90),
+    (2048, 5120, 5120, 0.90),
+    (4100, 4100, 4100, 2.0),
+    (64, 4096, 4096, 0.0),
+    (1000, 2880, 2880, 0.0),
+)
+"""M, N, K and the goal as a share of cuBLAS."""
+
+ATTENTIONS = (
+    (4, 16, 4096, 128, False, 0.60),
+    (1, 16, 16384, 128, False, 0.60),
+    (4, 16, 4096, 128, True, 0.55),
+    (1, 16, 16384, 128, True, 0.55),
+    (4, 16, 1000, 128, True, 0.0),
+    (4, 16, 4096, 64, False, 0.60),
+)
+"""Batch, heads, length, head dimension, causal, and the goal as a share of cuDNN."""
+
+
+def build(only: str) -> None:
+    """Compile the kernels to artifacts: one for aligned matmuls, one for rows of odd pitch, one per attention kind."""
+    import attention
+    import matmul
+
+    from tilewright.artifact.bundle import to_bytes
+    from tilewright.base.dtypes import bf16
+    from tilewright.compiler.requests import Observed, observe_facts
+    from tilewright.diag import TilewrightError
+
+    ARTIFACTS.mkdir(exist_ok=True)
+
+    def store(name: str, compile_: Callable[[], Any]) -> None:
+        if only not in name:
+            return
+        started = time.perf_counter()
+        try:
+            artifact = compile_()
+        except TilewrightError as error:
+            print(f"{name}: refused: {error.diagnostics[0].found}")
+            return
+        (ARTIFACTS / f"{name}.twb").write_bytes(to_bytes(artifact))
+        print(f"{name}: {time.perf_counter() - started:.2f} s", *artifact.plan, sep="\n    ")
+
+    names = ("a", "b", "c")
+    store("matmul", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16")))
+    odd = {n: Observed(bf16, 0, (4100, 4100), (4100, 1)) for n in names}
+    store("matmul_odd", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16"), facts=observe_facts(odd)))
+    for causal in (False, True):
+        name = "attention_causal" if causal else "attention"
+        store(name, lambda c=causal: attention.attention.compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=c))
+
+
+def load(name: str) -> Any:
+    """An artifact ready to launch; None if it was not built."""
+    from tilewright import runtime
+    from tilewright.artifact.bundle import from_bytes
+
+    file = ARTIFACTS / f"{name}.twb"
+    return runtime.load(from_bytes(file.read_bytes(), name)) if file.exists() else None
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check and time every case; print a table and write JSON."""
+    import torch
+    from memory_bound import measure, smi
+
+    sys.path.insert(0, str(ROOT))
+    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    rows: list[dict[str, Any]] = []
+    for m, n, k, goal in MATMULS:
+        program = load("matmul" if n % 8 == 0 and k % 8 == 0 else "matmul_odd")
+        if program is None or "matmul" not in (args.only or "matmul"):
+            continue
+        torch.manual_seed(0)
+        a, b = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (n, k)))
+        c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+        values = (a, b, c)
+        rows.append(case(torch, measure, flush, args, f"matmul {m}x{n}x{k}", 2.0 * m * n * k, goal, "cublas",
+                         lambda p=program, v=values: p.launch(v), lambda a=a, b=b: torch.matmul(a, b.t()),
+                         lambda c=c: c, (a.float() @ b.float().t()) if m * n <= 2**27 else None))  # fmt: skip
+    for batch, heads, length, width, causal, goal in ATTENTIONS:
+        program = load("attention_causal" if causal else "attention") if width == 128 else None
+        if program is None or "attention" not in (args.only or "attention"):
+            continue
+        torch.manual_seed(0)
+        q, k_, v = (torch.randn(batch, heads, length, width, device="cuda").bfloat16() for _ in range(3))
+        o = torch.full_like(q, float("nan"))
+        scale = width**-0.5
+        named = {"q": q, "k": k_, "v": v, "o": o, "scale": scale}
+        values = tuple(named[p.name] for p in program.artifact.parameters)
+        flops = 4.0 * batch * heads * length * length * width * (0.5 if causal else 1.0)
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+
+        def peer(q: Any = q, k: Any = k_, v: Any = v, causal: bool = causal) -> Any:
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+                return sdpa(q, k, v, is_causal=causal)
+
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            exact = sdpa(q.float(), k_.float(), v.float(), is_causal=causal) if length <= 4096 else None
+        kind = "causal" if causal else "full"
+        rows.append(case(torch, measure, flush, args, f"attention {kind} {batch}x{heads}x{length}x{width}", flops, goal,
+                         "cudnn", lambda p=program, v=values: p.launch(v), peer, lambda o=o: o, exact))  # fmt: skip
+    document = {
+        "command": "python " + " ".join(sys.argv),
+        "date": str(date.today()),
+        "device": torch.cuda.get_device_name(),
+        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
+        "clock_mhz": smi("clocks.sm"),
+        "power_watts": smi("power.draw"),
+        "rounds": args.rounds,
+        "rows": rows,
+    }
+    if args.json:
+        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def case(
+    torch: Any,
+    measure: Callable[..., dict[str, float]],
+    flush: Any,
+    args: argparse.Namespace,
+    name: str,
+    flops: float,
+    goal: float,
+    peer_name: str,
+    ours: Callable[[], object],
+    peer: Callable[[], Any],
+    output: Callable[[], Any],
+    exact: Any,
+) -> dict[str, Any]:
+    """One row: errors of both against ``exact`` (the peer where there is none), and their times."""
+    ours()
+    torch.cuda.synchronize()
+    theirs = peer()
+    base = exact if exact is not None else theirs.float()
+
+    def relative(x: Any) -> float:
+        return float((x.float() - base).norm() / base.norm())
+
+    error, peer_error = relative(output()), relative(theirs)
+    del theirs, base, exact
+    seconds = measure(torch, {"ours": ours, peer_name: peer}, flush, args.rounds)
+    row = {
+        "case": name,
+        "tflops": {k: round(flops / s * 1e-12, 1) for k, s in seconds.items()},
+        "of_peer": round(seconds[peer_name] / seconds["ours"], 3),
+        "goal_of_peer": goal,
+        "error": error,
+        "peer_error": peer_error,
+    }
+    print(name, json.dumps(row["tflops"]), row["of_peer"], f"error {error:.2e} / {peer_error:.2e}", flush=True)
+    torch.cuda.empty_cache()
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("build", "run"))
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--json", default="")
+    parser.add_argument("--rounds", type=int, default=15)
+    args = parser.parse_args()
+    build(args.only) if args.what == "build" else run(args)
+
+
+if __name__ == "__main__":
+    main()
