@@ -25,6 +25,8 @@ class ProofKind(Enum):
 
     F2 = "f2"
     STRIDES = "strides"
+    SMITH = "smith"
+    ISL = "isl"
     ENUMERATED = "enumerated"
 
 

@@ -2,8 +2,8 @@
 
 ``Equations`` holds ``sum_i x_i * columns[i] == y`` where row j is taken modulo ``moduli[j]`` (None: over Z). One
 Hermite form with its transform answers every question: which y have a solution, one of them, and the lattice of
-differences of solutions. Its basis is in echelon form, so the points inside a box are found digit by digit. Definitions: H. Cohen, "A
-Course in Computational Algebraic Number Theory", 2.4.
+differences of solutions. Its basis is in echelon form, so the points inside a box are found digit by digit.
+Definitions: H. Cohen, "A Course in Computational Algebraic Number Theory", 2.4.
 """
 
 from __future__ import annotations
