@@ -21,7 +21,7 @@ from tilewright.schedule.hopper.candidates import CANDIDATES, Candidate, Schedul
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
-from tilewright.transport.protocol import has_roles, protocol_of
+from tilewright.transport.protocol import has_roles, protocols_of
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,16 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, .
             return f"{obligation} is open: {reason}"
         case Proved(obligations):
             found = [Obligation(*text.split(": ", 1)) for text in obligations]
-    if has_roles(lowered):
-        answer = check(protocol_of(lowered))
+    for protocol in protocols_of(lowered) if has_roles(lowered) else ():
+        answer = check(protocol)
         match answer:
             case Refuted(obligation, timeline):
                 return f"protocol, {obligation}: {timeline.detail}"
             case Unknown(obligation, reason):
                 return f"protocol, {obligation} is open: {reason}"
             case Proved(obligations):
-                found += [
-                    Obligation(f"protocol {text.split(': ', 1)[0]}", text.split(": ", 1)[1]) for text in obligations
-                ]
+                pairs = (text.split(": ", 1) for text in obligations)
+                found += [Obligation(f"protocol {rule}", method) for rule, method in pairs]
     maps = sum(op.name == "transport.tensor_map" for op in lowered.body.block.ops)
     if maps:
         found.append(Obligation("descriptor", f"{maps} tensor maps, every rule follows from the facts of the class"))

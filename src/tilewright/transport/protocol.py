@@ -7,8 +7,9 @@ producers and consumers agree on how often they go round. Register buffers appea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -33,9 +34,26 @@ def has_roles(kernel: t.Kernel) -> bool:
     return any(isinstance(op, a.Role) for op in kernel.body.block.ops)
 
 
-def protocol_of(kernel: t.Kernel) -> Protocol:
-    """The protocol of a kernel with roles."""
-    return _Extraction(kernel).run()
+def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) -> Protocol:
+    """The protocol of a kernel with roles. ``decided`` says which way branches on extents go; others stay open."""
+    return _Extraction(kernel, decided or {}).run()
+
+
+def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
+    """One protocol for every way that the kernel's branches on extents alone can go: a launch takes one of them."""
+    varying = {n.data for op in kernel.walk() if isinstance(op, t.Programs) for n in op.names}
+    varying |= {op.counter.data for op in kernel.walk() if isinstance(op, t.For)}
+    varying |= {op.symbol.data for op in kernel.walk() if isinstance(op, a.Counter | t.Let)}
+    trips = {op.end.expr > 0 for op in kernel.walk() if isinstance(op, t.For)}
+    conditions = dict.fromkeys(
+        op.condition.expr
+        for op in kernel.walk()
+        if isinstance(op, t.If) and not op.condition.expr.symbols & varying and op.condition.expr not in trips
+    )
+    return tuple(
+        protocol_of(kernel, dict(zip(conditions, truths, strict=True)))
+        for truths in product((True, False), repeat=len(conditions))
+    )
 
 
 @dataclass
@@ -55,8 +73,9 @@ class _Scope:
 class _Extraction:
     """Collects declarations while it walks the roles."""
 
-    def __init__(self, kernel: t.Kernel):
+    def __init__(self, kernel: t.Kernel, decided: Mapping[Expr, bool]):
         self.kernel = kernel
+        self.decided = decided
         self.names: dict[SSAValue, str] = {}
         self.buffers: list[Buffer] = []
         self.barriers: list[Barrier] = []
@@ -238,6 +257,10 @@ class _Extraction:
         yield Loop(counter, Const(0), Sym(self.trips[key]), 1, body, _where(op))
 
     def _if(self, op: t.If, scope: _Scope) -> Iterator[Node]:
+        known = self.decided.get(op.condition.expr)
+        if known is not None:
+            yield from self._block((op.then if known else op.otherwise).block, scope)
+            return
         condition = self._value(op.condition.expr, scope)
         then = self._block(op.then.block, self._inside(scope, (), ()))
         otherwise = self._block(op.otherwise.block, self._inside(scope, (), ()))
@@ -379,4 +402,4 @@ def _where(op: Operation) -> Location | None:
     return Location(file, int(line)) if line.isdigit() else None
 
 
-__all__ = ["PROGRAM_LOOP", "has_roles", "protocol_of"]
+__all__ = ["PROGRAM_LOOP", "has_roles", "protocol_of", "protocols_of"]
