@@ -10,7 +10,7 @@ demo: .venv/.installed
 	$(BIN)/python -m tilewright.cli demo
 
 test: .venv/.installed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: lint types imports test
 

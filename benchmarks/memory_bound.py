@@ -6,8 +6,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
     python benchmarks/memory_bound.py run --json benchmarks/results/memory_bound.json [--compile] [--autotune]
 
 Every variant of a case is timed in one process in rotated order, each launch after a flush of the L2 cache, and the
-median is kept. Inputs are random, outputs poisoned first, results compared with a float64 reference beside PyTorch's own
-error.
+median is kept. Inputs are random, outputs poisoned first, results compared with a float64 reference beside PyTorch's
+own error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Case:
 
 
 def _rows(name: str, kernel: str, m: int, n: int, goal: float, extra: tuple[str, ...] = ()) -> Case:
-    shapes = {"x": (m, n), **{e: (n,) for e in extra}, "y": (m, n)}
+    shapes = {"x": (m, n), **dict.fromkeys(extra, (n,)), "y": (m, n)}
     return Case(f"{name} {m}x{n}", kernel, shapes, dict.fromkeys(shapes, "bf16"), ("y",), goal)
 
 

@@ -119,14 +119,14 @@ def run(args: argparse.Namespace) -> None:
         named = {"q": q, "k": k_, "v": v, "o": o, "scale": scale}
         values = tuple(named[p.name] for p in program.artifact.parameters)
         flops = 4.0 * batch * heads * length * length * width * (0.5 if causal else 1.0)
-        sdpa = torch.nn.functional.scaled_dot_product_attention
 
         def peer(q: Any = q, k: Any = k_, v: Any = v, causal: bool = causal) -> Any:
             with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
-                return sdpa(q, k, v, is_causal=causal)
+                return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            exact = sdpa(q.float(), k_.float(), v.float(), is_causal=causal) if length <= 4096 else None
+            reference = torch.nn.functional.scaled_dot_product_attention
+            exact = reference(q.float(), k_.float(), v.float(), is_causal=causal) if length <= 4096 else None
         kind = "causal" if causal else "full"
         rows.append(case(torch, measure, flush, args, f"attention {kind} {batch}x{heads}x{length}x{width}", flops, goal,
                          "cudnn", lambda p=program, v=values: p.launch(v), peer, lambda o=o: o, exact))  # fmt: skip
@@ -164,10 +164,7 @@ def case(
     theirs = peer()
     base = exact if exact is not None else theirs.float()
 
-    def relative(x: Any) -> float:
-        return float((x.float() - base).norm() / base.norm())
-
-    error, peer_error = relative(output()), relative(theirs)
+    error, peer_error = _relative(output(), base), _relative(theirs, base)
     del theirs, base, exact
     seconds = measure(torch, {"ours": ours, peer_name: peer}, flush, args.rounds)
     row = {
@@ -181,6 +178,10 @@ def case(
     print(name, json.dumps(row["tflops"]), row["of_peer"], f"error {error:.2e} / {peer_error:.2e}", flush=True)
     torch.cuda.empty_cache()
     return row
+
+
+def _relative(x: Any, exact: Any) -> float:
+    return float((x.float() - exact).norm() / exact.norm())
 
 
 def main() -> None:

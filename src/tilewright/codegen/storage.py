@@ -1,7 +1,7 @@
 """How a register buffer of each dtype is held and moved in C.
 
-Elements narrower than 32 bits are packed into words, ``32 / bits`` to a word, so that a row of 16-bit elements costs half
-the registers and moves in 16-byte vectors without unpacking.
+Elements narrower than 32 bits are packed into words, ``32 / bits`` to a word, so that a row of 16-bit elements costs
+half the registers and moves in 16-byte vectors without unpacking.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Storage:
             case "i64":
                 return f"atomicAdd((unsigned long long*){pointer}, (unsigned long long){self.get(name, index)})"
             case "bf16" | "f16":
-                kind = "bf16" if self.dtype.name == "bf16" else "f16"
-                return f'asm volatile("red.global.add.noftz.{kind} [%0], %1;" :: "l"({pointer}), "h"({self.bits(name, index)}))'
+                op = f'"red.global.add.noftz.{self.dtype.name} [%0], %1;"'
+                return f'asm volatile({op} :: "l"({pointer}), "h"({self.bits(name, index)}))'
             case name_:
                 raise TypeError(f"no atomic add on {name_}")

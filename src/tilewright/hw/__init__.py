@@ -1,1 +1,2 @@
-"""Hardware facts as plain data: spaces, grains, targets, prices, descriptor rules. Each fact appears once, with its source."""
+"""Hardware facts as plain data: spaces, grains, targets, prices, descriptor rules. Each fact appears once, with its
+source."""

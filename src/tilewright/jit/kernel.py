@@ -55,7 +55,8 @@ class Kernel:
     ) -> Artifact:
         """Compile without arguments.
 
-        ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts`` of the
+        ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts``
+        of the
         tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """

@@ -14,7 +14,8 @@ from tilewright.transport import dialect as t
 
 _ACCESS_BYTES = 16
 _CHUNKS = 8
-"""Vectors of 16 bytes in the 128 bytes that shared memory serves at once (hw.banks): so many rows get different ones."""
+"""Vectors of 16 bytes in the 128 bytes that shared memory serves at once (hw.banks): so many rows get different
+ones."""
 
 
 @dataclass(frozen=True)

@@ -302,12 +302,12 @@ class Map(TransportOp):
     """Element-wise code: for each ``r`` in ``range(count)`` evaluates the body on scalars and writes the results.
 
     Block argument i is input i at register ``reads[i]`` (an expression of ``r``); the terminator's operand j goes to
-    output j at register ``r``. The body holds rank-0 ``tile`` ops; ``tile.scalar`` and ``predicate`` there may use ``tid``
-    and ``r``.
+    output j at register ``r``. The body holds rank-0 ``tile`` ops; ``tile.scalar`` and ``predicate`` there may use
+    ``tid`` and ``r``.
     An output may also be an input: all reads of one ``r`` come before its writes.
 
-    ``live`` is an expression of ``r`` and symbols that are the same for the whole CTA. Where it is false no thread needs
-    the results, and they may be left as they are.
+    ``live`` is an expression of ``r`` and symbols that are the same for the whole CTA. Where it is false no thread
+    needs the results, and they may be left as they are.
     """
 
     name = "transport.map"

@@ -7,7 +7,25 @@ from. ``tilewright explain CODE`` prints an entry.
 
 from __future__ import annotations
 
-from tilewright.diag.catalogue import acc, art, blk, cgn, crt, cmd, jit, lang, lay, lim, mbr, run, sch, sim, tma, umm, wgm
+from tilewright.diag.catalogue import (
+    acc,
+    art,
+    blk,
+    cgn,
+    cmd,
+    crt,
+    jit,
+    lang,
+    lay,
+    lim,
+    mbr,
+    run,
+    sch,
+    sim,
+    tma,
+    umm,
+    wgm,
+)
 from tilewright.diag.catalogue.entry import Code
 
 _MODULES = (acc, art, blk, cgn, crt, cmd, jit, lang, lay, lim, mbr, run, sch, sim, tma, umm, wgm)

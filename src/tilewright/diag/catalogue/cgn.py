@@ -14,7 +14,8 @@ CODES: tuple[Code, ...] = (
     Code(
         "CGN002",
         "ptxas gave up what the schedule was chosen for",
-        "Spilled registers, serialised wgmma (C7510) and an ignored setmaxnreg (C7508) make a kernel several times slower "
+        "Spilled registers, serialised wgmma (C7510) and an ignored setmaxnreg (C7508) make a kernel several times "
+        "slower "
         "than its plan. The compiler falls back to the next schedule; a pinned one is refused.",
         bad="schedule=tw.Schedule(threads=32)   # for a row of 65536 elements",
         good="schedule=None   # let the compiler choose",

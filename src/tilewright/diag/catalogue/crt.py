@@ -8,8 +8,10 @@ CODES: tuple[Code, ...] = (
     Code(
         "CRT001",
         "the lowered kernel is wrong",
-        "The checker found, and replayed, arguments for which the lowered kernel writes an element twice or not at all, or "
-        "touches memory outside a tensor. The kernel is not emitted. This is a defect of the compiler, or two programs of "
+        "The checker found, and replayed, arguments for which the lowered kernel writes an element twice or not at "
+        "all, or "
+        "touches memory outside a tensor. The kernel is not emitted. This is a defect of the compiler, or two "
+        "programs of "
         "the kernel store to the same place.",
         bad="y[m] = x[m, n].sum(1)   # with n on the grid: every program of a row writes y[m]",
         good="tw.reduce_add(y, (m,), x[m, n].sum(1))",

@@ -57,8 +57,8 @@ CODES: tuple[Code, ...] = (
     Code(
         id="LAY007",
         title="modes of a register layout overlap or leave a gap",
-        why="Atom bits and repeats of one dimension are the digits of its coordinate: each stride must equal the extent "
-        "covered so far, or elements are held twice, or by nobody.",
+        why="Atom bits and repeats of one dimension are the digits of its coordinate: each stride must equal the "
+        "extent covered so far, or elements are held twice, or by nobody.",
         bad="atom of 8 columns with Repeat(dim=1, count=3, stride=4)",
         good="atom of 8 columns with Repeat(dim=1, count=3, stride=8)",
         source="DESIGN section 5, RegisterLayout",
@@ -99,8 +99,8 @@ CODES: tuple[Code, ...] = (
     Code(
         id="LAY012",
         title="a swizzle reaches beyond the tile",
-        why="The xor must permute the tile's own bytes; if the tile is smaller than the swizzle's period or not aligned "
-        "to it, offsets outside the tile are addressed.",
+        why="The xor must permute the tile's own bytes; if the tile is smaller than the swizzle's period or not "
+        "aligned to it, offsets outside the tile are addressed.",
         bad="Swizzle(3, 4, 3) over a tile of 512 bytes",
         good="Swizzle(3, 4, 3) over a tile of 1024 bytes",
         source="PTX ISA, tensor swizzling modes",
@@ -180,8 +180,8 @@ CODES: tuple[Code, ...] = (
     Code(
         id="LAY023",
         title="the expression is not Presburger",
-        why="Domains are decided by Presburger arithmetic: sums of integer multiples, // and % by numbers, comparisons. "
-        "Products of symbols and bit operations are outside it.",
+        why="Domains are decided by Presburger arithmetic: sums of integer multiples, // and % by numbers, "
+        "comparisons. Products of symbols and bit operations are outside it.",
         bad="i < m * n",
         good="i < p, with a symbol p for the product",
         source="isl manual, sets and relations",

@@ -127,7 +127,8 @@ CODES: tuple[Code, ...] = (
     _code(
         "TMA020",
         "box is larger than the shared memory of an SM",
-        "The driver counts each extent over its element stride, rounded down, and encodes up to 228 KiB: 1 KiB more than"
+        "The driver counts each extent over its element stride, rounded down, and encodes up to 228 KiB: 1 KiB more "
+        "than"
         " a CTA can have, which TMA046 asks of the copy.",
         "64 x 229 x 8 halves: 234,496 bytes",
         "64 x 228 x 8 halves: 233,472 bytes",
@@ -292,7 +293,8 @@ CODES: tuple[Code, ...] = (
     _code(
         "TMA052",
         "first inner coordinate of a copy is not at a multiple of 16 bytes",
-        "The copy engine addresses rows in 16-byte units: a copy whose first inner coordinate lies between them ends in an"
+        "The copy engine addresses rows in 16-byte units: a copy whose first inner coordinate lies between them ends "
+        "in an"
         " illegal instruction. The driver can't check it.",
         "a tile of halves that begins at column 9",
         "one that begins at column 8, with the first column ignored",
@@ -310,7 +312,8 @@ CODES: tuple[Code, ...] = (
     _code(
         "TMA054",
         "tf32 map rounds what it loads",
-        "A TFLOAT32 map rounds each single to the nearest tf32; the bytes in shared memory are not those of the tensor.",
+        "A TFLOAT32 map rounds each single to the nearest tf32; the bytes in shared memory are not those of the "
+        "tensor.",
         "TFLOAT32 for singles that are needed exactly",
         "FLOAT32",
         "executed on an H200",
