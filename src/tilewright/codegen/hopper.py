@@ -44,9 +44,8 @@ class HopperEmitter:
         line = self.emitter.line
         line("extern __shared__ char dynamic_shared[];")
         line(f"const unsigned {SHARED_BASE} = ((unsigned)__cvta_generic_to_shared(dynamic_shared) + 1023u) & ~1023u;")
-        line(
-            f"char* const shared = dynamic_shared + ({SHARED_BASE} - (unsigned)__cvta_generic_to_shared(dynamic_shared));"
-        )
+        start = "(unsigned)__cvta_generic_to_shared(dynamic_shared)"
+        line(f"char* const shared = dynamic_shared + ({SHARED_BASE} - {start});")
 
     def shared(self, op: t.Shared, memory: str, name: str) -> None:
         """A buffer in dynamic shared memory."""

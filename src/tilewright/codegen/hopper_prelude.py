@@ -6,6 +6,8 @@ speed of a ring across a cluster (measured on H200).
 
 from __future__ import annotations
 
+_INLINE = "__device__ __forceinline__ void"
+
 
 def _copy(rank: int, *, load: bool) -> str:
     coords = ", ".join(f"int c{i}" for i in range(rank))
@@ -14,14 +16,15 @@ def _copy(rank: int, *, load: bool) -> str:
     values = ", ".join(f'"r"(c{i})' for i in range(rank))
     if load:
         return (
-            f"__device__ __forceinline__ void tma_load_{rank}d(unsigned to, const TensorMap* map, unsigned bar, {coords}) {{\n"
+            f"{_INLINE} tma_load_{rank}d(unsigned to, const TensorMap* map, unsigned bar, {coords}) {{\n"
             f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes '
             f'[%0], [%1, {{{places}}}], [%{first + rank}];"\n'
             f'    :: "r"(to), "l"(map), {values}, "r"(bar) : "memory");\n}}'
         )
     return (
-        f"__device__ __forceinline__ void tma_store_{rank}d(const TensorMap* map, unsigned from, {coords}) {{\n"
-        f'  asm volatile("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group [%0, {{{places}}}], [%{first + rank}];"\n'
+        f"{_INLINE} tma_store_{rank}d(const TensorMap* map, unsigned from, {coords}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group '
+        f'[%0, {{{places}}}], [%{first + rank}];"\n'
         f'    :: "l"(map), {values}, "r"(from) : "memory");\n}}'
     )
 
@@ -33,7 +36,8 @@ FUNCTIONS: dict[str, str] = {
     "mbarrier_arrive": """__device__ __forceinline__ void mbarrier_arrive(unsigned bar) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(bar) : "memory");
 }""",
-    "mbarrier_arrive_expect_tx": """__device__ __forceinline__ void mbarrier_arrive_expect_tx(unsigned bar, unsigned bytes) {
+    "mbarrier_arrive_expect_tx": """__device__ __forceinline__
+void mbarrier_arrive_expect_tx(unsigned bar, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(bar), "r"(bytes) : "memory");
 }""",
     "mbarrier_wait": """__device__ __forceinline__ void mbarrier_wait(unsigned bar, unsigned parity) {
@@ -47,7 +51,8 @@ FUNCTIONS: dict[str, str] = {
     "named_barrier_arrive": """__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }""",
-    "stmatrix_x4": """__device__ __forceinline__ void stmatrix_x4(unsigned to, unsigned a, unsigned b, unsigned c, unsigned d) {
+    "stmatrix_x4": """__device__ __forceinline__
+void stmatrix_x4(unsigned to, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
     :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }""",
@@ -72,8 +77,9 @@ def wgmma(name: str, n: int, kind: str, a_major: int, b_major: int, *, registers
         operands = f"%{count}, %{count + 1}"
         majors = f"{a_major}, {b_major}"
     return (
-        f"__device__ __forceinline__ void {name}(float* d, {left}, unsigned long long b, int accumulate) {{\n"
+        f"{_INLINE} {name}(float* d, {left}, unsigned long long b, int accumulate) {{\n"
         f'  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{last + 1}, 0;\\n"\n'
-        f'    "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{places}}}, {operands}, p, 1, 1, {majors};\\n}}\\n"\n'
+        f'    "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{places}}}, "\n'
+        f'    "{operands}, p, 1, 1, {majors};\\n}}\\n"\n'
         f'    : {outputs} : {inputs}, "r"(accumulate));\n}}'
     )

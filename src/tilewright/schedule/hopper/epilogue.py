@@ -7,11 +7,12 @@ outside of the tensor is clipped by the hardware.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, simplify
+from tilewright.base.expr import TRUE, Expr, Sym, all_of, simplify
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
@@ -48,18 +49,6 @@ _WIDTHS = (64, 32, 16)
 TID = Sym(t.THREAD)
 
 
-@dataclass
-class Staging:
-    """Panels of all warpgroups, shared by all stores; ``counter`` numbers the panels that a warpgroup has filled.
-
-    Where a program fills an even number of panels the n-th is the same for every program, and no counter is kept.
-    """
-
-    buffer: SSAValue
-    counter: str | None
-    filled: int = 0
-
-
 @dataclass(frozen=True)
 class MatrixStore:
     """One store through panels. ``map`` covers a block of 64 rows of the tile."""
@@ -79,7 +68,8 @@ class MatrixStore:
         if not lowering.matrix_stores or element(value).bits != 16 or len(axes) != 2 or None in axes:
             return None
         m, n = axes
-        assert m is not None and n is not None
+        assert m is not None
+        assert n is not None
         rows, columns = home[m], home[n]
         accumulator = rows.thread_bits[:5] == (2, 3, 4, 5, 6) and columns.thread_bits == (0, 1)
         shape = tile.tile_type(value).shape
@@ -97,28 +87,22 @@ class MatrixStore:
             return None
         return MatrixStore(lowering, op, found, columns.covered, rows.repeats)
 
-    @property
-    def panels(self) -> int:
-        """Panels that one program fills."""
-        return self.blocks * len(self.map.boxes)
-
     def lower(self) -> None:
         """Panels by panels; where the innermost extent is no whole number of 16-byte units, from registers."""
         lowering, op = self.lowering, self.op
         declared = lowering.tensor_map(op, self.map)
-        if lowering.staging is None:
+        if lowering.panels is None:
             count = PANELS * PANEL_BYTES // 2 * lowering.warpgroups
             shared = t.Shared("panels", element(op.value), count, 0)
             lowering.shared.append(shared)
-            lowering.staging = Staging(shared.buffer, None if lowering.panels_alternate() else "panel")
+            lowering.panels = shared.buffer
         lowering.mapping(lowering.axes_of[op.value], op.value)  # what has fewer axes is computed once, before the parts
         needs = [g for g in conjuncts(self.map.guard) if not about_strides(g)]
         whole = simplify(all_of([(self.map.dims[0] % CLIPPED_ELEMENTS).eq(0), *needs]), lowering.placement.bounds)
         panels, direct = Block(), Block()
         with lowering.into(panels):
-            for block in range(self.blocks):
-                for box in self.map.boxes:
-                    self.panel(declared, lowering.staging, block, box.start)
+            for number, (block, box) in enumerate(product(range(self.blocks), self.map.boxes)):
+                self.panel(declared, lowering.panels, number, block, box.start)
         if whole == TRUE:
             panels_ops = list(panels.ops)
             for inner in panels_ops:
@@ -129,24 +113,26 @@ class MatrixStore:
             lowering.store_parts(op)
         lowering.emit(t.If(whole, Region(panels), Region(direct)), op)
 
-    def panel(self, declared: SSAValue, staging: Staging, block: int, start: tuple[int, ...]) -> None:
-        """One panel: wait until its bytes have been read, fill them, copy them out."""
+    def panel(self, declared: SSAValue, shared: SSAValue, number: int, block: int, start: tuple[int, ...]) -> None:
+        """One panel: wait until its bytes have been read, fill them, copy them out.
+
+        The first of a store waits for all copies of stores before: they were issued a whole tile ago.
+        """
         lowering, op = self.lowering, self.op
         width = self.map.shared.panel
         row_bytes = width * 2
         source, at = lowering.part(op.value, op, (block * self.columns + start[0]) // 2, width // 2)
         warpgroup = Sym(a.WARPGROUP)
-        number = Const(staging.filled) if staging.counter is None else Sym(staging.counter)
         base = (warpgroup * PANELS + number % PANELS) * PANEL_BYTES
         meet = WARPGROUP_BARRIER + warpgroup
-        lowering.emit(a.Elected(t.block([a.BulkWait(PANELS - 1, read=True)])))
+        lowering.emit(a.Elected(t.block([a.BulkWait(PANELS - 1 if number else 0, read=True)])))
         lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS), op)
         row = TID // 32 % 4 * 16 + TID % 16
         for j in range(width // 16):
             chunk = swizzled_chunk(self.map.swizzle, 2 * j + TID // 16 % 2, row)
             lowering.emit(
                 a.StoreMatrix(
-                    staging.buffer,
+                    shared,
                     source,
                     first=at + _REGISTERS * j,
                     base=base,
@@ -160,21 +146,19 @@ class MatrixStore:
         coords = coords_of(op)
         first: list[Expr] = [index_value(c, coords) for c in self.map.coordinates]
         unit_axis, row_axis = self.map.tile_axes[0], self.map.tile_axes[1]
-        assert isinstance(coords[unit_axis], Span) and isinstance(coords[row_axis], Span)
+        assert isinstance(coords[unit_axis], Span)
+        assert isinstance(coords[row_axis], Span)
         row_start = (warpgroup + block * lowering.warpgroups) * ROWS
         first[1] = first[1] + row_start
         copy = a.TmaStore(
             declared,
-            staging.buffer,
+            shared,
             coords=[c + s for c, s in zip(first, start, strict=True)],
             offset=base,
             box_bytes=self.map.box_bytes,
         )
         copy.at(*_words(op))
         lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
-        staging.filled += 1
-        if staging.counter is not None:
-            lowering.emit(a.Advance(staging.counter, Const(1)))
 
 
 def _words(op: tile.Store) -> tuple[str, str]:
@@ -182,4 +166,4 @@ def _words(op: tile.Store) -> tuple[str, str]:
     return (str(location) if location is not None else "", op.name)
 
 
-__all__ = ["PANELS", "WARPGROUP_BARRIER", "MatrixStore", "Staging"]
+__all__ = ["WARPGROUP_BARRIER", "MatrixStore"]

@@ -21,7 +21,7 @@ from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.epilogue import PANELS, WARPGROUP_BARRIER, MatrixStore, Staging
+from tilewright.schedule.hopper.epilogue import WARPGROUP_BARRIER, MatrixStore
 from tilewright.schedule.hopper.operands import (
     Copied,
     DotPlan,
@@ -83,7 +83,7 @@ class RoleLowering(Lowering):
         self.full: dict[str, SSAValue] = {}
         self.empty: dict[str, SSAValue] = {}
         self.maps: dict[tile.Load, SSAValue] = {}
-        self.staging: Staging | None = None
+        self.panels: SSAValue | None = None
         self.staged: dict[SSAValue, SSAValue] = {}
         self.in_flight: dict[SSAValue, Expr] = {}
         self.guards: list[Expr] = []
@@ -182,10 +182,8 @@ class RoleLowering(Lowering):
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(CONSUMER_REGISTERS))
         body.add_ops([a.Counter(counter(ring)) for ring in self.rings])
-        if self.staging is not None and self.staging.counter is not None:
-            body.add_op(a.Counter(self.staging.counter))
         body.add_op(self.programs(inner))
-        if self.staging is not None:
+        if self.panels is not None:
             body.add_op(a.Elected(t.block([a.BulkWait(0, read=False)])))
         return a.Role("consumer", first, 128 * self.warpgroups, Region(body))
 
@@ -539,16 +537,6 @@ class RoleLowering(Lowering):
             if all(w is store for w in writes) and op.parent_block() is store.parent_block():
                 found.setdefault(store, []).append(op)
         return found
-
-    def panels_alternate(self) -> bool:
-        """Every program fills an even number of panels, each once: the panel's number says which buffer it takes."""
-        total = 0
-        for op in self.kernel.walk():
-            if isinstance(op, tile.Store) and (plan := MatrixStore.plan(self, op)) is not None:
-                if op.parent_op() is not self.kernel:
-                    return False
-                total += plan.panels
-        return total % PANELS == 0
 
 
 def counter(ring: Ring) -> str:

@@ -35,7 +35,8 @@ def issue(
     """Instructions in order: along K outside, row blocks, then column parts. Unless ``scale_first`` the first ones
     along K ignore what the accumulator held."""
     m, n = axes_of[plan.dot.result]
-    assert m is not None and n is not None
+    assert m is not None
+    assert n is not None
     rows, columns = digits[m], digits[n].covered
     warpgroups = rows.covered // rows.repeats // ROWS
     b_plan = _shared_plan(plan.b)
