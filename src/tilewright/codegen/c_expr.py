@@ -29,15 +29,14 @@ LOCALS = frozenset({"at", "b", "e", "g", "i", "program", "r", "raw", "tid", "u",
 LOOP = "loop."
 """Prefix of the symbols of emitted loops, which no user's symbol has."""
 
-_WORDS = frozenset(
-    (  # noqa: SIM905 - seventy words
-        "alignas alignof and asm auto bool break case catch char class const constexpr continue default "
-        "delete do double else enum explicit export extern false float for friend goto if inline int long "
-        "mutable namespace new not nullptr operator or private protected public register return short signed "
-        "sizeof static struct switch template this throw true try typedef typeid typename union unsigned "
-        "using virtual void volatile while xor min max printf "
-    ).split()
-)
+_TEXT = """
+    alignas alignof and asm auto bool break case catch char class const constexpr continue default delete do
+    double else enum explicit export extern false float for friend goto if inline int long mutable namespace
+    new not nullptr operator or private protected public register return short signed sizeof static struct
+    switch template this throw true try typedef typeid typename union unsigned using virtual void volatile
+    while xor min max printf
+"""
+_WORDS = frozenset(_TEXT.split())
 
 
 def identifier(symbol: str) -> str:
