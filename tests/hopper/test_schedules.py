@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -200,3 +201,28 @@ def test_accumulators_that_fit_nowhere_are_refused() -> None:
     asked = p.request(p.nt, bm=1024, bn=1024)
     with pytest.raises(TilewrightError, match="SCH001"):
         plan(asked)
+
+
+@pytest.mark.parametrize("pins", [{"mode": "pingpong"}, {"cluster": (2, 1)}, {"consumers": 3}, {"vector": 4}])
+def test_pins_that_nothing_keeps_are_refused(pins: dict[str, Any]) -> None:
+    asked = replace(p.request(p.nt), schedule=tw.Schedule(**pins))
+    with pytest.raises(TilewrightError, match="SCH002"):
+        plan(asked)
+
+
+def test_pins_are_kept() -> None:
+    asked = replace(p.request(p.nt, bm=128), schedule=tw.Schedule(consumers=1, stages=2))
+    (variant,) = plan(asked).variants
+    assert variant.transport.threads.data == 256
+    assert [a.mbarriers_of(op.bars).slots.data for op in variant.transport.walk() if isinstance(op, a.Mbarriers)] == [
+        2,
+        2,
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
+def test_8_bit_floats_are_multiplied_k_major_only(dtype: str) -> None:
+    found = lowered(p.nt, COPIES, dtype, bk=128)
+    assert {op.dtype.dtype.name for op in found.scheduled.kernel.walk() if isinstance(op, a.Wgmma)} == {dtype}
+    assert isinstance(p.lower(p.nn, COPIES, dtype), Refused)
+    assert isinstance(p.lower(p.nt, STAGED, dtype), Refused)

@@ -227,7 +227,9 @@ class HopperEmitter:
         form = f"{'r' if registers else 's'}s_{op.a_major.data}{op.b_major.data}"
         name = f"wgmma_n{n}_{kind}_{form}"
         if name not in self.functions:
-            self.functions[name] = wgmma(name, n, kind, op.a_major.data, op.b_major.data, registers=registers)
+            self.functions[name] = wgmma(
+                name, n, kind, 256 // op.dtype.dtype.bits, op.a_major.data, op.b_major.data, registers=registers
+            )
         accumulator = f"{e.names[op.accumulator]} + {op.first.data}"
         if registers:
             left = f"{e.names[op.a]} + {op.a_register.data // 2}"

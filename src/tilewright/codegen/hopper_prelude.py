@@ -63,23 +63,28 @@ void stmatrix_x4(unsigned to, unsigned a, unsigned b, unsigned c, unsigned d) {
 TENSOR_MAP = "struct alignas(64) TensorMap { char bytes[128]; };"
 
 
-def wgmma(name: str, n: int, kind: str, a_major: int, b_major: int, *, registers: bool) -> str:
-    """One m64 ``n`` k16 instruction with f32 accumulators ``d[0 .. n/2 - 1]``; A from a descriptor or registers."""
+def wgmma(name: str, n: int, kind: str, k: int, a_major: int, b_major: int, *, registers: bool) -> str:
+    """One m64 ``n`` ``k`` instruction with f32 accumulators ``d[0 .. n/2 - 1]``; A from a descriptor or registers.
+
+    Only 16-bit forms have the immediates for MN-major operands.
+    """
     count = n // 2
     outputs = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     places = ", ".join(f"%{i}" for i in range(count))
     if registers:
         left, inputs, last = "const unsigned* a", '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)', count + 4
         operands = f"{{%{count}, %{count + 1}, %{count + 2}, %{count + 3}}}, %{count + 4}"
-        majors = f"{b_major}"
+        majors = f", {b_major}"
     else:
         left, inputs, last = "unsigned long long a", '"l"(a), "l"(b)', count + 1
         operands = f"%{count}, %{count + 1}"
-        majors = f"{a_major}, {b_major}"
+        majors = f", {a_major}, {b_major}"
+    if k != 16:
+        majors = ""
     return (
         f"{_INLINE} {name}(float* d, {left}, unsigned long long b, int accumulate) {{\n"
         f'  asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{last + 1}, 0;\\n"\n'
-        f'    "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{kind}.{kind} {{{places}}}, "\n'
-        f'    "{operands}, p, 1, 1, {majors};\\n}}\\n"\n'
+        f'    "wgmma.mma_async.sync.aligned.m64n{n}k{k}.f32.{kind}.{kind} {{{places}}}, "\n'
+        f'    "{operands}, p, 1, 1{majors};\\n}}\\n"\n'
         f'    : {outputs} : {inputs}, "r"(accumulate));\n}}'
     )

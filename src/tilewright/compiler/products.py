@@ -17,7 +17,7 @@ from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.contract import check
 from tilewright.diag import fail
-from tilewright.schedule.hopper.candidates import CANDIDATES, Candidate, Scheduled, schedule
+from tilewright.schedule.hopper.candidates import CANDIDATES, Candidate, Scheduled, pinned, schedule, unknown_pins
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
@@ -84,14 +84,26 @@ def search_products(
 ) -> Search:
     """All candidates of a variant: extents by extents, for each the schedules in order."""
 
+    pins = request.schedule
+    unknown = unknown_pins(pins)
+    if unknown:
+        fail(
+            "SCH002",
+            where=request.function.where,
+            found=unknown,
+            required="consumers=1 or 2, stages, mode=cooperative, extents",
+            help="leave the pin out",
+        )
+
     def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
         kernels = [(retrace(extents), extents) for extents in choices]
         for copies, ordinary in ((True, False), (False, False), (False, True)):
             # ordinary arithmetic wants small tiles
             for kernel, extents in reversed(kernels) if ordinary else kernels:
                 for candidate in CANDIDATES:
-                    if candidate.copies is copies and candidate.ordinary is ordinary:
-                        yield kernel, extents, candidate
+                    kept = pinned(candidate, pins)
+                    if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
+                        yield kernel, extents, kept
 
     return Search(request, name, pending(), [])
 

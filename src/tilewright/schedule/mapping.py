@@ -22,12 +22,12 @@ ClassId = int
 class Buffered:
     """A value that lives in registers: its buffer, and the class of each of its axes (None: one element).
 
-    ``window``: the buffer holds only the registers of the map that reads it.
+    ``window``: the buffer holds only a part of the value, from this register on.
     """
 
     buffer: SSAValue
     axes: tuple[ClassId | None, ...]
-    window: bool = False
+    window: int = 0
 
 
 class MapBuilder:
@@ -68,9 +68,7 @@ class MapBuilder:
 
     def read(self, source: Buffered, dtype: DType) -> SSAValue:
         """The element of a buffer that belongs to register r of the result."""
-        index = Sym(t.REGISTER)
-        if not source.window:
-            index = self.distribution.register_of(source.axes, self.axes, self.register)
+        index = self.distribution.register_of(source.axes, self.axes, self.register) - source.window
         key = (source.buffer, index)
         if key not in self._arguments:
             self._arguments[key] = self.block.insert_arg(scalar_type(dtype), len(self.inputs))
@@ -133,6 +131,10 @@ class MapBuilder:
     def binary(self, fn: BinaryFn, a: SSAValue, b: SSAValue) -> SSAValue:
         """``fn`` of two scalars."""
         return self._append(tile.Binary(fn, a, b))
+
+    def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """The sum of two values."""
+        return self._append(tile.Binary("add", a, b))
 
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
         """``value`` as another dtype."""

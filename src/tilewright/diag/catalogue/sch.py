@@ -14,4 +14,13 @@ CODES: tuple[Code, ...] = (
         good="bm=128, bn=256   # 128 registers a thread",
         source="the register file and shared memory of one SM, hw.target",
     ),
+    Code(
+        "SCH002",
+        "a pin that no schedule of this kernel can keep",
+        "A pinned decision is kept or refused, never dropped in silence. Kernels with matrix products have cooperative "
+        "schedules of one or two consumer warpgroups; ping-pong and clusters can't be pinned yet.",
+        bad='schedule=tw.Schedule(mode="pingpong")',
+        good="schedule=tw.Schedule(consumers=2, stages=4)",
+        source="tilewright.schedule.hopper.candidates",
+    ),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
+from tilewright.lang.schedule import Mode, Schedule
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
@@ -59,6 +60,33 @@ CANDIDATES = (
     Candidate(2, copies=False, matrix_stores=False, ordinary=True),
     Candidate(1, copies=False, matrix_stores=False, ordinary=True),
 )
+
+
+def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
+    """The candidate with a person's pins in place; None if it is another one than he asked for."""
+    if pins.consumers is not None and candidate.warpgroups != pins.consumers:
+        return None
+    return replace(candidate, stages=pins.stages)
+
+
+def unknown_pins(pins: Schedule) -> str:
+    """Pins that no schedule here can keep."""
+    found = [
+        f"{name}={value}"
+        for name, value in (
+            ("warps", pins.warps),
+            ("cluster", pins.cluster if pins.cluster != (1, 1) else None),
+            ("persistent", None if pins.persistent in (None, True) else pins.persistent),
+            ("rows_per_cta", pins.rows_per_cta),
+            ("vector", pins.vector),
+            ("registers", pins.registers),
+            ("mode", pins.mode if pins.mode not in (None, Mode.COOPERATIVE) else None),
+        )
+        if value is not None
+    ]
+    if pins.consumers not in (None, 1, 2):
+        found.append(f"consumers={pins.consumers}")
+    return ", ".join(found)
 
 
 def has_products(kernel: tile.Kernel) -> bool:

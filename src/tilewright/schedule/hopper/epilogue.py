@@ -96,7 +96,7 @@ class MatrixStore:
             shared = t.Shared("panels", element(op.value), count, 0)
             lowering.shared.append(shared)
             lowering.panels = shared.buffer
-        lowering.mapping(lowering.axes_of[op.value], op.value)  # what has fewer axes is computed once, before the parts
+        lowering.prepare(op)
         needs = [g for g in conjuncts(self.map.guard) if not about_strides(g)]
         whole = simplify(all_of([(self.map.dims[0] % CLIPPED_ELEMENTS).eq(0), *needs]), lowering.placement.bounds)
         panels, direct = Block(), Block()

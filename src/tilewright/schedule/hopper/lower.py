@@ -37,7 +37,7 @@ from tilewright.schedule.hopper.operands import (
 )
 from tilewright.schedule.hopper.products import issue, staging_offset
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
-from tilewright.schedule.lower import Lowering, hint, is_elementwise, owner
+from tilewright.schedule.lower import Lowering, hint, is_arithmetic, is_elementwise, owner
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import coords_of, element, spans_of, tensor_name
@@ -463,7 +463,7 @@ class RoleLowering(Lowering):
         if plan is not None:
             plan.lower()
         elif self.home_parts(op):
-            self.mapping(self.axes_of[op.value], op.value)
+            self.prepare(op)
             self.store_parts(op)
         else:
             super().store(op)
@@ -472,6 +472,22 @@ class RoleLowering(Lowering):
         """The value has so many registers that it is better computed and stored part by part."""
         count = self.placement.home.registers(self.axes_of[op.value])
         return count > PART and count % PART == 0
+
+    def prepare(self, op: tile.Store | tile.ReduceAdd) -> None:
+        """Computes what has fewer axes than the stored value once, before its parts; not what late loads feed."""
+        wanted = {c for c in self.axes_of[op.value] if c is not None}
+        late: set[SSAValue] = {load.results[0] for load in self.postponed.get(op, ())}
+        pending = [op.value]
+        while pending:
+            value = pending.pop()
+            source = owner(value)
+            if source is None or value in self.scope.buffers or not is_elementwise(source):
+                continue
+            fewer = {c for c in self.axes_of[value] if c is not None} < wanted
+            if fewer and is_arithmetic(source) and not feeds(late, value):
+                self.materialise(value)
+            else:
+                pending += source.operands
 
     def store_parts(self, op: tile.Store | tile.ReduceAdd) -> None:
         """Stores from registers, in parts."""
@@ -507,16 +523,21 @@ class RoleLowering(Lowering):
             return self.scope.buffers[value].buffer, first
         axes = self.axes_of[value]
         buffers = dict(self.scope.buffers)
+        home = self.placement.home
         for load in self.postponed.get(op, ()):
             loaded = load.results[0]
-            coords, guard, width, axis = self.access(load, loaded, self.placement.home)
-            here = {t.REGISTER: Sym(t.REGISTER) + first}
-            buffer = self.registers(hint(loaded), element(loaded), count)
+            own = self.axes_of[loaded]
+            places = [home.register_of(own, axes, Const(r)).constant for r in range(first, first + count)]
+            begin = int(min(r for r in places if r is not None))
+            size = int(max(r for r in places if r is not None)) + 1 - begin
+            coords, guard, width, axis = self.access(load, loaded, home)
+            here = {t.REGISTER: Sym(t.REGISTER) + begin}
+            buffer = self.registers(hint(loaded), element(loaded), size)
             moved = [c.substitute(here) for c in coords]
             copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
             self.emit(copy, load)
-            buffers[loaded] = Buffered(buffer, axes, window=True)
-        builder = MapBuilder(self.placement.home, axes, buffers, self.axes_of, self.arguments, (first, count))
+            buffers[loaded] = Buffered(buffer, own, begin)
+        builder = MapBuilder(home, axes, buffers, self.axes_of, self.arguments, (first, count))
         result = builder.value(value)
         buffer = self.registers(hint(value), element(value), count)
         self.emit(builder.finish([result], [buffer]), op)
@@ -529,9 +550,10 @@ class RoleLowering(Lowering):
             if not isinstance(op, tile.Load) or op in self.copied:
                 continue
             store = sole_store(op)
-            if store is None or self.axes_of[op.results[0]] != self.axes_of[store.value]:
+            if store is None or not set(self.axes_of[op.results[0]]) <= set(self.axes_of[store.value]):
                 continue
-            if self.placement.home.registers(self.axes_of[store.value]) <= PART:
+            home = self.placement.home
+            if home.registers(self.axes_of[store.value]) <= PART or home.registers(self.axes_of[op.results[0]]) <= 8:
                 continue
             writes = [u.operation for u in op.tensor.uses if isinstance(u.operation, tile.Store | tile.ReduceAdd)]
             if all(w is store for w in writes) and op.parent_block() is store.parent_block():
@@ -542,6 +564,14 @@ class RoleLowering(Lowering):
 def counter(ring: Ring) -> str:
     """The carried counter of a ring's uses."""
     return f"i_{ring.name}"
+
+
+def feeds(sources: set[SSAValue], value: SSAValue) -> bool:
+    """``value`` is computed from one of ``sources`` through element-wise ops."""
+    op = owner(value)
+    if value in sources:
+        return True
+    return op is not None and is_elementwise(op) and any(feeds(sources, v) for v in op.operands)
 
 
 def sole_store(load: tile.Load) -> tile.Store | tile.ReduceAdd | None:

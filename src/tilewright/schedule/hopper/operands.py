@@ -151,14 +151,16 @@ class Analysis:
             if dtype.name not in _ORDINARY:
                 return f"operands of {dtype}: no arithmetic on them outside of the tensor cores"
             return DotPlan(op, Widened(op.a), Widened(op.b), COLUMNS, accumulation(op))
-        if not (dtype.is_float and dtype.bits == 16):
-            return f"operands of {dtype}: this schedule multiplies 16-bit floats"
+        if not (dtype.is_float and dtype.bits <= 16):
+            return f"operands of {dtype}: this schedule multiplies 8- and 16-bit floats"
         rows, columns = tile.tile_type(op.result).shape
         n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
         depth = tile.tile_type(op.a).shape[1]
         zeroed = False
         a = self.copied(op.a, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
         b = self.copied(op.b, OperandRole.B, n) if columns % COLUMNS == 0 else None
+        if dtype.bits == 8 and (a is None or b is None or not (self.filled(op.a, 1) or self.filled(op.b, 0))):
+            return f"operands of {dtype} that tensor copies can't bring K-major"
         left: Operand
         if a is not None:
             left, zeroed = a, self.filled(op.a, 1)
