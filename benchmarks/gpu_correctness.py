@@ -5,9 +5,9 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
     python benchmarks/gpu_correctness.py build
     python benchmarks/gpu_correctness.py run --json benchmarks/results/gpu_correctness.json
 
-One artifact is built for each specialisation class and serves all shapes of it. Every tensor lies in a larger buffer full
-of NaN and Inf (the least integer for integers); outputs hold NaN before; afterwards what lies around them must be intact.
-The error is the 2-norm of the difference from a float64 reference over the norm of the reference. It may be
+One artifact is built for each specialisation class and serves all shapes of it. Every tensor lies in a larger buffer
+full of NaN and Inf (the least integer for integers); outputs hold NaN before; afterwards what lies around them must be
+intact. The error is the 2-norm of the difference from a float64 reference over the norm of the reference. It may be
 ``FACTOR`` times that of PyTorch's own op in the same dtype plus ``FLOOR``, for outputs of few elements plus half
 a unit in the last place. Kernels without a PyTorch op, stored with inputs and NumPy's outputs, have a tolerance each.
 """
@@ -42,7 +42,8 @@ BOXES = ((1, 1, 1, 1), (2, 7, 31, 33), (1, 33, 2, 127), (7, 32, 31, 2), (2, 1000
 
 @dataclass(frozen=True)
 class Kernel:
-    """An example: dims of each tensor, outputs, shapes to try (extents of ``names``), compile-time keywords, scalars."""
+    """An example: dims of each tensor, outputs, shapes to try (extents of ``names``), compile-time keywords,
+    scalars."""
 
     path: str
     names: str
@@ -134,8 +135,8 @@ class Placed:
 
 def placed(shape: tuple[int, ...], how: str, itemsize: int, *, output: bool) -> Placed:
     """Where a tensor lies. pitched: rows of whole 16 bytes; offset: contiguous from an unaligned base; sliced: a window
-    with odd row strides; transposed: the first axis fastest; spread: every second element of every second row; expanded:
-    an input whose rows are all the same memory; tight: as freshly allocated."""
+    with odd row strides; transposed: the first axis fastest; spread: every second element of every second row;
+    expanded: an input whose rows are all the same memory; tight: as freshly allocated."""
     line = 16 // itemsize
     order = list(reversed(range(len(shape))))
     step, offset = 1, 0
@@ -341,7 +342,8 @@ class Bench:
         buffer = self.poison(where.size, dtype)
         view = buffer.as_strided(where.shape, where.strides, where.offset)
         if values is not None:
-            view.copy_(values)
+            rows = slice(0, 1) if where.strides and where.strides[0] == 0 else slice(None)
+            view[rows].copy_(values[rows]) if where.shape else view.copy_(values)
         return buffer, view
 
     def intact(self, buffer: Any, where: Placed, dtype: str) -> bool:

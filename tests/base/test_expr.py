@@ -233,3 +233,11 @@ def test_missing_symbol_and_zero_divisor() -> None:
         (sym("M") + sym("N")).evaluate({"M": 1})
     with pytest.raises(ExprError, match="divides by zero"):
         (sym("M") // sym("N")).evaluate({"M": 1, "N": 0})
+
+
+def test_a_small_remainder_does_not_hide_a_division() -> None:
+    g, i = sym("g"), sym("i")
+    assert simplify((g * 2 + i) // 4, {"i": (0, 1)}) == g // 2
+    assert simplify((g * 8 + i + 8) // 16, {"i": (0, 7)}) == (g + 1) // 2
+    assert simplify((g * 2 + i) // 4, {"i": (0, 2)}) != g // 2
+    assert simplify((g * 2 + i) // 4, {"i": (-1, 0)}) != g // 2

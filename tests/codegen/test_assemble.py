@@ -131,6 +131,15 @@ def test_every_target(target: str) -> None:
         compiled(kernel, target, dtypes=dtypes)
 
 
+def test_no_part_of_a_load_is_shorter_than_its_vectors() -> None:
+    """Rows of few vectors, several to a warp: what is skipped is skipped by whole vectors."""
+    align = {"x": 4, "hits": 2, "pick": 16, "y": 16}
+    kernel = CASES["mixed_dtypes"].kernel
+    facts = Facts(tuple((t.name, TensorFacts(len(t.dims) - 1, align[t.name])) for t in kernel.tensors))
+    for source in compiled(kernel, dtypes={"x": tw.f16, "pick": tw.i32, "hits": tw.bool}, facts=facts):
+        assert not re.search(r"for \(int \w+ = 0; \w+ < 0;", source)
+
+
 def test_wide_offsets() -> None:
     facts = Facts(tuple((t.name, TensorFacts(None, 4)) for t in float_ops.tensors), 64)
     for source in compiled(float_ops, facts=facts):

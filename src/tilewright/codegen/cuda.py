@@ -383,7 +383,7 @@ class _Emitter:
             def emit(base: Expr, part: int) -> None:
                 self._load(op, base, part, TRUE if free or guard in self.assumed else whole)
 
-            self.parts(TRUE if free else op.live.expr, [guard], first, count, emit)
+            self.parts(TRUE if free else op.live.expr, [guard], first, count, emit, width)
             return
         with self.unrolled("v", count // width) as step:
             register = first + step * width
@@ -540,17 +540,24 @@ class _Emitter:
                 self.line(line)
 
     def parts(
-        self, live: Expr, conditions: Sequence[Expr], first: Expr, count: int, emit: Callable[[Expr, int], None]
+        self,
+        live: Expr,
+        conditions: Sequence[Expr],
+        first: Expr,
+        count: int,
+        emit: Callable[[Expr, int], None],
+        width: int = 1,
     ) -> None:
         """Writes ``emit(first register, length)`` for parts of ``count`` registers, skipping those that are not live.
 
         A part that lies in the domain for all threads, as a uniform test finds, is written without ``conditions``.
+        Parts are whole vectors of ``width`` registers; nothing is skipped where liveness could change inside one.
         """
-        if self.holds(live):
+        if self.holds(live) or not self._uniform(live, first, width):
             emit(first, count)
             return
         part = 1 << (count.bit_length() - 1)
-        while part > 1 and not (count % part == 0 and self._uniform(live, first, part)):
+        while part > width and not (count % part == 0 and self._uniform(live, first, part)):
             part //= 2
         with self.unrolled("g", count // part) as step:
             base = first + step * part
@@ -581,6 +588,8 @@ class _Emitter:
 
     def _uniform(self, live: Expr, first: Expr, part: int) -> bool:
         """``live`` does not change over ``part`` registers from any multiple of ``part`` after ``first``."""
+        if part == 1:
+            return True
         bounds: dict[str, Interval] = {**self.bounds, LOOP + "g": (0, None), LOOP + "i": (0, part - 1)}
         inner = simplify(live.substitute({t.REGISTER: first + Sym(LOOP + "g") * part + Sym(LOOP + "i")}), bounds)
         return LOOP + "i" not in inner.symbols

@@ -87,9 +87,19 @@ class Reduction:
         return targets
 
     def accumulate(self, partials: list[SSAValue]) -> None:
-        """Reduces the elements at hand into the thread's partial results."""
-        live = self.lowering.live(self.outer, spans_of(self.source))
-        self.lowering.emit(t.Fold(self.fn, self.operands(), partials, self.into, live), self.op)
+        """Reduces the elements at hand into the thread's partial results.
+
+        Sums of floats are added up within each step first: one long chain of additions would lose a digit more.
+        """
+        lowering = self.lowering
+        stepwise = self.fn == "sum" and self.dtype.is_float and self.folds
+        targets = self.start() if stepwise else partials
+        live = lowering.live(self.outer, spans_of(self.source))
+        lowering.emit(t.Fold(self.fn, self.operands(), targets, self.into, live), self.op)
+        if stepwise:
+            builder = lowering.mapping(self.inner)
+            parts = [builder.read(Buffered(b, self.inner), self.dtype) for b in (partials[0], targets[0])]
+            lowering.emit(builder.finish([builder.add(*parts)], partials))
 
     def across(self, buffers: list[SSAValue]) -> list[SSAValue]:
         """Reduces the threads' partial results: lanes, then warps."""

@@ -119,6 +119,7 @@ def simplify(node: Expr, bounds: Mapping[str, Interval]) -> Expr:
                 low, high = interval(rest, bounds)
                 if low is not None and high is not None and low // n == high // n:
                     return quotient + low // n
+                return quotient + _without_small(rest, n, bounds)
             elif _decides(a, b, bounds):
                 return Const(0)
             return floordiv(a, b)
@@ -148,6 +149,17 @@ def simplify(node: Expr, bounds: Mapping[str, Interval]) -> Expr:
             return compare(op, a, b)
         case _:
             return rebuild(node, lambda e: simplify(e, bounds), {})
+
+
+def _without_small(node: Expr, n: int, bounds: Mapping[str, Interval]) -> Expr:
+    """``node // n``; where node is c*x + s with c a divisor of n and 0 <= s < c, that is x // (n // c)."""
+    if isinstance(node, Sum):
+        for c in sorted({gcd(c, n) for _, c in node.terms} - {1}, reverse=True):
+            whole, small = split_multiples(node, c)
+            low, high = interval(small, bounds)
+            if low is not None and high is not None and low // c == high // c:
+                return floordiv(whole + low // c, Const(n // c))
+    return floordiv(node, Const(n))
 
 
 def _decides(a: Expr, b: Expr, bounds: Mapping[str, Interval]) -> bool:
