@@ -172,7 +172,7 @@ class AffineLayout:
         total = list(self.base)
         for value, column in zip(digits, self.columns, strict=True):
             total = [t + value * c for t, c in zip(total, column, strict=True)]
-        return tuple(t if m is None else t % m for t, m in zip(total, self.moduli, strict=True))
+        return tuple(number(t if m is None else t % m) for t, m in zip(total, self.moduli, strict=True))
 
     def table(self) -> Iterator[tuple[int, ...]]:
         """All images, the first digit fastest."""
@@ -210,7 +210,7 @@ class AffineLayout:
         return AffineLayout(tuple(axes), self.outs, tuple(kept), self._reduced(self.base))
 
     def _reduced(self, column: Column) -> Column:
-        return tuple(x if m is None else x % m for x, m in zip(column, self.moduli, strict=True))
+        return tuple(number(x if m is None else x % m) for x, m in zip(column, self.moduli, strict=True))
 
     def flip(self, name: str) -> AffineLayout:
         """The same elements with axis ``name`` counted from its other end."""
@@ -305,10 +305,7 @@ class AffineLayout:
         """Numbers for symbols."""
 
         def put(x: Leaf) -> Leaf:
-            if isinstance(x, int):
-                return x
-            result = x.substitute(values)
-            return result if result.constant is None else result.constant
+            return x if isinstance(x, int) else number(x.substitute(values))
 
         return AffineLayout(
             tuple((n, tuple(map(put, d))) for n, d in self.ins),
@@ -330,6 +327,12 @@ class AffineLayout:
         start = [f"{b}" for b in self.base]
         outs = ", ".join(n if m is None else f"{n} mod {m}" for n, m in self.outs)
         return f"[{' '.join(parts)} + ({','.join(start)})] -> ({outs})"
+
+
+def number(x: Leaf) -> Leaf:
+    """An expression without symbols as an int."""
+    known = x.constant if isinstance(x, Expr) else None
+    return x if known is None else known
 
 
 def _refuse(title: str, found: str, required: str) -> range:

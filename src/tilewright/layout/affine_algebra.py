@@ -65,7 +65,12 @@ class _Composition:
             j = self.inner.out(name)
             m = self.inner.moduli[j]
             a, b = (0, m - 1) if self.wraps[j] and m else (low[j], high[j])
-            if isinstance(size, int) and not 0 <= a <= b < size:
+            if not isinstance(size, int):
+                continue
+            if self.wraps[j]:
+                alone = self.inner.select((name,))
+                b = next((v for v in range(size, b + 1) if preimage(alone, v) is not None), min(b, size - 1))
+            if not 0 <= a <= b < size:
                 fail(
                     "LAY005",
                     title=f"values leave the outer layout's axis {name}",
@@ -302,3 +307,64 @@ def _sizes(layout: AffineLayout) -> str:
 
 def _no_inverse(found: str, required: str) -> NoReturn:
     fail("LAY008", title="the affine layout has no such inverse", found=found, required=required)
+
+
+# -- stacking -------------------------------------------------------------------------------------------------------
+
+
+def stack(low: AffineLayout, high: AffineLayout) -> AffineLayout:
+    """``low`` on the low values of shared outputs, ``high`` above: ``low(x) + m * high(y)`` with m the modulus of
+    ``low``. Shared axes append their digits. LAY025 when a shared output of ``low`` has no modulus."""
+    moduli, outs = dict(low.outs), dict(low.outs)
+    for name, m in high.outs:
+        below = moduli.get(name, 1)
+        if below is None:
+            fail(
+                "LAY025",
+                title="nothing lies above an integer",
+                found=f"{name} over Z",
+                required=f"a modulus for {name}",
+            )
+        outs[name] = None if m is None else below * m
+    scale = [moduli.get(name) or 1 for name in high.out_names]
+    above = AffineLayout(
+        high.ins,
+        tuple((n, outs[n]) for n in high.out_names),
+        tuple(tuple(c * s for c, s in zip(column, scale, strict=True)) for column in high.columns),
+        tuple(b * s for b, s in zip(high.base, scale, strict=True)),
+    )
+    # an output of ``low`` below others must not wrap into them: its values are reduced by its own modulus
+    if any(w and outs[n] != low.moduli[j] for j, (n, w) in enumerate(zip(low.out_names, lift(low).wraps, strict=True))):
+        _carries(f"{low} wraps below {high}")
+    exact = lift(low)
+    return AffineLayout(low.ins, tuple((n, outs[n]) for n in low.out_names), exact.columns, exact.base) * above
+
+
+def divide(layout: AffineLayout, low: AffineLayout) -> AffineLayout | None:
+    """The ``high`` with ``stack(low, high)`` equal to ``layout``; None when there is none."""
+    ins: list[tuple[str, tuple[Leaf, ...]]] = []
+    columns: list[Column] = []
+    taken = {n: len(d) for n, d in low.ins}
+    below = {n: m or 1 for n, m in low.outs}
+    scale = [below.get(n, 1) for n in layout.out_names]
+    if any(m is None or m % s for m, s in zip(layout.moduli, scale, strict=True)):
+        return None
+    for name, digits in layout.ins:
+        own = layout.axis(name)[taken.get(name, 0) :]
+        if any(isinstance(c, int) and c % s for i in own for c, s in zip(layout.columns[i], scale, strict=True)):
+            return None
+        ins.append((name, digits[taken.get(name, 0) :]))
+        columns += (tuple(c // s for c, s in zip(layout.columns[i], scale, strict=True)) for i in own)
+    outs = tuple((n, (m or 1) // s) for (n, m), s in zip(layout.outs, scale, strict=True))
+    high = AffineLayout(tuple(ins), outs, tuple(columns), (0,) * len(outs))
+    try:
+        whole = stack(low, high)
+    except TilewrightError:
+        return None
+    if set(whole.in_names) != set(layout.in_names) or set(whole.out_names) != set(layout.out_names):
+        return None
+    same = whole.select(layout.out_names)
+    order = [i for n in layout.in_names for i in same.axis(n)]
+    sorted_axes = tuple((n, dict(same.ins)[n]) for n in layout.in_names)
+    same = AffineLayout(sorted_axes, same.outs, tuple(same.columns[i] for i in order), same.base)
+    return high if same.canonical() == layout.canonical() else None
