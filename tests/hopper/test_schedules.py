@@ -45,7 +45,7 @@ def padded(*shape: int, dtype: Any = ml_dtypes.bfloat16, fill: float = np.nan) -
 def lowered(
     kernel: tw.Kernel, candidate: Candidate, dtype: str = "bf16", align: int = 16, **keywords: Any
 ) -> p.Lowered:
-    found = p.lower(kernel, candidate, dtype, align, **keywords)
+    found = p.lower(kernel, candidate, dtype, align, None, **keywords)
     assert not isinstance(found, Refused), found.reason
     found.scheduled.kernel.verify()
     return found

@@ -150,11 +150,13 @@ class Lowered:
     scheduled: Scheduled
 
 
-def request(kernel: tw.Kernel, dtype: str = "bf16", align: int = 16, **keywords: object) -> Request:
-    """A request with all tensors of one dtype, rows aligned to ``align`` bytes."""
-    found = dtype_named(dtype)
-    assert found is not None
-    signature = Signature.of({t.name: found for t in kernel.tensors}, static=None, keywords=keywords)  # pyright: ignore[reportArgumentType]
+def request(
+    kernel: tw.Kernel, dtype: str = "bf16", align: int = 16, dtypes: Mapping[str, str] | None = None, **keywords: object
+) -> Request:
+    """A request with all tensors of one dtype unless ``dtypes`` says else, rows aligned to ``align`` bytes."""
+    named = {t.name: dtype_named((dtypes or {}).get(t.name, dtype)) for t in kernel.tensors}
+    found = {name: value for name, value in named.items() if value is not None}
+    signature = Signature.of(found, static=None, keywords=keywords)  # pyright: ignore[reportArgumentType]
     facts = default_facts(kernel)
     if align != 16:
         facts = Facts(tuple((t.name, TensorFacts(len(t.dims) - 1, align)) for t in kernel.tensors))
@@ -162,16 +164,15 @@ def request(kernel: tw.Kernel, dtype: str = "bf16", align: int = 16, **keywords:
 
 
 def lower(
-    kernel: tw.Kernel, candidate: Candidate, dtype: str = "bf16", align: int = 16, **keywords: object
+    kernel: tw.Kernel,
+    candidate: Candidate,
+    dtype: str = "bf16",
+    align: int = 16,
+    dtypes: Mapping[str, str] | None = None,
+    **keywords: object,
 ) -> Lowered | Refused:
     """``kernel`` under ``candidate``, or why it can't be."""
-    asked = request(kernel, dtype, align, **keywords)
-    found = traced(asked, extents_of(keywords))
+    asked = request(kernel, dtype, align, dtypes, **keywords)
+    found = traced(asked)
     answer = schedule(found, asked.facts, SM90A, candidate, assumptions_of(found, asked.facts))
     return answer if isinstance(answer, Refused) else Lowered(found, asked, answer)
-
-
-def extents_of(keywords: Mapping[str, object]) -> dict[str, int]:
-    """No kernel here has automatic extents."""
-    del keywords
-    return {}
