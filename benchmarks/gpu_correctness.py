@@ -548,7 +548,9 @@ def run(args: argparse.Namespace) -> None:
     }
     print(json.dumps({k: v for k, v in document.items() if k != "rows"}, indent=1))
     if args.json:
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+        lines = ",\n".join("  " + json.dumps(row) for row in document.pop("rows"))
+        head = json.dumps(document, indent=1).removesuffix("\n}")
+        Path(args.json).write_text(f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
 
 
 def main() -> None:
