@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from typer.testing import CliRunner
 
 from tilewright.base.expr import sym
+from tilewright.cli import app
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle as SwizzleMode
 from tilewright.layout import fragments
+from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.shared import SharedTile
 from tilewright.viz.grid import Drawable, grid_of, read_layout
@@ -84,3 +88,32 @@ def test_what_cannot_be_drawn_is_refused(build: object, code: str) -> None:
     with pytest.raises(TilewrightError) as caught:
         build()  # type: ignore[operator]
     assert (caught.value.code, bool(caught.value.diagnostics[0].help)) == (code, True)
+
+
+def test_bank_pictures_mark_conflicts() -> None:
+    read = instruction("sm_90a", "ld.shared.b128")
+    rows = WaveAccess.of(read, lambda t: 128 * t, "column of rows")
+    grid = grid_of(rows)
+    assert (grid.rows, grid.columns) == (4, 32)
+    assert grid.cells[1][0].text == ("T8", "x8")
+    assert grid.cells[1][4].text == ("",)
+    free = grid_of(rows.moved(lambda a: a ^ (a >> 7 & 7) << 4))
+    assert {len(cell.text) for row in free.cells for cell in row} == {1}
+    assert free.cells[0][4].text == ("T1",)
+    assert "x8" in layout_text(rows)
+    assert "x8" not in layout_svg(rows.moved(lambda a: a ^ (a >> 7 & 7) << 4))
+    assert layout_png(rows)[:4] == b"\x89PNG"
+
+
+def test_show_banks(tmp_path: Path) -> None:
+    run = CliRunner()
+    found = run.invoke(app, ["show", "banks", "32:32", "--find", "xor"])
+    assert "Sw<5,2,5>: free of conflicts" in found.stdout
+    assert "1 cycles in 1 phases" in found.stdout
+    matrix = ["show", "banks", "32:64", "--element", "2", "--op", "ldmatrix.x4", "--swizzle", "3,4,3"]
+    assert "4 cycles in 4 phases" in run.invoke(app, matrix).stdout
+    run.invoke(app, ["show", "banks", "32:32", "--out", str(tmp_path / "banks.svg")])
+    assert (tmp_path / "banks.svg").read_text().startswith("<svg")
+    refused = run.invoke(app, ["show", "banks", "31:32"]).exception
+    assert isinstance(refused, TilewrightError)
+    assert refused.code == "LAY027"

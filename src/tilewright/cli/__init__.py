@@ -11,11 +11,22 @@ import sys
 
 import typer
 
-from tilewright.cli import compile_, configuration, demo, explain, explain_tma, rules, run, show, show_layout
+from tilewright.cli import (
+    compile_,
+    configuration,
+    demo,
+    explain,
+    explain_tma,
+    rules,
+    run,
+    show,
+    show_banks,
+    show_layout,
+)
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
 
-_COMMANDS = (demo, compile_, run, show, show_layout, explain, explain_tma, rules, configuration)
+_COMMANDS = (demo, compile_, run, show, show_layout, show_banks, explain, explain_tma, rules, configuration)
 
 app = typer.Typer(
     name="tilewright",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewright.cli import show
 from tilewright.diag import fail
+
+if TYPE_CHECKING:
+    from tilewright.viz.grid import Drawable
 
 
 def register(_: typer.Typer) -> None:
@@ -22,9 +25,14 @@ def show_layout(
 ) -> None:
     """Draw where a layout puts each coordinate: offsets by row and column, up to 64 x 64."""
     from tilewright.viz.grid import read_layout
+
+    deliver(read_layout(layout, swizzle), out)
+
+
+def deliver(drawable: Drawable, out: Path | None) -> None:
+    """Print a picture as text, or write it as the file's suffix says (CMD005)."""
     from tilewright.viz.layout_picture import layout_svg, layout_text
 
-    drawable = read_layout(layout, swizzle)
     suffix = out.suffix.lower() if out is not None else ""
     if out is None:
         typer.echo(layout_text(drawable))

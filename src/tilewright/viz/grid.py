@@ -8,12 +8,14 @@ from math import prod
 from typing import TypeAlias
 
 from tilewright.diag import fail
+from tilewright.hw.banks import BANK_BYTES
+from tilewright.layout.banks import WaveAccess
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.register import RegisterLayout
 from tilewright.layout.shared import SharedTile
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 
-Drawable: TypeAlias = CuteLayout | ComposedLayout | SharedTile | RegisterLayout
+Drawable: TypeAlias = CuteLayout | ComposedLayout | SharedTile | RegisterLayout | WaveAccess
 MAX_CELLS = 64
 GROUPS = 8
 
@@ -48,8 +50,11 @@ class Grid:
 def read_layout(text: str, swizzle: str | None = None) -> CuteLayout | ComposedLayout:
     """A layout as typed on a command line: ``(8,8):(8,1)`` and a swizzle ``3,4,3`` (LAY013, LAY011)."""
     layout = CuteLayout.parse(text)
-    if swizzle is None:
-        return layout
+    return layout if swizzle is None else ComposedLayout(read_swizzle(swizzle), 0, layout)
+
+
+def read_swizzle(swizzle: str) -> Swizzle:
+    """A swizzle as typed on a command line: ``3,4,3`` (LAY013, LAY011)."""
     parts = swizzle.split(",")
     if len(parts) != 3 or not all(p.strip().lstrip("-").isdigit() for p in parts):
         fail(
@@ -60,7 +65,7 @@ def read_layout(text: str, swizzle: str | None = None) -> CuteLayout | ComposedL
             help="write --swizzle 3,4,3",
         )
     bits, base, shift = map(int, parts)
-    return ComposedLayout(Swizzle(bits, base, shift), 0, layout)
+    return Swizzle(bits, base, shift)
 
 
 def grid_of(layout: Drawable) -> Grid:
@@ -68,6 +73,8 @@ def grid_of(layout: Drawable) -> Grid:
     match layout:
         case RegisterLayout():
             return register_grid(layout)
+        case WaveAccess():
+            return bank_grid(layout)
         case SharedTile():
             rows, columns = _fitting(layout.shape)
             table = [[layout.offset(i, j) for j in range(columns)] for i in range(rows)]
@@ -108,6 +115,37 @@ def register_grid(layout: RegisterLayout, corner: tuple[int, int] | None = None)
     )
     title = f"{' x '.join(map(str, layout.shape))} in {layout.threads} threads, {layout.registers} registers each"
     return Grid(title, f"colour: thread % {GROUPS}; of copies the first thread is shown", cells)
+
+
+FREE, SERVED, CONFLICT = 7, 2, 3
+"""Colours of a bank that nobody wants, that serves one word, and that must serve several."""
+
+
+def bank_grid(access: WaveAccess) -> Grid:
+    """Phases downwards, banks to the right: the first lane that wants the bank, and how many words it must serve where
+    that is more than one."""
+    row = access.access
+    cells: list[tuple[Cell, ...]] = []
+    for group in row.groups or ():
+        wanted: list[dict[int, int]] = [{} for _ in range(row.banks)]
+        for lane in group:
+            first = access.addresses[lane] // BANK_BYTES
+            last = (access.addresses[lane] + row.bytes_per_lane - 1) // BANK_BYTES
+            for word in range(first, last + 1):
+                wanted[word % row.banks].setdefault(word, lane)
+        cells.append(tuple(_bank_cell(words) for words in wanted))
+    return Grid(
+        f"{access.label} on {row.architecture}: {access.cost.total} cycles in {row.phases} phases",
+        "rows: phases, columns: banks; T: the first lane, x: words of one bank, one cycle each",
+        tuple(cells),
+    )
+
+
+def _bank_cell(words: dict[int, int]) -> Cell:
+    if not words:
+        return Cell(("",), FREE)
+    lane, count = min(words.values()), len(words)
+    return Cell((f"T{lane}",), SERVED) if count == 1 else Cell((f"T{lane}", f"x{count}"), CONFLICT)
 
 
 def _unit(layout: CuteLayout | ComposedLayout) -> int:
