@@ -26,10 +26,6 @@ CANDIDATES = [
     Candidate(1, copies=False),
     Candidate(1, copies=False, matrix_stores=False, ordinary=True),
 ]
-    Candidate(1, stages=2),
-    Candidate(1, copies=False),
-    Candidate(1, copies=False, matrix_stores=False, ordinary=True),
-]
 
 
 @tw.kernel
