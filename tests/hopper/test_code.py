@@ -24,7 +24,7 @@ CASES: list[tuple[tw.Kernel, dict[str, int], Candidate]] = [
 
 @pytest.mark.parametrize(("kernel", "extents", "candidate"), CASES)
 def test_code_assembles_as_planned(kernel: tw.Kernel, extents: dict[str, int], candidate: Candidate) -> None:
-    found = p.lower(kernel, candidate, **extents)
+    found = p.lower(kernel, candidate, "bf16", 16, None, **extents)
     assert not isinstance(found, Refused), found.reason
     emitted = emit_kernel(found.scheduled.kernel)
     assembled = assemble(emitted.source, "sm_90a", emitted.entry)

@@ -138,3 +138,21 @@ def test_one_tensor_on_both_sides() -> None:
     a, c = padded(130, 72), padded(130, 130)
     run(gram, CANDIDATES[0], {"a": a, "c": c})
     close(c, f64(a) @ f64(a).T - 1)
+
+
+@tw.kernel
+def antisymmetric(a: tw.Tensor["M", "K"], b: tw.Tensor["M", "K"], c: tw.Tensor["M", "M"], *, bm=64):
+    m = tw.grid(a.shape[0], bm)
+    acc = tw.zeros((m, m), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[m, k].T)
+    c[m, m] = acc - acc.T
+
+
+def test_a_product_and_its_transpose_meet_through_shared_memory() -> None:
+    a, b, c = padded(64, 72), padded(64, 72), padded(64, 64)
+    found = p.lower(antisymmetric, CANDIDATES[0])
+    assert not isinstance(found, Refused), found.reason
+    simulate.run(found.scheduled.kernel, {"a": a, "b": b, "c": c})
+    whole = f64(a) @ f64(b).T
+    close(c, whole - whole.T)

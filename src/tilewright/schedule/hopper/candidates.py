@@ -14,6 +14,7 @@ from tilewright.schedule.hopper.operands import ROWS, Analysis
 from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
 from tilewright.schedule.hopper.rings import group
 from tilewright.schedule.plan import Placement
+from tilewright.schedule.relayout import separated
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 
@@ -98,6 +99,7 @@ def schedule(
     kernel: tile.Kernel, facts: Facts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
+    kernel = separated(kernel)
     dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies, candidate.ordinary).dots()
     if isinstance(dots, str):
         return Refused(dots)
