@@ -10,6 +10,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.dtypes import DType, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.lang.fns import BinaryFn
+from tilewright.lang.fns import BinaryFn
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
@@ -134,7 +135,7 @@ class MapBuilder:
 
     def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
         """The sum of two values."""
-        return self._append(tile.Binary("add", a, b))
+        return self._append(tile.Binary(BinaryFn.ADD, a, b))
 
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
         """``value`` as another dtype."""
