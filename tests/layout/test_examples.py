@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.hw import fragments as facts
+from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.fragments import mma_accumulator
 from tilewright.layout.swizzle import Swizzle, swizzled
@@ -18,6 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PICTURES: dict[str, Drawable] = {
     "swizzle.svg": swizzled(Swizzle(3, 0, 3), CuteLayout((8, 8), (8, 1))),
     "accumulator.svg": mma_accumulator(16, 8),
+    "banks.svg": WaveAccess.of(instruction("sm_90a", "ld.shared.b128"), lambda t: 128 * t),
 }
 
 
