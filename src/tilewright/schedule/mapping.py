@@ -10,7 +10,6 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.dtypes import DType, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.lang.fns import BinaryFn
-from tilewright.lang.fns import BinaryFn
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
