@@ -131,7 +131,20 @@ class Part:
             return True
         if self.size == total:
             return self.is_injective
-        return len(self.values()) == total
+        return self._fills_ring(total) if len(self.outs) == 1 else len(self.values()) == total
+
+    def _fills_ring(self, m: int) -> bool:
+        """All residues modulo m are sums of the digits' steps: sets of residues as words of m bits, turned."""
+        everything, taken = (1 << m) - 1, 1
+        for e, (step,) in zip(self.extents, self.columns, strict=True):
+            reach = 1
+            while reach < e:
+                # doubling, the last time with overlap: multiples 0 .. more - 1 become 0 .. reach + more - 1
+                more = min(reach, e - reach)
+                turn = more * step % m
+                taken |= (taken << turn | taken >> (m - turn)) & everything
+                reach += more
+        return taken == everything
 
 
 def parts(layout: AffineLayout) -> list[Part]:
@@ -262,7 +275,7 @@ def contiguity(layout: AffineLayout, axis: str, out: str) -> int:
     form, j, first = _first_digit(layout, axis, out)
     if first is None:
         return 1
-    extents, columns, base = form.numbers
+    extents, columns, _ = form.numbers
     if not _steps_by_one(form, columns[first], j):
         return 1
     m = form.moduli[j]
@@ -274,10 +287,16 @@ def contiguity(layout: AffineLayout, axis: str, out: str) -> int:
         if m is None or (not lifted.wraps[j] and lifted.high[j] + n <= m):
             return n
         alone = starts.select((out,))
-        if all(preimage(alone, r) is None for r in range(m - n + 1, m)):
+        if not any(preimage(alone, r) is not None for r in _on_lattice(alone, m - n + 1, m)):
             return n
-    assert base is not None
     return 1
+
+
+def _on_lattice(layout: AffineLayout, start: int, stop: int) -> range:
+    """The values of one output in a range that its lattice has at all."""
+    found = image(layout)
+    (base,), step = found.base, found.basis[0][0] if found.basis else stop - start
+    return range(start + (base - start) % step, stop, step)
 
 
 def vector_width(layout: AffineLayout, axis: str, out: str, *, limit: int = 1 << 16) -> int:
