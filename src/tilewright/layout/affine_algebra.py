@@ -205,7 +205,9 @@ def right_inverse(layout: AffineLayout) -> AffineLayout:
     """An affine layout r with ``layout(r(y)) == y`` for every y; its input axes are the layout's outputs.
 
     LAY008 when a value is not reached (integer outputs count from 0 to their largest), or when no affine layout is
-    found: for a bijection of cyclic axes, or with mixed-radix digits, there is one exactly if it is found.
+    found. A bijection whose inverse is linear over cyclic axes, or has fixed steps per digit over the integers, is
+    always inverted; one that needs both at once, or a choice among several preimages, may be refused. ``preimage``
+    answers for single values in all cases.
     """
     whole = _onto(layout)
     if not is_surjective(whole):
