@@ -452,7 +452,7 @@ def check_stored(bench: Bench, runtime: Any, from_bytes: Any) -> Iterator[dict[s
 
 
 def overhead(bench: Bench, runtime: Any, from_bytes: Any) -> dict[str, Any]:
-    """Microseconds per call from Python, back to back: a kernel of one program on three tensors, PyTorch's add beside."""
+    """Microseconds per call from Python, back to back: a small kernel on three tensors, and PyTorch's add beside."""
     from add import add
 
     torch = bench.torch
@@ -539,7 +539,7 @@ def run(args: argparse.Namespace) -> None:
         "date": str(date.today()),
         "device": torch.cuda.get_device_name(),
         "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
-        "tolerance": f"relative 2-norm error <= {FACTOR} x PyTorch's + {FLOOR:g}, plus half an ulp up to {FEW} elements",
+        "tolerance": f"2-norm error <= {FACTOR} x PyTorch's + {FLOOR:g}, and half an ulp up to {FEW} elements",
         "combinations": len(rows),
         "artifacts": len(programs),
         "wrong": sum(not r["ok"] for r in rows),
