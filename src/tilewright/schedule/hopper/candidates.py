@@ -21,6 +21,9 @@ from tilewright.transport import dialect as transport
 MAX_STAGES = 5
 """More have bought nothing on H200: five steps of 64 are some 3 microseconds of copies in flight."""
 
+SEVERAL_RINGS_STAGES = 2
+"""Rings side by side multiply the states of a proof; two stages each keep it short, and cost attention nothing."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -112,7 +115,9 @@ def schedule(
     if words > MAX_REGISTERS:
         return Refused(f"accumulators take {words} registers of each thread")
     reason = ""
-    for stages in range(MAX_STAGES, 0, -1) if candidate.stages is None else (candidate.stages,):
+    streams = sum(isinstance(r.block.parent_op(), tile.Stream) for r in group(dots, 1))
+    deepest = MAX_STAGES if streams == 1 else SEVERAL_RINGS_STAGES
+    for stages in range(deepest, 0, -1) if candidate.stages is None else (candidate.stages,):
         rings = group(dots, stages)
         estimate = sum(r.stages * r.stage_bytes for r in rings)
         if estimate > target.shared_per_cta_bytes:
