@@ -90,9 +90,9 @@ def test_free_of_conflicts_in_time(name: str) -> None:
     target, accesses, constraints = SETS[name]
     seconds: list[float] = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()  # the machine may be shared
         found = synthesise_swizzle(accesses, target, constraints)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert found.is_free
     assert found.proved
     for access in accesses:

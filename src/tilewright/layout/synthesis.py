@@ -250,14 +250,15 @@ class _Search:
     def _bound(self, columns: dict[int, int], known: frozenset[int]) -> int:
         """Cycles at least needed when the columns of ``known`` source bits are fixed; exact when all are."""
         open_bits = sum(1 << b for b in self.sources if b not in known)
+        active = [(1 << source, mask) for source, mask in columns.items() if mask]
         total = 0
         for phase in self.phases:
             classes: dict[tuple[int, int], int] = {}
             most = phase.least
             for d in phase.differences:
                 moved = d
-                for source, mask in columns.items():
-                    if d >> source & 1:
+                for source, mask in active:
+                    if d & source:
                         moved ^= mask
                 key = (d & open_bits, moved & phase.inside)
                 classes[key] = count = classes.get(key, 0) + 1
