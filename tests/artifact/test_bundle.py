@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from support.artifacts import scale, staged
 from tilewright.artifact import bundle
-from tilewright.artifact.descriptor import ElementType, Interleave, L2Promotion, OobFill, Swizzle
 from tilewright.artifact.schema import Artifact, Const, Fill, IntScalar, Launch, TensorMapArg, WorkspacePointer
 from tilewright.base.expr import sym
 from tilewright.diag import TilewrightError
+from tilewright.hw.tensormap import DataType, Interleave, L2Promotion, OobFill, Swizzle
 
 PROGRAMS = [scale, staged]
 HEADER = struct.Struct("<8sQ32s")
@@ -244,8 +244,8 @@ def test_descriptor_enumerators_are_the_drivers() -> None:
     def numbers(theirs: Any) -> set[int]:
         return {int(e) for e in theirs}
 
-    assert {int(e) for e in ElementType} == numbers(driver.CUtensorMapDataType)
-    assert int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) == ElementType.BFLOAT16
+    assert {int(e) for e in DataType} == numbers(driver.CUtensorMapDataType)
+    assert int(driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16) == DataType.BFLOAT16
     assert {int(e) for e in Interleave} == numbers(driver.CUtensorMapInterleave)
     assert {int(e) for e in Swizzle} == numbers(driver.CUtensorMapSwizzle)
     assert int(driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B) == Swizzle.B128_ATOM_64B

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cuda.bindings import nvrtc
 
-from tilewright.artifact.descriptor import ElementType, TensorMapRecipe
+from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
     Access,
     Artifact,
@@ -32,6 +32,7 @@ from tilewright.artifact.schema import (
 from tilewright.base.dtypes import f32
 from tilewright.base.expr import TRUE, Const, ceildiv, sym
 from tilewright.diag import TilewrightError
+from tilewright.hw.tensormap import DataType
 from tilewright.runtime import load
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.driver import Driver
@@ -167,7 +168,7 @@ def test_workspace_fill_and_copy(driver: Driver) -> None:
 
 
 def test_tensor_map(driver: Driver) -> None:
-    recipe = TensorMapRecipe(ElementType.FLOAT32, sym("x.address"), (M,), (), (32,), (1,))
+    recipe = TensorMapRecipe(DataType.FLOAT32, sym("x.address"), (M,), (), (32,), (1,))
     program = load(
         artifact(
             "tma",

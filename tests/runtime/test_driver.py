@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from cuda.bindings import driver as real
 
-from tilewright.artifact.descriptor import ElementType, Interleave, L2Promotion, OobFill, Swizzle
 from tilewright.diag import TilewrightError
+from tilewright.hw.tensormap import DataType, Interleave, L2Promotion, OobFill, Swizzle
 from tilewright.runtime import driver as ours
 from tilewright.runtime.driver import Driver, LaunchShape, TensorMapFields
 
@@ -116,7 +116,7 @@ def test_a_thread_without_a_context_gets_one(binding: Binding) -> None:
 
 
 FIELDS = TensorMapFields(
-    ElementType.BFLOAT16,
+    DataType.BFLOAT16,
     0x1000,
     (64, 6),
     (128,),
@@ -125,7 +125,7 @@ FIELDS = TensorMapFields(
     Interleave.NONE,
     Swizzle.B128,
     L2Promotion.L2_256B,
-    OobFill.ZERO,
+    OobFill.NONE,
 )
 
 

@@ -12,8 +12,6 @@ import pytest
 from support.artifacts import M, scale, staged
 from support.fake_driver import Device, FakeDriver, FakeTensor
 from support.gpu import gpu_present
-from tilewright.artifact.descriptor import ElementType, L2Promotion, OobFill, Swizzle
-from tilewright.artifact.descriptor import Interleave as _Interleave
 from tilewright.artifact.schema import (
     Access,
     Artifact,
@@ -28,6 +26,8 @@ from tilewright.artifact.schema import (
 )
 from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.diag import TilewrightError
+from tilewright.hw.tensormap import DataType, L2Promotion, OobFill, Swizzle
+from tilewright.hw.tensormap import Interleave as _Interleave
 from tilewright.runtime import Program, check, describe_all, load
 from tilewright.runtime.driver import TensorMapFields
 
@@ -164,8 +164,8 @@ def test_every_step_in_order() -> None:
     p, fake = program(staged())
     p.launch((FakeTensor(X, (6, 64)), FakeTensor(Y, (6,), dtype="float32")), stream=9)
     fields = TensorMapFields(
-        ElementType.BFLOAT16, X, (64, 6), (128,), (64, 128), (1, 1), _Interleave.NONE, Swizzle.B128,
-        L2Promotion.L2_256B, OobFill.ZERO,
+        DataType.BFLOAT16, X, (64, 6), (128,), (64, 128), (1, 1), _Interleave.NONE, Swizzle.B128,
+        L2Promotion.L2_256B, OobFill.NONE,
     )  # fmt: skip
     steps = [event for event in fake.events if event[0] not in ("load", "kernel")]
     assert steps == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.artifact.descriptor import ElementType, L2Promotion, Swizzle, TensorMapRecipe
+from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
     Access,
     Artifact,
@@ -26,6 +26,7 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
 )
 from tilewright.base.expr import TRUE, Const, ceildiv, parse, sym
+from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
 
 M, N = sym("M"), sym("N")
 
@@ -79,7 +80,7 @@ def scale() -> Artifact:
 def staged() -> Artifact:
     """A program with every kind of step: fill a workspace, encode a descriptor, launch, copy the result out."""
     recipe = TensorMapRecipe(
-        ElementType.BFLOAT16,
+        DataType.BFLOAT16,
         sym("a.address"),
         (N, M),
         (sym("a.stride0") * 2,),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 
-from tilewright.artifact.descriptor import ElementType, L2Promotion, Swizzle, TensorMapRecipe
+from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
     Artifact,
     EncodeTensorMap,
@@ -28,6 +28,7 @@ from tilewright.compiler.passes import timed
 from tilewright.compiler.program import PlannedKernel, Program, plan_kernel, with_products
 from tilewright.compiler.requests import Request, interface
 from tilewright.diag import fail
+from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import TensorMap
 
@@ -116,7 +117,7 @@ def tensor_maps(kernel: transport.Kernel) -> dict[str, TensorMapRecipe]:
     """
     return {
         op.hint.data: TensorMapRecipe(
-            element=ElementType(op.data_type.data),
+            element=DataType(op.data_type.data),
             address=op.address.expr,
             dims=tuple(maximum(d.expr, 1) for d in op.dims),
             strides_bytes=tuple(maximum(s.expr // 16 * 16, 16) for s in op.strides_bytes),

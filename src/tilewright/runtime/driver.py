@@ -14,8 +14,8 @@ from typing import Any, NoReturn, Protocol, cast
 
 from cuda.bindings import driver as _untyped_cuda  # pyright: ignore[reportMissingTypeStubs, reportAttributeAccessIssue, reportUnknownVariableType]
 
-from tilewright.artifact.descriptor import Interleave, L2Promotion, OobFill, Swizzle
 from tilewright.diag import fail
+from tilewright.hw.tensormap import Interleave, L2Promotion, OobFill, Swizzle
 
 cuda = cast("Any", _untyped_cuda)  # the binding ships no types; they end at this file's edge
 

@@ -234,3 +234,8 @@ def spread(
         c: Digits.plain(sizes[c], vector[c], taken[c], -(-sizes[c] // (vector[c] << len(taken[c])))) for c in order
     }
     return Distribution(threads, tuple((c, digits[c]) for c in order))
+
+
+def floor_power(n: int) -> int:
+    """The greatest power of two that is at most ``n``; 1 for less."""
+    return 1 << (max(1, n).bit_length() - 1)

@@ -13,6 +13,7 @@ from math import isqrt, prod
 from tilewright.base.expr import FALSE, TRUE, Expr
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Classes, classify
+from tilewright.schedule.distribute import floor_power
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.tiles import coords_of, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
@@ -139,13 +140,13 @@ def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int, narrow: int |
     if not autos:
         return {}
     if len(autos) == 1:
-        return {autos[0].name: _floor_power(budget)}
+        return {autos[0].name: floor_power(budget)}
     contiguous = [a for a in autos if a.contiguous]
     others = [a for a in autos if not a.contiguous]
     if len(contiguous) >= 2:  # turned over on the way: whole lines along both
-        side = _floor_power(isqrt(4 * budget))
+        side = floor_power(isqrt(4 * budget))
         first, last = sorted(contiguous[-2:], key=lambda a: a.name)
-        sizes = {first.name: side, last.name: _floor_power(4 * budget // side)}
+        sizes = {first.name: side, last.name: floor_power(4 * budget // side)}
         return sizes | {a.name: 1 for a in (*others, *contiguous[:-2])}
     main = contiguous[0] if contiguous else autos[-1]
     rest = [a for a in autos if a is not main]
@@ -155,10 +156,10 @@ def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int, narrow: int |
         depth = max(1, _COLUMN_TILE_BYTES // element_bytes // width // fixed)
         return {main.name: width, stepping[0].name: depth} | {a.name: 1 for a in rest if a is not stepping[0]}
     width = _TILE_BYTES if main.streams else min(_ROW_BYTES, (narrow or _ROW_BYTES) * element_bytes)
-    result = {main.name: min(_floor_power(budget), width // element_bytes)}
+    result = {main.name: min(floor_power(budget), width // element_bytes)}
     left = max(1, budget // result[main.name])
     for auto in reversed(rest):
-        result[auto.name] = _floor_power(left)
+        result[auto.name] = floor_power(left)
         left = max(1, left // result[auto.name])
     return result
 
@@ -183,10 +184,6 @@ def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: Facts, owners: M
             found.append((weight, root))
     heaviest = max((weight for weight, _ in found), default=0)
     return {root for weight, root in found if weight * 4 >= heaviest}
-
-
-def _floor_power(n: int) -> int:
-    return 1 << (max(1, n).bit_length() - 1)
 
 
 def bound_ladder(bounds: Sequence[tuple[Expr, int]]) -> list[tuple[tuple[Expr, int], ...]]:

@@ -19,7 +19,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, minimum, simplify
 from tilewright.lang.axes import Span
-from tilewright.schedule.distribute import Distribution
+from tilewright.schedule.distribute import Distribution, floor_power
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder, scalar_type
 from tilewright.schedule.plan import Placement
@@ -279,7 +279,7 @@ class Lowering:
         fastest = next((digits for _, digits in held if digits.repeats > 1), None)
         if fastest is not None:
             repeats = fastest.repeats
-            step *= min(repeats & -repeats, _floor_power(max(1, repeats // _LIVE_PARTS)))
+            step *= min(repeats & -repeats, floor_power(max(1, repeats // _LIVE_PARTS)))
         places = distribution.layout(axes).coordinates(Const(0), R // step * step)
         parts: list[Expr] = []
         for axis, span, at in zip(axes, spans, places, strict=True):
@@ -575,10 +575,6 @@ def is_costly(op: object) -> bool:
 def is_arithmetic(op: Operation) -> bool:
     """Costs instructions, unlike constants, indices and shapes."""
     return isinstance(op, tile.Unary | tile.Binary | tile.Compare | tile.Select | tile.Cast)
-
-
-def _floor_power(n: int) -> int:
-    return 1 << (n.bit_length() - 1)
 
 
 def is_elementwise(op: Operation) -> bool:

@@ -12,7 +12,7 @@ from tilewright.base.expr import Expr, Interval, divisor
 from tilewright.hw.target import SM90A
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Position, classify
-from tilewright.schedule.distribute import Digits, Distribution, spread
+from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.tiles import Access, coords_of, element, extents, is_tile, moved, spans_of, tensor_name
@@ -94,14 +94,14 @@ def place(
     count = threads or default_threads(largest, reduces=reduces)
     turned = [a for a in accesses if _is_foreign(a, order, axes_of)]
     if turned and threads is None:
-        count = max(32, min(1024, _floor_power(largest // _BLOCK)))
+        count = max(32, min(1024, floor_power(largest // _BLOCK)))
     home = spread(sizes, vectors, together, order, count)
     foreign: dict[Operation, Distribution] = {}
     notes = [f"{count} threads a CTA; {_describe(home)}"]
     for access in turned:
         assert access.unit is not None
         own = [access.unit, *(c for c in order if c != access.unit)]
-        widths = vectors | {access.unit: min(access.vector, _floor_power(sizes[access.unit]))}
+        widths = vectors | {access.unit: min(access.vector, floor_power(sizes[access.unit]))}
         foreign[access.op] = spread(sizes, widths, together, own, count)
         notes.append(f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared")
     return Placement(
@@ -197,12 +197,8 @@ def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict
     vectors: dict[ClassId, int] = {}
     for c, size in sizes.items():
         widths = [a.vector for a in accesses if a.unit == c and a.weight * _HEAVY >= heaviest]
-        vectors[c] = min([_floor_power(size), *widths]) if widths else 1
+        vectors[c] = min([floor_power(size), *widths]) if widths else 1
     return vectors
-
-
-def _floor_power(n: int) -> int:
-    return 1 << (n.bit_length() - 1)
 
 
 def _program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:

@@ -155,7 +155,7 @@ class Reduction:
         count, parts, others = self.home.registers(self.inner), 1 << len(warps), 1 << len(kept)
         row = R * others + bit_field(kept)
         idle = [b for b in range(self.home.threads.bit_length() - 1) if b not in warps and b not in kept]
-        publisher = all_of(run.eq(0) for run in _fields(idle))
+        publisher = all_of(run.eq(0) for run, _ in _runs(idle))
         shared = [lowering.shared_buffer(f"{self.fn}_parts", d, count * others * parts) for d in self.kinds]
         if lowering.loops or lowering.placement.persistent:
             lowering.emit(t.Barrier())
@@ -191,29 +191,24 @@ class Reduction:
         lowering.scope.buffers[result] = Buffered(buffer, self.inner)
 
 
-def _fields(bits: Sequence[int]) -> list[Expr]:
-    """The thread index's bits as one expression per run of neighbours, lowest run first."""
-    fields: list[Expr] = []
-    ordered = sorted(bits)
-    start = 0
+def _runs(bits: Sequence[int]) -> list[tuple[Expr, int]]:
+    """The thread index's bits, one expression and its length per run of neighbours, lowest run first."""
+    runs: list[tuple[Expr, int]] = []
+    ordered, start = sorted(bits), 0
     while start < len(ordered):
         stop = start + 1
         while stop < len(ordered) and ordered[stop] == ordered[stop - 1] + 1:
             stop += 1
-        fields.append(TID // (1 << ordered[start]) % (1 << (stop - start)))
+        runs.append((TID // (1 << ordered[start]) % (1 << (stop - start)), stop - start))
         start = stop
-    return fields
+    return runs
 
 
 def bit_field(bits: Sequence[int]) -> Expr:
     """The number formed by some bits of the thread index, lowest first."""
     result: Expr = Const(0)
-    scale, ordered, start = 1, sorted(bits), 0
-    while start < len(ordered):
-        stop = start + 1
-        while stop < len(ordered) and ordered[stop] == ordered[stop - 1] + 1:
-            stop += 1
-        result = result + TID // (1 << ordered[start]) % (1 << (stop - start)) * scale
-        scale <<= stop - start
-        start = stop
+    scale = 1
+    for run, length in _runs(bits):
+        result = result + run * scale
+        scale <<= length
     return result
