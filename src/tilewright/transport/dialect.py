@@ -75,6 +75,7 @@ class Kernel(TransportOp):
     numerics = attr_def(StringAttr)
     assumptions = attr_def(ArrayAttr[ExprAttr])
     shared_bytes = opt_attr_def(IntAttr)
+    cluster = opt_attr_def(IntAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -117,6 +118,10 @@ class Programs(TransportOp):
     ``names`` are bound to the program's coordinates, 0 <= name < extent. ``persistent``: a CTA takes program
     ``blockIdx.x``, then every ``gridDim.x``-th; otherwise one program a CTA. The last name varies fastest; with
     ``group`` the last two names are walked in bands of ``group`` of the next to last, which varies fastest in a band.
+
+    With ``cluster`` (x, y) blocks of x by y programs along the last two names are dealt to clusters instead, and the
+    CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With ``turn`` (i, n) the
+    executing threads take only the CTA's i-th program and every n-th after it.
     """
 
     name = "transport.programs"
@@ -124,11 +129,21 @@ class Programs(TransportOp):
     extents = attr_def(ArrayAttr[ExprAttr])
     persistent = attr_def(IntAttr)
     group = opt_attr_def(IntAttr)
+    cluster = opt_attr_def(ArrayAttr[IntAttr])
+    turn = opt_attr_def(ArrayAttr[IntAttr])
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
     def __init__(
-        self, names: Sequence[str], extents: Sequence[Expr], persistent: bool, body: Region, group: int | None = None
+        self,
+        names: Sequence[str],
+        extents: Sequence[Expr],
+        persistent: bool,
+        body: Region,
+        group: int | None = None,
+        *,
+        cluster: tuple[int, int] | None = None,
+        turn: tuple[int, int] | None = None,
     ):
         super().__init__(
             attributes={
@@ -136,6 +151,8 @@ class Programs(TransportOp):
                 "extents": exprs(extents),
                 "persistent": IntAttr(int(persistent)),
                 "group": None if group is None else IntAttr(group),
+                "cluster": None if cluster is None else ArrayAttr([IntAttr(n) for n in cluster]),
+                "turn": None if turn is None else ArrayAttr([IntAttr(n) for n in turn]),
             },
             regions=[body],
         )
@@ -145,6 +162,20 @@ class Programs(TransportOp):
             raise VerifyException(f"{len(self.names)} program names, {len(self.extents)} extents")
         if self.group is not None and (len(self.names) < 2 or self.group.data < 1):
             raise VerifyException("bands need two names and a group of at least 1")
+        if self.cluster is not None and len(self.names) < 2:
+            raise VerifyException("clusters lie along the last two of at least two names")
+        if self.turn is not None and not (
+            self.persistent.data and 0 <= self.turn.data[0].data < self.turn.data[1].data
+        ):
+            raise VerifyException("turns are a place among at least one, of persistent programs")
+
+    @property
+    def cluster_shape(self) -> tuple[int, int]:
+        """Programs of a cluster along the last two names."""
+        if self.cluster is None:
+            return 1, 1
+        rows, columns = (n.data for n in self.cluster)
+        return rows, columns
 
 
 @irdl_op_definition

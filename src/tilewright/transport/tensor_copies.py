@@ -1,0 +1,191 @@
+"""Tensor copies between global and shared memory, their maps, bulk groups, and the fence between the proxies
+(PTX ISA 9.1, 9.7.9.25)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
+from xdsl.irdl import attr_def, irdl_attr_definition, irdl_op_definition, operand_def, result_def
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.base.expr import Expr
+from tilewright.tile.dialect import ExprAttr, TensorType
+from tilewright.transport.base import SharedType, TransportOp, exprs
+from tilewright.transport.mbarriers import MbarriersType
+
+
+@irdl_attr_definition
+class TensorMapType(ParametrizedAttribute, TypeAttribute):
+    """A tensor map: a kernel parameter that the launch encodes."""
+
+    name = "transport.tensor_map"
+    rank: IntAttr
+
+
+@irdl_op_definition
+class TensorMap(TransportOp):
+    """Declares a tensor map of ``tensor``: what ``cuTensorMapEncodeTiled`` is given at launch.
+
+    Dimensions are innermost first. ``dims`` in elements and ``strides_bytes`` (one less) are expressions over the
+    tensor's symbols; ``box`` in elements; enumerators are the driver's numbers. Elements outside are read as zero.
+    ``axes`` names the tensor axis of each dimension; an axis that no dimension stands for has one element.
+    """
+
+    name = "transport.tensor_map"
+    tensor = operand_def(TensorType)
+    hint = attr_def(StringAttr)
+    data_type = attr_def(IntAttr)
+    address = attr_def(ExprAttr)
+    dims = attr_def(ArrayAttr[ExprAttr])
+    strides_bytes = attr_def(ArrayAttr[ExprAttr])
+    box = attr_def(ArrayAttr[IntAttr])
+    axes = attr_def(ArrayAttr[IntAttr])
+    swizzle = attr_def(IntAttr)
+    l2_promotion = attr_def(IntAttr)
+    map = result_def(TensorMapType)
+
+    def __init__(
+        self,
+        tensor: SSAValue,
+        hint: str,
+        *,
+        data_type: int,
+        address: Expr,
+        dims: Sequence[Expr],
+        strides_bytes: Sequence[Expr],
+        box: Sequence[int],
+        axes: Sequence[int],
+        swizzle: int,
+        l2_promotion: int,
+    ):
+        super().__init__(
+            operands=[tensor],
+            attributes={
+                "hint": StringAttr(hint),
+                "data_type": IntAttr(data_type),
+                "address": ExprAttr.of(address),
+                "dims": exprs(dims),
+                "strides_bytes": exprs(strides_bytes),
+                "box": ArrayAttr([IntAttr(n) for n in box]),
+                "axes": ArrayAttr([IntAttr(n) for n in axes]),
+                "swizzle": IntAttr(swizzle),
+                "l2_promotion": IntAttr(l2_promotion),
+            },
+            result_types=[TensorMapType(IntAttr(len(dims)))],
+        )
+
+    def verify_(self) -> None:
+        rank = len(self.dims)
+        if not 1 <= rank <= 5 or len(self.strides_bytes) != rank - 1 or not len(self.box) == len(self.axes) == rank:
+            raise VerifyException(f"{rank} dims, {len(self.strides_bytes)} strides, {len(self.box)} box extents")
+
+
+class _TensorCopy(TransportOp):
+    """Shared by tensor copies: ``box_bytes`` from byte ``offset`` of a shared buffer, box at ``coords`` (innermost
+    first)."""
+
+    map = operand_def(TensorMapType)
+    shared = operand_def(SharedType)
+    coords = attr_def(ArrayAttr[ExprAttr])
+    offset = attr_def(ExprAttr)
+    box_bytes = attr_def(IntAttr)
+
+    def _verify_coords(self) -> None:
+        kind = self.map.type
+        assert isinstance(kind, TensorMapType)
+        if len(self.coords) != kind.rank.data:
+            raise VerifyException(f"{len(self.coords)} coordinates for a map of rank {kind.rank.data}")
+
+
+@irdl_op_definition
+class TmaLoad(_TensorCopy):
+    """The executing thread starts a copy of one box into shared memory; ``box_bytes`` complete on barrier ``index``.
+
+    Elements outside of the tensor arrive as zeros and count. With ``ctas`` (multicast) the box lands in the CTAs of
+    these ranks instead, in each at the same offset and on its own barrier.
+    """
+
+    name = "transport.tma_load"
+    bars = operand_def(MbarriersType)
+    index = attr_def(ExprAttr)
+    ctas = attr_def(ArrayAttr[ExprAttr])
+
+    def __init__(
+        self,
+        map: SSAValue,
+        shared: SSAValue,
+        bars: SSAValue,
+        *,
+        coords: Sequence[Expr],
+        offset: Expr,
+        index: Expr,
+        box_bytes: int,
+        ctas: Sequence[Expr] = (),
+    ):
+        super().__init__(
+            operands=[bars, map, shared],
+            attributes={
+                "coords": exprs(coords),
+                "offset": ExprAttr.of(offset),
+                "index": ExprAttr.of(index),
+                "box_bytes": IntAttr(box_bytes),
+                "ctas": exprs(ctas),
+            },
+        )
+
+    def verify_(self) -> None:
+        self._verify_coords()
+
+
+@irdl_op_definition
+class TmaStore(_TensorCopy):
+    """The executing thread starts a copy of one box from shared memory, in its current bulk group; what lies outside
+    of the tensor is not written."""
+
+    name = "transport.tma_store"
+
+    def __init__(self, map: SSAValue, shared: SSAValue, *, coords: Sequence[Expr], offset: Expr, box_bytes: int):
+        super().__init__(
+            operands=[map, shared],
+            attributes={"coords": exprs(coords), "offset": ExprAttr.of(offset), "box_bytes": IntAttr(box_bytes)},
+        )
+
+    def verify_(self) -> None:
+        self._verify_coords()
+
+
+@irdl_op_definition
+class BulkCommit(TransportOp):
+    """Closes the executing thread's bulk group."""
+
+    name = "transport.bulk_commit"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class BulkWait(TransportOp):
+    """Waits until at most ``pending`` of the thread's bulk groups are open; with ``read`` until they have been read."""
+
+    name = "transport.bulk_wait"
+    pending = attr_def(IntAttr)
+    read = attr_def(IntAttr)
+
+    def __init__(self, pending: int, *, read: bool):
+        super().__init__(attributes={"pending": IntAttr(pending), "read": IntAttr(int(read))})
+
+
+@irdl_op_definition
+class FenceProxyAsync(TransportOp):
+    """fence.proxy.async.shared::cta: the thread's ordinary shared accesses are ordered with asynchronous ones."""
+
+    name = "transport.fence_proxy_async"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+OPS = [TensorMap, TmaLoad, TmaStore, BulkCommit, BulkWait, FenceProxyAsync]

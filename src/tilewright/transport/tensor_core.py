@@ -1,0 +1,171 @@
+"""wgmma and stmatrix: what a warpgroup's tensor core does with registers and shared tiles (PTX ISA 9.1, 9.7.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, var_operand_def
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.base.expr import Expr
+from tilewright.tile.dialect import DTypeAttr, ExprAttr
+from tilewright.transport.base import RegistersType, SharedType, TransportOp, registers_of, shared_of
+
+
+@irdl_op_definition
+class StoreMatrix(TransportOp):
+    """stmatrix.x4: 8 consecutive registers of a 16-bit buffer, from ``first``, are four 8x8 matrices of each warp.
+
+    Register 2*i and 2*i + 1 of lane 4*row + c are columns 2*c and 2*c + 1 of matrix i. Lane 8*i + row gives the byte
+    address ``base + offset`` of that row of matrix i; ``base`` has no ``tid``, and 0 <= offset <= ``bytes`` - 16.
+    """
+
+    name = "transport.stmatrix"
+    shared = operand_def(SharedType)
+    buffer = operand_def(RegistersType)
+    first = attr_def(IntAttr)
+    base = attr_def(ExprAttr)
+    offset = attr_def(ExprAttr)
+    bytes = attr_def(IntAttr)
+
+    def __init__(self, shared: SSAValue, buffer: SSAValue, *, first: int, base: Expr, offset: Expr, bytes: int):
+        super().__init__(
+            operands=[shared, buffer],
+            attributes={
+                "first": IntAttr(first),
+                "base": ExprAttr.of(base),
+                "offset": ExprAttr.of(offset),
+                "bytes": IntAttr(bytes),
+            },
+        )
+
+    def verify_(self) -> None:
+        registers = registers_of(self.buffer)
+        if registers.dtype.dtype.bits != 16 or self.first.data % 8 or self.first.data + 8 > registers.count.data:
+            raise VerifyException("stmatrix.x4 takes 8 registers of a 16-bit buffer")
+
+
+@irdl_op_definition
+class WgmmaFence(TransportOp):
+    """wgmma.fence: earlier register accesses come before the wgmmas that follow."""
+
+    name = "transport.wgmma_fence"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class Wgmma(TransportOp):
+    """One wgmma.mma_async of each warpgroup: ``acc[first ..] (+)= A B``, m64 x ``n`` x (256 bits of K).
+
+    ``a`` is a shared buffer, read through the descriptor ``a_template`` at byte ``a_offset``, or a 16-bit register
+    buffer, read from element ``a_register``. ``b`` is shared. Templates hold every field but the start address.
+    ``a_major``, ``b_major``: 1 is MN-major. The instruction reads ``a_bytes`` from ``a_region`` and ``b_bytes`` from
+    ``b_region`` at most (its whole tile). ``scale_d`` 0 ignores what the accumulator held.
+    The accumulator and a register A are untouchable until a ``wgmma_wait`` has retired the group.
+    """
+
+    name = "transport.wgmma"
+    accumulator = operand_def(RegistersType)
+    a = operand_def(Attribute)
+    b = operand_def(SharedType)
+    dtype = attr_def(DTypeAttr)
+    n = attr_def(IntAttr)
+    first = attr_def(IntAttr)
+    a_register = attr_def(IntAttr)
+    a_offset = attr_def(ExprAttr)
+    b_offset = attr_def(ExprAttr)
+    a_template = attr_def(IntAttr)
+    b_template = attr_def(IntAttr)
+    a_major = attr_def(IntAttr)
+    b_major = attr_def(IntAttr)
+    a_region = attr_def(ExprAttr)
+    a_bytes = attr_def(IntAttr)
+    b_region = attr_def(ExprAttr)
+    b_bytes = attr_def(IntAttr)
+    scale_d = attr_def(IntAttr)
+
+    def __init__(
+        self,
+        accumulator: SSAValue,
+        a: SSAValue,
+        b: SSAValue,
+        *,
+        dtype: DTypeAttr,
+        n: int,
+        first: int,
+        a_register: int,
+        a_offset: Expr,
+        b_offset: Expr,
+        a_template: int,
+        b_template: int,
+        a_major: int,
+        b_major: int,
+        a_region: Expr,
+        a_bytes: int,
+        b_region: Expr,
+        b_bytes: int,
+        scale_d: bool,
+    ):
+        super().__init__(
+            operands=[accumulator, a, b],
+            attributes={
+                "dtype": dtype,
+                "n": IntAttr(n),
+                "first": IntAttr(first),
+                "a_register": IntAttr(a_register),
+                "a_offset": ExprAttr.of(a_offset),
+                "b_offset": ExprAttr.of(b_offset),
+                "a_template": IntAttr(a_template),
+                "b_template": IntAttr(b_template),
+                "a_major": IntAttr(a_major),
+                "b_major": IntAttr(b_major),
+                "a_region": ExprAttr.of(a_region),
+                "a_bytes": IntAttr(a_bytes),
+                "b_region": ExprAttr.of(b_region),
+                "b_bytes": IntAttr(b_bytes),
+                "scale_d": IntAttr(int(scale_d)),
+            },
+        )
+
+    @property
+    def a_in_registers(self) -> bool:
+        """The left operand is a register buffer."""
+        return isinstance(self.a.type, RegistersType)
+
+    def verify_(self) -> None:
+        count = registers_of(self.accumulator).count.data
+        if self.n.data % 8 or not 8 <= self.n.data <= 256:
+            raise VerifyException(f"wgmma has n of 8 to 256 in steps of 8, not {self.n.data}")
+        if self.first.data + self.n.data // 2 > count:
+            raise VerifyException(f"{self.n.data // 2} accumulators from {self.first.data} of {count}")
+        if not self.a_in_registers:
+            shared_of(self.a)
+
+
+@irdl_op_definition
+class WgmmaCommit(TransportOp):
+    """Closes the warpgroup's wgmma group."""
+
+    name = "transport.wgmma_commit"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+@irdl_op_definition
+class WgmmaWait(TransportOp):
+    """Waits until at most ``pending`` wgmma groups are open; ``retired`` are the buffers that may be touched again."""
+
+    name = "transport.wgmma_wait"
+    pending = attr_def(IntAttr)
+    retired = var_operand_def(RegistersType)
+
+    def __init__(self, pending: int, retired: Sequence[SSAValue] = ()):
+        super().__init__(operands=[list(retired)], attributes={"pending": IntAttr(pending)})
+
+
+OPS = [StoreMatrix, WgmmaFence, Wgmma, WgmmaCommit, WgmmaWait]
