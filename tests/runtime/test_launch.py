@@ -15,6 +15,7 @@ from support.gpu import gpu_present
 from tilewright.artifact.schema import (
     Access,
     Artifact,
+    EncodeTensorMap,
     FloatScalar,
     IntScalar,
     KernelImage,
@@ -170,7 +171,7 @@ def test_every_step_in_order() -> None:
     steps = [event for event in fake.events if event[0] not in ("load", "kernel")]
     assert steps == [
         ("encode", fields),
-        ("allocate", 24, 9),
+        ("allocate", 256, 9),
         ("fill", 0xA000_0000, 0, 4, 6, 9),
         ("launch", "staged", 9),
         ("copy", Y, 0xA000_0000, 24, 9),
@@ -189,6 +190,23 @@ def test_descriptors_are_encoded_once_an_address() -> None:
         p.launch((FakeTensor(address, (6, 64)), out))
         assert fake.launches[-1].raw(0, 8) == address.to_bytes(8, "little")
     assert fake.kinds().count("encode") == 2
+
+
+def test_descriptors_of_a_workspace_follow_its_address() -> None:
+    base = staged()
+    (variant,) = base.variants
+    steps = tuple(
+        replace(s, recipe=replace(s.recipe, address=sym("workspace1.address"))) if isinstance(s, EncodeTensorMap) else s
+        for s in variant.steps
+    )
+    p, fake = program(replace(base, variants=(replace(variant, steps=steps, workspace=(sym("M") * 4, Const(300))),)))
+    tensors = (FakeTensor(X, (6, 64)), FakeTensor(Y, (6,), dtype="float32"))
+    for block, encoded in ((0xA000_0000, 1), (0xA000_0000, 1), (0xB000_0000, 2), (0xA000_0000, 2)):
+        fake.block = block
+        p.launch(tensors)
+        assert fake.launches[-1].raw(0, 8) == (block + 256).to_bytes(8, "little")
+        assert fake.kinds().count("encode") == encoded
+    assert [e for e in fake.events if e[0] == "allocate"] == [("allocate", 768, 1)] * 4
 
 
 def test_workspace_is_freed_when_a_step_fails() -> None:

@@ -57,6 +57,7 @@ class FakeDriver:
     contexts: list[int] = field(default_factory=lambda: [1000])
     on_launch: Callable[[Launched], None] | None = None
     words: int = 0
+    block: int = 0xA000_0000
 
     @property
     def launches(self) -> list[Launched]:
@@ -112,7 +113,7 @@ class FakeDriver:
 
     def allocate(self, size_bytes: int, stream: int) -> int:
         self.events.append(("allocate", size_bytes, stream))
-        return 0xA000_0000
+        return self.block
 
     def free(self, address: int, stream: int) -> None:
         self.events.append(("free", address, stream))

@@ -8,6 +8,8 @@ expression over these symbols:
     x.stride0       stride of dimension 0 of tensor x, in elements
     x.address       base address of tensor x, in bytes
     n               an integer scalar parameter
+    workspace0.address
+                    address of the variant's workspace 0 in bytes (a descriptor's address only)
 
 A program is a list of variants. The first one whose predicate holds runs its steps in order on one stream.
 """
@@ -25,6 +27,14 @@ SCHEMA_VERSION = 1
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
+
+WORKSPACE_ALIGN_BYTES = 256
+"""Alignment of every workspace block; that of ``cuMemAllocAsync`` (CUDA Programming Guide, 6.2.2)."""
+
+
+def workspace_address(index: int) -> str:
+    """The symbol of a workspace's address."""
+    return f"workspace{index}.address"
 
 
 # -- parameters -----------------------------------------------------------------------------------------------------
@@ -177,8 +187,8 @@ class Obligation:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run the program. ``workspace`` lists scratch sizes in bytes; ``certificate`` is about the order of
-    steps; ``plan`` says in words what was chosen."""
+    """One way to run the program. ``workspace`` lists scratch sizes in bytes, each block aligned to
+    ``WORKSPACE_ALIGN_BYTES``; ``certificate`` is about the order of steps; ``plan`` says in words what was chosen."""
 
     name: str
     predicate: Expr

@@ -28,6 +28,7 @@ from tilewright.artifact.schema import (
     TensorPointer,
     Variant,
     WorkspacePointer,
+    workspace_address,
 )
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const, Expr, Sym
@@ -150,7 +151,8 @@ class _VariantCheck:
                 case EncodeTensorMap(slot, recipe):
                     if slot < 0 or slot in self.slots:
                         _refuse(f"{where}.slot", slot, "a slot not yet encoded")
-                    _check_recipe(f"{where}.recipe", recipe, self.known)
+                    blocks = {workspace_address(i) for i in range(len(self.variant.workspace))}
+                    _check_recipe(f"{where}.recipe", recipe, self.known, self.known | blocks)
                     self.slots.add(slot)
 
     def check_arg(self, where: str, arg: KernelArg) -> None:
@@ -175,7 +177,7 @@ class _VariantCheck:
                     _refuse(where, f"descriptor slot {slot}", "a slot encoded by an earlier step")
 
 
-def _check_recipe(where: str, recipe: TensorMapRecipe, known: frozenset[str]) -> None:
+def _check_recipe(where: str, recipe: TensorMapRecipe, known: frozenset[str], known_to_address: frozenset[str]) -> None:
     rank = recipe.rank
     if not 1 <= rank <= 5:
         _refuse(where, f"rank {rank}", "rank 1 to 5")
@@ -183,7 +185,8 @@ def _check_recipe(where: str, recipe: TensorMapRecipe, known: frozenset[str]) ->
         _refuse(where, "fields of another rank", f"{rank - 1} strides, {rank} box extents, {rank} element strides")
     if not all(1 <= b <= 256 for b in recipe.box) or not all(1 <= s <= 8 for s in recipe.element_strides):
         _refuse(where, f"box {recipe.box}, element strides {recipe.element_strides}", "1 to 256, 1 to 8")
-    for e in (recipe.address, *recipe.dims, *recipe.strides_bytes):
+    _check_expr(where, recipe.address, known_to_address)
+    for e in (*recipe.dims, *recipe.strides_bytes):
         _check_expr(where, e, known)
 
 

@@ -93,6 +93,7 @@ class Driver:
         if self._count == 0:
             _no_driver("the driver sees no device")
         self._contexts: dict[int, int] = {}
+        self._pools: dict[int, Any] = {}  # memory pools for workspaces, by context
 
     # -- devices and contexts ---------------------------------------------------------------------------------------
 
@@ -194,8 +195,30 @@ class Driver:
     # -- memory -----------------------------------------------------------------------------------------------------
 
     def allocate(self, size_bytes: int, stream: int) -> int:
-        """Scratch memory, valid in stream order until ``free``."""
-        return int(_checked("cuMemAllocAsync", cuda.cuMemAllocAsync(size_bytes, cuda.CUstream(stream))))
+        """Scratch memory in the current context, valid in stream order until ``free``.
+
+        It comes from a pool of our own that keeps what was freed: an allocation is then a look-up, the same stream gets
+        the same bytes back, and another stream only what is no longer in use (CUDA Programming Guide, stream-ordered
+        memory allocator). Recorded into a CUDA graph it becomes the graph's own memory.
+        """
+        context = self.current_context()
+        pool = self._pools.get(context)
+        if pool is None:
+            pool = self._pools[context] = self._new_pool()
+        call = cuda.cuMemAllocFromPoolAsync(size_bytes, pool, cuda.CUstream(stream))
+        return int(_checked("cuMemAllocFromPoolAsync", call))
+
+    def _new_pool(self) -> Any:
+        properties = cuda.CUmemPoolProps()
+        properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+        properties.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = int(_checked("cuCtxGetDevice", cuda.cuCtxGetDevice()))
+        pool = _checked("cuMemPoolCreate", cuda.cuMemPoolCreate(properties))
+        keep_all = cuda.cuuint64_t(2**64 - 1)
+        threshold = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        _checked("cuMemPoolSetAttribute", cuda.cuMemPoolSetAttribute(pool, threshold, keep_all))
+        return pool
 
     def free(self, address: int, stream: int) -> None:
         _checked("cuMemFreeAsync", cuda.cuMemFreeAsync(address, cuda.CUstream(stream)))

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
+    WORKSPACE_ALIGN_BYTES,
     Artifact,
     Copy,
     EncodeTensorMap,
@@ -26,6 +27,7 @@ from tilewright.artifact.schema import (
     TensorPointer,
     Variant,
     WorkspacePointer,
+    workspace_address,
 )
 from tilewright.base.expr import Expr, ExprError, Sym
 from tilewright.diag import fail
@@ -65,8 +67,11 @@ class Plan:
         self._lock = threading.Lock()  # one frame: a launch must read it before the next call rewrites it
         self._addresses: tuple[int, ...] | None = None
         self._maps: dict[tuple[int, ...], tuple[bytes, ...]] = {}
+        self._mapped: tuple[int, ...] | None = None  # what the descriptors in the frame were encoded for
         self._recipes = [(s.slot, s.recipe) for s in variant.steps if isinstance(s, EncodeTensorMap)]
-        self._workspace = tuple(self._value(size, "a workspace size", 0, 2**48) for size in variant.workspace)
+        self._workspace, self._workspace_bytes = self._lay_out(variant.workspace)
+        names = {workspace_address(i) for i in range(len(self._workspace))}
+        self._maps_follow_workspace = any(not names.isdisjoint(r.address.symbols) for _, r in self._recipes)
         values = sum(len(s.args) if isinstance(s, Launch) else 2 for s in variant.steps)
         self._frame = Frame(
             1 + max((slot for slot, _ in self._recipes), default=-1),
@@ -92,7 +97,7 @@ class Plan:
             elif self._needs_scalars:
                 self._frame.write_scalars(*scalars)
             if self._workspace:
-                self._run_with_workspace(stream)
+                self._run_with_workspace(addresses, stream)
             else:
                 for step in self._steps:
                     step(stream)
@@ -104,35 +109,52 @@ class Plan:
         self._frame.write_scalars(*scalars)
         for offset, position, extra in self._moving:
             self._frame.write(offset, addresses[position] + extra)
-        if self._recipes:
-            for (slot, _), encoded in zip(self._recipes, self._encode(addresses), strict=True):
-                self._frame.write_map(slot, encoded)
+        if self._recipes and not self._maps_follow_workspace:
+            self._write_maps(addresses)
         self._addresses = addresses
+
+    def _write_maps(self, addresses: tuple[int, ...], *blocks: int) -> None:
+        """Descriptors for tensors and workspaces at these addresses."""
+        self._mapped = None
+        for (slot, _), encoded in zip(self._recipes, self._encode((*addresses, *blocks)), strict=True):
+            self._frame.write_map(slot, encoded)
+        self._mapped = (*addresses, *blocks)
 
     def _encode(self, addresses: tuple[int, ...]) -> tuple[bytes, ...]:
         """The variant's descriptors for these addresses; kept, since callers alternate between few buffers."""
         found = self._maps.get(addresses)
         if found is None:
-            env = self._env | {f"{n}.address": a for n, a in zip(self._tensors, addresses, strict=True)}
+            names = (*(f"{n}.address" for n in self._tensors), *map(workspace_address, range(len(self._workspace))))
+            env = self._env | dict(zip(names, addresses, strict=False))
             found = tuple(self._driver.encode_tensor_map(_fields(recipe, env)) for _, recipe in self._recipes)
             if len(self._maps) >= _MAX_CACHED_MAPS:
                 self._maps.clear()
             self._maps[addresses] = found
         return found
 
-    def _run_with_workspace(self, stream: int) -> None:
-        blocks: list[int] = []
+    def _lay_out(self, sizes: tuple[Expr, ...]) -> tuple[tuple[int, ...], int]:
+        """Offsets of the workspaces in one allocation, and its size."""
+        offsets: list[int] = []
+        total = 0
+        for size in sizes:
+            offsets.append(total)
+            blocks = -(-self._value(size, "a workspace size", 0, 2**48) // WORKSPACE_ALIGN_BYTES)
+            total += max(blocks, 1) * WORKSPACE_ALIGN_BYTES
+        return tuple(offsets), total
+
+    def _run_with_workspace(self, addresses: tuple[int, ...], stream: int) -> None:
+        """One allocation in stream order: a later call gets the same bytes back once this one's steps are done."""
+        block = self._driver.allocate(self._workspace_bytes, stream)
         try:
-            for size in self._workspace:
-                blocks.append(self._driver.allocate(size, stream) if size else 0)
+            blocks = tuple(block + offset for offset in self._workspace)
             for offset, index, extra in self._scratch:
                 self._frame.write(offset, blocks[index] + extra)
+            if self._maps_follow_workspace and self._mapped != (*addresses, *blocks):
+                self._write_maps(addresses, *blocks)
             for step in self._steps:
                 step(stream)
         finally:
-            for block in blocks:
-                if block:
-                    self._driver.free(block, stream)
+            self._driver.free(block, stream)
 
     # -- building -----------------------------------------------------------------------------------------------------
 
