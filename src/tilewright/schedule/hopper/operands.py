@@ -227,26 +227,32 @@ def tensor_map(
     known: LegalFacts,
 ) -> TensorMapPlan | None:
     """A legal tensor map for a box of ``extents`` (None: an index) of the accessed tensor; only sizes are left open."""
-    tensor = tile.tensor_type(access.tensor)
-    name = tensor.tensor_name.data
-    direction = Direction.LOAD if isinstance(access, tile.Load) else Direction.STORE
-    answer = tma.plan(
-        tma.TileAccess(
-            tensor.element,
-            tuple(d.expr for d in tensor.dims),
-            tuple(Sym(f"{name}.stride{d}") for d in range(tensor.rank)),
-            Sym(f"{name}.address"),
-            tuple(extents),
-            direction,
-            (swizzle,),
-            name=name,
-            first_multiples=tuple(map(partial(_first_multiple, known), coords_of(access), extents)),
-        ),
-        known,
-    )
+    answer = tma.plan(tile_access(access, extents, (swizzle,), known), known)
     if not isinstance(answer, Legal) or any(not isinstance(c, Sym) for c in answer.fields.coordinates):
         return None
     return answer.fields
+
+
+def tile_access(
+    access: tile.Load | tile.Store | tile.ReduceAdd,
+    extents: Sequence[int | None],
+    swizzles: tuple[Swizzle, ...],
+    known: LegalFacts,
+) -> tma.TileAccess:
+    """A box of ``extents`` (None: an index) of the accessed tensor, as the legality rules ask for it."""
+    tensor = tile.tensor_type(access.tensor)
+    name = tensor.tensor_name.data
+    return tma.TileAccess(
+        tensor.element,
+        tuple(d.expr for d in tensor.dims),
+        tuple(Sym(f"{name}.stride{d}") for d in range(tensor.rank)),
+        Sym(f"{name}.address"),
+        tuple(extents),
+        Direction.LOAD if isinstance(access, tile.Load) else Direction.STORE,
+        swizzles,
+        name=name,
+        first_multiples=tuple(map(partial(_first_multiple, known), coords_of(access), extents)),
+    )
 
 
 def conjuncts(predicate: Expr) -> tuple[Expr, ...]:
