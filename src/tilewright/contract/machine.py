@@ -701,11 +701,11 @@ def _slots(op: ops.Op) -> list[str]:
 
 
 def _waited_slots(op: ops.Op) -> list[str]:
-    return [op.bar.barrier] if isinstance(op, ops.Wait) else []
+    return [op.bar.barrier] if isinstance(op, ops.Wait | ops.TestWait) else []
 
 
 def _signalled_slots(op: ops.Op) -> list[str]:
-    return [] if isinstance(op, ops.Wait) else _slots(op)
+    return [] if isinstance(op, ops.Wait | ops.TestWait) else _slots(op)
 
 
 def _may_name(op: ops.Op, number: object) -> bool:

@@ -191,6 +191,7 @@ class Normal:
             ),
             tuple([(k, self.record(k[1], st.remote[k], (S,), m.everyone, False)) for k in sorted(st.remote)]),
             tuple(st.pool.values()),
+            st.relinquished,
         )
 
     def sorted(self, keys: Iterable[Stream]) -> list[Stream]:
@@ -268,6 +269,7 @@ class Normal:
             a.registers,
             self.clock(a.maps),
             tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.waited.items() if bars[b].phase - k <= 2])),
+            tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.peeked])),
             self.trips(agent, a),
         )
 

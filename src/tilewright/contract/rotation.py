@@ -48,7 +48,7 @@ def turning(protocol: Protocol) -> Turning:
                             rest.pop(id(item.begin), None)
                         elif item.buffer in sizes and item.begin.constant is not None:
                             buffers.setdefault(item.buffer, set()).add(("", 0))
-            if isinstance(step.op, ops.Wait):
+            if isinstance(step.op, ops.Wait | ops.TestWait):
                 found = _parity(step.op.parity, slots[step.op.bar.barrier])
                 arrays.setdefault(step.op.bar.barrier, set()).add(found or "")
                 if found is not None:

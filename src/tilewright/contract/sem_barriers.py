@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.base.expr import Expr
 from tilewright.contract.machine import Agent, Breach, Handler, Machine, rendezvous
 from tilewright.contract.rules import Rule
 from tilewright.contract.state import AgentState, BarState, Clock, M, Mark, S, State, Stream, join
@@ -95,9 +96,11 @@ def _phase_open(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, 
 
 
 def contribute(
-    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, count: int, memory: bool, scope: ops.Scope
-) -> None:
-    """An arrival of the agent's threads, ``count`` in all."""
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, count: int, memory: bool,
+    scope: ops.Scope | None,
+) -> None:  # fmt: skip
+    """An arrival of the agent's threads, ``count`` in all; without ``scope`` one by the tensor core on their behalf,
+    which waits of any scope observe."""
     visible(m, st, agent, a, step, b)
     _phase_open(m, st, agent, a, step, b, "the arrival")
     bar = st.bars[b]
@@ -112,12 +115,12 @@ def contribute(
     remote = b // m.slots_per_cta != agent.cta
     if remote:
         note_remote(m, st, agent, a, b // m.slots_per_cta)
-    if remote and scope is not ops.Scope.CTA and memory:
+    if remote and scope not in (ops.Scope.CTA, None) and memory:
         clock = m.released(agent, a)
         bar.remote = clock if bar.remote is None else join(bar.remote, clock)
         clock = m.released(agent, a, memory=False)
     else:
-        clock = m.released(agent, a, memory and not remote)
+        clock = m.released(agent, a, memory and (not remote or scope is None))
     bar.clock = clock if bar.clock is None else join(bar.clock, clock)
     bar.arrivals = (*bar.arrivals, (agent.index, a.epoch))
     bar.pending -= count
@@ -232,16 +235,12 @@ def expect_tx(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
     return True
 
 
-def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
-    """try_wait.parity in a loop. ``k`` is the phase it will return for; it must be the same in every schedule."""
-    op = step.op
-    assert isinstance(op, ops.Wait)
-    b = m.bar(agent, a, step, op.bar)
+def _asked(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, parity: Expr) -> int:
+    """The phase that a wait or test of this parity is about; it must be the same in every schedule."""
     bar = st.bars[b]
     visible(m, st, agent, a, step, b)
-    parity = m.value(st, agent, a, op.parity)
-    passes = (bar.phase - 1) % 2 == parity % 2
-    k = bar.phase - 1 if passes else bar.phase
+    same = (bar.phase - 1) % 2 == m.value(st, agent, a, parity) % 2
+    k = bar.phase - 1 if same else bar.phase
     if not knows_phase(m, st, agent, a, b, k - 1):
         raise Breach(
             Rule.EARLY,
@@ -250,10 +249,39 @@ def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool
             f"{agent.label} waits for phase {k} of {m.bar_name(b)}, but phase {k - 1} may be incomplete then, and "
             f"phase {k - 2} has the same parity",
         )
+    return k
+
+
+def test_wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    """One try, whose answer may be false in some schedules: it teaches nothing, but its phase must be its wait's."""
+    op = step.op
+    assert isinstance(op, ops.TestWait)
+    b = m.bar(agent, a, step, op.bar)
+    k = _asked(m, st, agent, a, step, b, op.parity)
+    a.peeked = (*(x for x in a.peeked if x[0] != b), (b, k))
+    return True
+
+
+def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    """try_wait.parity in a loop."""
+    op = step.op
+    assert isinstance(op, ops.Wait)
+    b = m.bar(agent, a, step, op.bar)
+    bar = st.bars[b]
+    k = _asked(m, st, agent, a, step, b, op.parity)
+    passes = k < bar.phase
+    if op.peeked and any(slot == b and phase != k for slot, phase in a.peeked):
+        raise Breach(
+            Rule.EARLY,
+            agent.index,
+            step,
+            f"{agent.label} tested {m.bar_name(b)} for another phase than its wait's, {k}",
+        )
     if not passes:
         a.waiting = (b, k)
         return False
     a.waiting = None
+    a.peeked = tuple(x for x in a.peeked if x[0] != b)
     if k >= 0 and op.acquire:
         if bar.done_clock is not None:
             m.acquire(a, bar.done_clock)
@@ -444,6 +472,7 @@ BARRIER_HANDLERS: dict[type[object], Handler] = {
     ops.ArriveExpectTx: arrive_expect,
     ops.ExpectTx: expect_tx,
     ops.Wait: wait,
+    ops.TestWait: test_wait,
     ops.BarSync: bar_sync,
     ops.CtaSync: bar_sync,
     ops.BarArrive: bar_arrive,

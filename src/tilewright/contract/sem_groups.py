@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.contract.machine import Agent, Breach, Handler, Machine
 from tilewright.contract.rules import Rule
 from tilewright.contract.sem_barriers import BARRIER_HANDLERS, contribute, expect, saw
-from tilewright.contract.sem_memory import MEMORY_HANDLERS, Use, access, use_map
+from tilewright.contract.sem_memory import GENERIC, MEMORY_HANDLERS, Use, access, use_map
 from tilewright.contract.state import AgentState, Mark, S, State, Stream, join
 from tilewright.protocol import ops
 from tilewright.protocol.model import Step
@@ -51,7 +51,8 @@ def tma_store(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
     stream = ("tma_store", agent.index)
     access(m, st, agent, a, step, op.src, Use("tma_store", False, stream, number))
     if op.dst is not None:
-        access(m, st, agent, a, step, op.dst, Use("tma_store", True, ("tma_write", agent.index), number))
+        written: Stream = ("tma_write", agent.index)
+        access(m, st, agent, a, step, op.dst, Use("tma_reduce" if op.reduce else "tma_store", True, written, number))
     if op.tensormap is not None:
         use_map(m, st, agent, a, step, op.tensormap, stream, number)
     return True
@@ -171,10 +172,25 @@ def alloc(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> boo
     if not agent.group.primary:
         return True
     key = (op.buffer, agent.cta)
-    if key in st.tmem and st.tmem[key][0] == "live":
+    if key in st.tmem and st.tmem[key][0] != "freed":
         raise Breach(Rule.TMEM, agent.index, step, f"{op.buffer} is allocated twice")
+    if agent.cta in st.relinquished:
+        raise Breach(Rule.TMEM, agent.index, step, f"{op.buffer} is allocated after the CTA gave up the right to")
     st.tmem[key] = ("live", agent.index, a.epoch)
+    if op.address is not None:
+        access(m, st, agent, a, step, op.address, Use(GENERIC, True))
     return True
+
+
+def relinquish(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    st.relinquished |= {agent.cta}
+    return True
+
+
+def _ctas(m: Machine, agent: Agent, cta_group: int) -> tuple[int, ...]:
+    """The CTAs an op of this group concerns: its own, or the pair."""
+    first = agent.cta // 2 * 2
+    return (agent.cta,) if cta_group == 1 else (first, first + 1)
 
 
 def dealloc(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
@@ -183,16 +199,19 @@ def dealloc(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> b
     if not agent.group.primary:
         return True
     buffer = m.buffers[op.buffer]
-    try:
-        for rank in range(m.protocol.cluster):
-            if (op.buffer, rank) in st.tmem and rank == agent.cta:
-                access(m, st, agent, a, step, m.whole(buffer), Use("dealloc", True))
-    except Breach as e:
-        if e.rule is Rule.TMEM:
-            raise
-        raise Breach(Rule.TMEM, agent.index, step, e.detail, e.other) from None
     if (op.buffer, agent.cta) not in st.tmem:
         raise Breach(Rule.TMEM, agent.index, step, f"{op.buffer} is freed but was not allocated")
+    if st.tmem[op.buffer, agent.cta][0] == "freed":
+        raise Breach(Rule.TMEM, agent.index, step, f"{op.buffer} is freed twice")
+    for rank in _ctas(m, agent, op.cta_group):
+        try:
+            access(m, st, agent, a, step, m.whole(buffer), Use("dealloc", True), rank)
+        except Breach as e:
+            if e.rule is Rule.TMEM:
+                raise
+            raise Breach(Rule.TMEM, agent.index, step, e.detail, e.other) from None
+        if rank != agent.cta and st.tmem[op.buffer, rank][0] == "live":
+            st.tmem[op.buffer, rank] = ("half", *st.tmem[op.buffer, rank][1:])
     st.tmem[op.buffer, agent.cta] = ("freed", agent.index, a.epoch)
     return True
 
@@ -202,9 +221,11 @@ def mma(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     assert isinstance(op, ops.Tcgen05Mma)
     number = _open(a, "mma")
     stream: Stream = ("mma", agent.index)
-    for region in op.operands:
-        access(m, st, agent, a, step, region, Use("mma", False, stream, number))
-    access(m, st, agent, a, step, op.accumulator, Use("mma", True, stream, number))
+    for cta in _ctas(m, agent, op.cta_group):
+        rank = None if op.cta_group == 1 else cta
+        for region in op.operands:
+            access(m, st, agent, a, step, region, Use("mma", False, stream, number), rank)
+        access(m, st, agent, a, step, op.accumulator, Use("mma", True, stream, number), rank)
     return True
 
 
@@ -227,7 +248,7 @@ def tcgen_commit(m: Machine, st: State, agent: Agent, a: AgentState, step: Step)
         b = m.bar(agent, a, step, op.bar, rank)
         bar = st.bars[b]
         bar.carries = (*bar.carries, (("mma", agent.index), number))
-        contribute(m, st, agent, a, step, b, 1, True, ops.Scope.CLUSTER)
+        contribute(m, st, agent, a, step, b, 1, True, None)
     _commit(a, "mma")
     return True
 
@@ -268,10 +289,6 @@ def tcgen_after(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) 
     s, mem, f, x, t = a.clock
     a.clock = (s, mem, f, x, t | a.tensor)
     a.tensor = 0
-    return True
-
-
-def nothing(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     return True
 
 
@@ -325,7 +342,7 @@ def check_end(m: Machine, st: State) -> None:
         if bar.landed or (bar.done_landed and watched < bar.phase - 1):
             raise Breach(Rule.EXIT, 0, None, f"the kernel may end before the copies tracked by {m.bar_name(b)} landed")
     for (name, cta), (state, c, _) in st.tmem.items():
-        if state == "live":
+        if state != "freed":
             raise Breach(Rule.TMEM, c, None, f"{name} of CTA {cta} is never freed")
     for (target, c), e in st.remote.items():
         alive = any(st.agents[x.index].clock[S] >> e & 1 for x in m.agents if x.cta == target)
@@ -354,7 +371,7 @@ HANDLERS: dict[type[object], Handler] = {
     ops.CpAsyncArrive: cp_async_arrive,
     ops.Tcgen05Alloc: alloc,
     ops.Tcgen05Dealloc: dealloc,
-    ops.Tcgen05Relinquish: nothing,
+    ops.Tcgen05Relinquish: relinquish,
     ops.Tcgen05Mma: mma,
     ops.Tcgen05Cp: tcp,
     ops.Tcgen05Commit: tcgen_commit,

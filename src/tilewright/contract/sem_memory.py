@@ -15,7 +15,7 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import By, Step
 
 GENERIC = "generic"
-ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma", "tcp", "dsmem"))
+ASYNC_PROXY = frozenset(("tma_load", "tma_store", "tma_reduce", "wgmma", "mma", "tcp", "dsmem"))
 """Engines that reach shared memory through the asynchronous proxy (PTX ISA 9.1, 9.7.9.25.2). cp.async is not one."""
 TENSOR_ENGINES = frozenset(("mma", "tcp", "ld", "st"))
 IN_ORDER = frozenset(("mma", "tcp"))
@@ -27,6 +27,7 @@ _NAMES = {
     "generic": "a generic access",
     "tma_load": "a TMA load",
     "tma_store": "a TMA store",
+    "tma_reduce": "a TMA reduction",
     "wgmma": "a wgmma",
     "mma": "a tcgen05.mma",
     "tcp": "a tcgen05.cp",
@@ -79,14 +80,16 @@ def access(
     if place.space is Space.REGISTER and not agent.group.primary:
         return
     cta = m.rank(agent, a, step, place.cta) if rank is None else rank
-    if cta != agent.cta:
+    if cta != agent.cta and use.engine != "dealloc":
         note_remote(m, st, agent, a, cta)
     begin = place.begin(a.env)
     end, low = begin + place.size, place.buffer.offset
     if begin < low or end > low + place.buffer.size:
         raise Breach(Rule.SLOT_RANGE, agent.index, step, f"bytes {begin - low}..{end - low} of {place.buffer.name}")
     if place.space is Space.TMEM:
-        _allocated(m, st, agent, a, step, place, cta)
+        _allocated(m, st, agent, a, step, place, cta, use)
+    if place.space is Space.GLOBAL and use.engine == GENERIC:
+        st.in_global |= 1 << a.epoch
     key = space_key(agent, place, cta)
     starts, cells, first, last = _split(st, key, begin, end)
     new = Access(agent.index, a.epoch, use.engine, use.stream, use.seq, agent.index, use.private, step)
@@ -103,7 +106,8 @@ def access(
                 _ordered(m, st, agent, a, step, place, old, False, use)
             for old, wrote in cell.older:
                 _ordered(m, st, agent, a, step, place, old, wrote, use)
-            cells[i] = _written(m, agent, cell, new)
+            if use.engine != "dealloc":  # a pair's second dealloc asks again
+                cells[i] = _written(m, agent, cell, new)
         else:
             kept = tuple(r for r in cell.reads if r.agent != agent.index or r.engine != use.engine)
             cells[i] = Cell(cell.writes, (*kept, new), cell.older)
@@ -138,9 +142,11 @@ def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], lis
     return starts, cells, first, last
 
 
-def _allocated(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, place: Place, cta: int) -> None:
+def _allocated(
+    m: Machine, st: State, agent: Agent, a: AgentState, step: Step, place: Place, cta: int, use: Use
+) -> None:
     state = st.tmem.get((place.buffer.name, cta))
-    if state is None or state[0] == "freed":
+    if state is None or (state[0] != "live" and use.engine != "dealloc"):
         what = "freed" if state else "not allocated"
         raise Breach(Rule.TMEM, agent.index, step, f"{agent.label} uses {place.buffer.name}, which is {what}")
     if state[1] != agent.index and not m.knows(agent, a, M, state[1], state[2]):
@@ -213,6 +219,8 @@ def _after_async(
     m: Machine, st: State, agent: Agent, a: AgentState, place: Place, x: Access, x_writes: bool, use: Use
 ) -> Rule | None:
     same_role = m.agents[x.agent].role == agent.role
+    if x.engine == use.engine == "tma_reduce":
+        return None
     if x.engine in IN_ORDER and use.engine in IN_ORDER and x.agent == agent.index:
         return None
     if place.space is Space.REGISTER and x.engine == use.engine == "wgmma":
@@ -275,9 +283,18 @@ def _touch_registers(m: Machine, a: AgentState, region: ops.Region) -> None:
 
 
 def fence(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    op = step.op
+    assert isinstance(op, ops.FenceProxyAsync)
+    match op.space:
+        case ops.FenceSpace.ALL:
+            other = 0
+        case ops.FenceSpace.SHARED:
+            other = st.in_global
+        case ops.FenceSpace.GLOBAL:
+            other = ~st.in_global
     s, mem, f, x, t = a.clock
-    a.fence = a.past
-    a.clock = (s, mem, f, x | mem, t)
+    a.fence |= a.past & ~other
+    a.clock = (s, mem, f, x | mem & ~other, t)
     return True
 
 
@@ -355,7 +372,7 @@ def map_acquire(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) 
     return True
 
 
-def prefetch(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+def nothing(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     return True
 
 
@@ -365,7 +382,8 @@ MEMORY_HANDLERS: dict[type[object], Handler] = {
     ops.FenceProxyAsync: fence,
     ops.TmaLoad: tma_load,
     ops.DsmemCopy: dsmem_copy,
-    ops.TmaPrefetch: prefetch,
+    ops.TmaPrefetch: nothing,
+    ops.FenceProxyAlias: nothing,
     ops.TensormapReplace: map_replace,
     ops.TensormapRelease: map_release,
     ops.TensormapAcquire: map_acquire,

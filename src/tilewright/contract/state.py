@@ -173,6 +173,8 @@ class AgentState:
     """Own steps before that acquire."""
     waited: dict[int, int] = field(default_factory=dict[int, int])
     """Per barrier slot: the last phase waited for."""
+    peeked: tuple[tuple[int, int], ...] = ()
+    """Barrier slots whose test_wait nobody looked at yet, each with the phase it asked for."""
     done: bool = False
 
     def copy(self) -> AgentState:
@@ -242,6 +244,10 @@ class State:
     trace: Event | None = None
     decided: Decision | None = None
     blocked: set[int] = field(default_factory=set[int])
+    relinquished: frozenset[int] = frozenset()
+    """CTAs that may allocate tensor memory no more."""
+    in_global: int = 0
+    """Steps that reached global memory through the generic proxy."""
 
     def copy(self) -> State:
         """A state that runs on without touching this one."""
@@ -261,4 +267,6 @@ class State:
             self.trace,
             self.decided,
             set(self.blocked),
+            self.relinquished,
+            self.in_global,
         )

@@ -49,7 +49,7 @@ def groups_of(role: Role) -> tuple[Group, ...]:
     """The classes of ``role``, the primary one first."""
     program = list(steps(role.body))
     per_warp = any(s.by is By.PER_WARP or isinstance(s.op, ops.WarpSync) for s in program)
-    elected = any(s.by is By.ELECTED for s in program)
+    elected = any(s.by in (By.ELECTED, By.THREAD_ZERO) for s in program)
     n = role.threads
     if n == 1:
         found = [(Kind.ELECTED, 1)]
@@ -69,7 +69,7 @@ def groups_of(role: Role) -> tuple[Group, ...]:
 
 
 _RUNS: dict[Kind, frozenset[By]] = {
-    Kind.ELECTED: frozenset((By.ALL, By.ELECTED, By.PER_WARP)),
+    Kind.ELECTED: frozenset(By),
     Kind.WARP0: frozenset((By.ALL,)),
     Kind.LEADERS: frozenset((By.ALL, By.PER_WARP)),
     Kind.REST: frozenset((By.ALL,)),

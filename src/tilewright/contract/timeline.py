@@ -104,6 +104,8 @@ def describe(step: Step, env: tuple[tuple[str, int], ...]) -> str:
     match op:
         case ops.Wait():
             return f"wait {slot(op.bar)} p={number(op.parity)}"
+        case ops.TestWait():
+            return f"test {slot(op.bar)} p={number(op.parity)}"
         case ops.Arrive():
             return f"arrive {slot(op.bar)}" + (f" x{op.count}" if op.count > 1 else "")
         case ops.ArriveExpectTx():

@@ -29,6 +29,8 @@ class By(Enum):
     """One thread: lane 0 of the role's first warp."""
     PER_WARP = "per_warp"
     """Lane 0 of every warp of the role."""
+    THREAD_ZERO = "thread_zero"
+    """``threadIdx.x == 0``: as ELECTED in the CTA's first role, nobody elsewhere. A lint says so."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,14 @@ class Scope(Enum):
     GPU = "gpu"
 
 
+class FenceSpace(Enum):
+    """The state space whose accesses a proxy fence orders."""
+
+    ALL = "all"
+    SHARED = "shared"
+    GLOBAL = "global"
+
+
 @dataclass(frozen=True)
 class Region:
     """Bytes ``begin .. begin + size`` of a buffer, of the CTA of rank ``cta`` (None: the executing one).
@@ -94,7 +102,23 @@ class ExpectTx:
 
 @dataclass(frozen=True)
 class Wait:
-    """Blocks until the phase of this parity has completed (a loop around try_wait.parity)."""
+    """Blocks until the phase of this parity has completed (a loop around try_wait.parity).
+
+    ``peeked``: skipped by threads whose last ``TestWait`` of this barrier returned true; the two are one wait.
+    """
+
+    bar: Slot
+    parity: Expr
+    scope: Scope = Scope.CTA
+    acquire: bool = True
+    peeked: bool = False
+
+
+@dataclass(frozen=True)
+class TestWait:
+    """One test_wait or try_wait, whatever it returns; a later ``Wait`` that is ``peeked`` looks at the answer."""
+
+    __test__ = False  # not a test, for pytest
 
     bar: Slot
     parity: Expr
@@ -120,12 +144,17 @@ class TmaLoad:
 
 @dataclass(frozen=True)
 class TmaStore:
-    """Asynchronous copy (or reduction) from shared to global memory, tracked by bulk groups."""
+    """Asynchronous copy (or reduction) from shared to global memory, tracked by bulk groups.
+
+    Reductions (cp.reduce.async.bulk) of the same bytes need no order among themselves. ``tensor`` is false for the
+    forms without a descriptor.
+    """
 
     src: Region
     dst: Region | None = None
     tensormap: Region | None = None
     reduce: bool = False
+    tensor: bool = True
 
 
 @dataclass(frozen=True)
@@ -202,7 +231,14 @@ class Write:
 
 @dataclass(frozen=True)
 class FenceProxyAsync:
-    """fence.proxy.async: orders the thread's generic accesses with asynchronous ones."""
+    """fence.proxy.async: orders the thread's generic accesses with asynchronous ones, of one state space or all."""
+
+    space: FenceSpace = FenceSpace.ALL
+
+
+@dataclass(frozen=True)
+class FenceProxyAlias:
+    """fence.proxy.alias: for one memory under several virtual addresses; no buffer here has two, so it orders nothing."""
 
 
 @dataclass(frozen=True)
@@ -308,29 +344,39 @@ class Setmaxnreg:
 # -- tcgen05 ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Tcgen05Alloc:
-    """Allocates the tensor-memory buffer ``buffer`` and publishes its address by a plain shared-memory write."""
+    """Allocates the tensor-memory buffer ``buffer``; its address is a plain shared-memory write, to ``address`` if given.
+
+    With ``cta_group`` 2 both CTAs of a pair (ranks 2i and 2i + 1) allocate together.
+    """
 
     buffer: str
+    address: Region | None = None
+    cta_group: int = 1
 
 
 @dataclass(frozen=True)
 class Tcgen05Dealloc:
-    """Frees the tensor-memory buffer."""
+    """Frees the tensor-memory buffer; with ``cta_group`` 2 that of both CTAs of the pair, as soon as one does so."""
 
     buffer: str
+    cta_group: int = 1
 
 
 @dataclass(frozen=True)
 class Tcgen05Relinquish:
-    """Gives up the right to allocate again."""
+    """Gives up the CTA's right to allocate again."""
 
 
 @dataclass(frozen=True)
 class Tcgen05Mma:
-    """Asynchronous matrix multiply by one thread: reads ``operands``, reads and writes ``accumulator`` (TMEM)."""
+    """Asynchronous matrix multiply by one thread: reads ``operands``, reads and writes ``accumulator`` (TMEM).
+
+    With ``cta_group`` 2 the regions are meant in both CTAs of the pair.
+    """
 
     accumulator: Region
     operands: tuple[Region, ...]
+    cta_group: int = 1
 
 
 @dataclass(frozen=True)
@@ -399,6 +445,7 @@ Op = (
     | ArriveExpectTx
     | ExpectTx
     | Wait
+    | TestWait
     | TmaLoad
     | TmaStore
     | DsmemCopy
@@ -412,6 +459,7 @@ Op = (
     | Read
     | Write
     | FenceProxyAsync
+    | FenceProxyAlias
     | FenceMbarrierInit
     | TensormapReplace
     | TensormapRelease

@@ -27,6 +27,7 @@ from tilewright.protocol.validate import require_valid
 _INDENT = "    "
 _DECLARATIONS: dict[str, type[Symbol] | type[Barrier]] = {"symbol": Symbol, "mbarrier": Barrier}
 _EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by"))
+_ENUMS: dict[str, type[Enum]] = {"scope": ops.Scope, "space": ops.FenceSpace}
 _GRAINS = frozenset(by.value for by in By)
 _TYPES: dict[str, type[Any]] = {
     name: value for name, value in vars(ops).items() if isinstance(value, type) and value.__module__ == ops.__name__
@@ -195,8 +196,8 @@ class _Reader:
                 return tuple(self.value("cta" if name == "ctas" else name, e) for e in elts)
             case ast.Constant(value=None):
                 return None
-            case ast.Constant(value=str(text)) if name == "scope":
-                return ops.Scope(text)
+            case ast.Constant(value=str(text)) if name in _ENUMS:
+                return _ENUMS[name](text)
             case _:
                 return _expr(node) if name in _EXPR_FIELDS else _literal(node)
 

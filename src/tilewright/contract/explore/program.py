@@ -55,7 +55,7 @@ def _representatives(role: Role, cta: int) -> list[Thread]:
             (" lane0", warps - 1, True, False),
             (" others", (warps - 1) * 31, False, False),
         ]
-    elif By.ELECTED in bys:
+    elif bys & {By.ELECTED, By.THREAD_ZERO}:
         shape = [("", 1, True, True), (" rest", n - 1, False, True)]
     else:
         shape = [("", n - 1, False, True), (" last", 1, False, True)]
@@ -72,7 +72,8 @@ def _mine(nodes: tuple[Node, ...], elected: bool, lane0: bool) -> list[Node]:
     for node in nodes:
         match node:
             case Step():
-                if node.by is By.ALL or (elected and node.by is By.ELECTED) or (lane0 and node.by is By.PER_WARP):
+                one = node.by in (By.ELECTED, By.THREAD_ZERO)
+                if node.by is By.ALL or (elected and one) or (lane0 and node.by is By.PER_WARP):
                     out.append(node)
             case Loop():
                 out.append(

@@ -14,6 +14,7 @@ OBSERVABLE = (
     ops.ArriveExpectTx,
     ops.ExpectTx,
     ops.Wait,
+    ops.TestWait,
     ops.TmaLoad,
     ops.DsmemCopy,
     ops.TmaStore,
@@ -35,7 +36,9 @@ OBSERVABLE = (
 """Ops before which a thread stops: another order with other threads' ops may matter. The others commute with everything
 other threads do (partial-order reduction by local steps): their effect on others shows at the next observable op."""
 
-_ASYNC = frozenset(("tma_load", "tma_store", "tma_write", "wgmma", "mma", "tcp", "dsmem"))
+_ASYNC = frozenset(("tma_load", "tma_store", "tma_write", "tma_reduce", "wgmma", "mma", "tcp", "dsmem"))
+_MAY_OUTLIVE = ("tma_write", "tma_reduce")
+"""What may be under way when the kernel ends: writes to global memory whose sources were read."""
 _TX_LIMIT = 2**20 - 1
 
 
@@ -99,8 +102,9 @@ class Instance:
         op = self.code[t][w.pc[t]].op
         match op:
             case ops.Wait():
-                bar = w.bars[self.bar(w, t, op.bar)]
-                return not bar.alive or bar.parity != _int(op.parity) % 2
+                b = self.bar(w, t, op.bar)
+                bar, seen = w.bars[b], op.peeked and (t, b) in w.peeked
+                return seen or not bar.alive or bar.parity != _int(op.parity) % 2
             case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
                 return t not in w.inside or t in w.released
             case ops.ClusterWait():
@@ -266,6 +270,8 @@ class Instance:
         return (x.private and private) or (x.writes and writes and x.site == site != 0)
 
     def _in_order(self, t: int, engine: str, private: bool, f: Flight) -> bool:
+        if f.engine == engine == "tma_reduce":
+            return True
         if f.engine in ("mma", "tcp") and engine in ("mma", "tcp"):
             return f.owner == t
         if f.engine in ("ld", "st") and engine in ("ld", "st"):
@@ -315,7 +321,8 @@ class Instance:
     def _tensor(self, w: World, t: int, region: ops.Region, place: Bytes, engine: str) -> None:
         cta = place.space[1]
         assert isinstance(cta, int)
-        if w.tmem.get((region.buffer, cta)) != "live":
+        state = w.tmem.get((region.buffer, cta))
+        if state != "live" and not (state and engine == "dealloc"):
             raise Problem(Rule.TMEM, (t,), f"{self.threads[t].label} uses {region.buffer}, which is not allocated")
         if engine == "dealloc":
             return
@@ -368,14 +375,9 @@ class Instance:
                     if isinstance(index, int):
                         w.bars[index] = w.bars[index]._replace(fenced=True)
             case ops.Read() | ops.Write():
-                writes = isinstance(op, ops.Write)
-                site = id(self.code[t][w.pc[t]].step)
-                place = self._touch(w, t, op.region, "generic", writes, op.private, site=site)
-                if place.space[0] != "register":
-                    w.open[t] |= {Touch(place, writes, op.private, site)}
-                    w.bare |= {(place, t, writes)}
-                    if writes:
-                        w.unfenced |= {(place, t)}
+                self._generic(w, t, op.region, isinstance(op, ops.Write), op.private)
+            case ops.Tcgen05Relinquish():
+                w.relinquished |= {thread.cta}
             case ops.TensormapReplace():
                 place = self._touch(w, t, op.map, "generic", True)
                 w.open[t] |= {Touch(place, True, False)}
@@ -389,9 +391,9 @@ class Instance:
                 place = self.place(t, op.map)
                 w.maps = frozenset(x for x in w.maps if x != (place, t, "released"))
             case ops.FenceProxyAsync():
-                w.unfenced = frozenset(x for x in w.unfenced if x[1] != t)
+                w.unfenced = frozenset(x for x in w.unfenced if x[1] != t or not self._covers(op, x[0]))
                 held = {(x.bytes, u) for u, touches in enumerate(w.open) if u != t for x in touches}
-                w.bare = frozenset(x for x in w.bare if (x[0], x[1]) in held)
+                w.bare = frozenset(x for x in w.bare if (x[0], x[1]) in held or not self._covers(op, x[0]))
             case ops.BulkCommit():
                 self._commit(groups, "tma_store")
             case ops.BulkWait():
@@ -418,9 +420,12 @@ class Instance:
                 engine = "mma" if isinstance(op, ops.Tcgen05Mma) else "tcp"
                 sources = op.operands if isinstance(op, ops.Tcgen05Mma) else (op.src,)
                 target = op.accumulator if isinstance(op, ops.Tcgen05Mma) else op.dst
-                for region in sources:
-                    self._fly(w, t, engine, self._touch(w, t, region, engine, False), False, ("mma", t), groups)
-                self._fly(w, t, engine, self._touch(w, t, target, engine, True), True, ("mma", t), groups)
+                for rank in self._pair(t, getattr(op, "cta_group", 1)):
+                    for region in sources:
+                        place = self._touch(w, t, region, engine, False, rank=rank)
+                        self._fly(w, t, engine, place, False, ("mma", t), groups)
+                    place = self._touch(w, t, target, engine, True, rank=rank)
+                    self._fly(w, t, engine, place, True, ("mma", t), groups)
             case ops.Tcgen05Ld():
                 self._fly(w, t, "ld", self._touch(w, t, op.region, "ld", False), False, ("ld", t), groups)
             case ops.Tcgen05St():
@@ -438,6 +443,27 @@ class Instance:
                 w.stale = frozenset(x for x in w.stale if x[1] != t or x[3].endswith("!"))
             case _:
                 pass
+
+    def _generic(self, w: World, t: int, region: ops.Region, writes: bool, private: bool) -> None:
+        """A generic access: under way until its thread releases it, unfenced until some thread fences it."""
+        site = id(self.code[t][w.pc[t]].step)
+        place = self._touch(w, t, region, "generic", writes, private, site=site)
+        if place.space[0] == "register":
+            return
+        w.open[t] |= {Touch(place, writes, private, site)}
+        w.bare |= {(place, t, writes)}
+        if writes:
+            w.unfenced |= {(place, t)}
+
+    def _pair(self, t: int, cta_group: int) -> tuple[int | None, ...]:
+        """Ranks that a tcgen05 op concerns; None is the thread's own."""
+        first = self.threads[t].cta // 2 * 2
+        return (None,) if cta_group == 1 else (first, first + 1)
+
+    @staticmethod
+    def _covers(op: ops.FenceProxyAsync, place: Bytes) -> bool:
+        """Whether the fence orders accesses to this memory."""
+        return op.space is ops.FenceSpace.ALL or (op.space is ops.FenceSpace.GLOBAL) == (place.space[0] == "global")
 
     @staticmethod
     def _commit(groups: dict[str, tuple[int, int]], engine: str) -> None:
@@ -474,7 +500,15 @@ class Instance:
                 self._use(w, t, b)
                 self._to_bar(w, t, b, tx=op.bytes * thread.weight)
             case ops.Wait():
-                self._use(w, t, self.bar(w, t, op.bar))
+                b = self.bar(w, t, op.bar)
+                self._use(w, t, b)
+                w.peeked -= {(t, b)}
+            case ops.TestWait():
+                b = self.bar(w, t, op.bar)
+                self._use(w, t, b)
+                w.peeked -= {(t, b)}
+                if w.bars[b].parity != _int(op.parity) % 2:
+                    w.peeked |= {(t, b)}
             case ops.MbarrierInval():
                 for i in range(self.barriers[op.barrier].slots):
                     b = self.bar_index[thread.cta, op.barrier, i]
@@ -500,11 +534,10 @@ class Instance:
                     w, t, "tma_store", self._touch(w, t, op.src, "tma_store", False), False, ("tma_store", t), groups
                 )
                 if op.dst is not None:
-                    place = self._touch(w, t, op.dst, "tma_store", True)
-                    number = groups["tma_store"][0]
-                    w.flights |= {
-                        Flight("tma_write", t, (thread.role, thread.cta), place, True, ("tma_write", t), number)
-                    }
+                    name = "tma_reduce" if op.reduce else "tma_write"
+                    place = self._touch(w, t, op.dst, name, True)
+                    queue, number = ("tma_write", t), groups["tma_store"][0]
+                    w.flights |= {Flight(name, t, (thread.role, thread.cta), place, True, queue, number)}
                 self._map(w, t, op.tensormap)
             case ops.CpAsyncArrive():
                 b = self.bar(w, t, op.bar)
@@ -554,17 +587,26 @@ class Instance:
                     w.registers[t] = op.registers
             case ops.Tcgen05Alloc():
                 if self.mates[t][0] == t:
-                    if w.tmem.get((op.buffer, thread.cta)) == "live":
+                    if w.tmem.get((op.buffer, thread.cta), "freed") != "freed":
                         raise Problem(Rule.TMEM, (t,), f"{op.buffer} is allocated twice")
+                    if thread.cta in w.relinquished:
+                        raise Problem(Rule.TMEM, (t,), f"{op.buffer} is allocated without the right to")
                     w.tmem[op.buffer, thread.cta] = "live"
+                    if op.address is not None:
+                        self._generic(w, t, op.address, True, False)
                     w.open[t] |= {Touch(Bytes(("tmem address", op.buffer, thread.cta), 0, 1), True, False)}
             case ops.Tcgen05Dealloc():
                 if self.mates[t][0] == t:
+                    if w.tmem.get((op.buffer, thread.cta), "freed") == "freed":
+                        raise Problem(Rule.TMEM, (t,), f"{op.buffer} is freed, but not allocated")
                     region = ops.Region(op.buffer, ops.ZERO, self.buffers[op.buffer].size)
-                    try:
-                        self._touch(w, t, region, "dealloc", True)
-                    except Problem as p:
-                        raise Problem(Rule.TMEM, p.threads, p.detail) from None
+                    for rank in self._pair(t, op.cta_group):
+                        try:
+                            self._touch(w, t, region, "dealloc", True, rank=rank)
+                        except Problem as p:
+                            raise Problem(Rule.TMEM, p.threads, p.detail) from None
+                        if rank is not None and w.tmem[op.buffer, rank] == "live":
+                            w.tmem[op.buffer, rank] = "half"
                     w.tmem[op.buffer, thread.cta] = "freed"
                     w.open[t] |= {Touch(Bytes(("tmem", thread.cta), 0, 1), True, False)}
             case _:
@@ -643,11 +685,11 @@ class Instance:
     # -- the end ----------------------------------------------------------------------------------------------------
     def check_end(self, w: World) -> None:
         """All threads ended: raises ``Problem`` if anything is under way."""
-        if any(x.tx for x in w.landings) or any(f.engine != "tma_write" for f in w.flights):
-            engines = sorted({f.engine for f in w.flights if f.engine != "tma_write"}) or ["an arrival"]
+        if any(x.tx for x in w.landings) or any(f.engine not in _MAY_OUTLIVE for f in w.flights):
+            engines = sorted({f.engine for f in w.flights if f.engine not in _MAY_OUTLIVE}) or ["an arrival"]
             raise Problem(Rule.EXIT, (), f"the kernel ends with {', '.join(engines)} under way")
         for (name, cta), state in w.tmem.items():
-            if state == "live":
+            if state != "freed":
                 raise Problem(Rule.TMEM, (), f"{name} of CTA {cta} is never freed")
 
 

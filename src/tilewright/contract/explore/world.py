@@ -111,6 +111,10 @@ class World:
     tmem: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     maps: frozenset[tuple[Bytes, int, str]] = frozenset()
     """Rewritten descriptors: state 'raw' or 'released', with the threads (or -1) yet to acquire."""
+    relinquished: frozenset[int] = frozenset()
+    """CTAs that may allocate tensor memory no more."""
+    peeked: frozenset[tuple[int, int]] = frozenset()
+    """Thread and barrier of every test_wait that returned true and was not looked at yet."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
     registers: list[int] = field(default_factory=list[int])
 
@@ -148,4 +152,6 @@ class World:
             tuple(self.pool.values()),
             tuple(self.tmem.items()),
             self.maps,
+            self.relinquished,
+            self.peeked,
         )
