@@ -16,7 +16,7 @@ from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuf
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import dialect as t
-from tilewright.transport.asynchronous import TensorMap
+from tilewright.transport.asynchronous import CTA_RANK, TensorMap
 
 _INDENT = "  "
 _BATCHED_WORDS = 16
@@ -125,11 +125,11 @@ class _Emitter:
         entry = self.kernel.sym_name.data
         threads, ctas = self.kernel.threads.data, self.kernel.min_ctas.data
         text = "\n".join(self.lines)
-        wrappers = self.asynchronous.prelude()
+        wrappers, functions = self.asynchronous.prelude(), prelude(text)
         source = (
             f"// {entry}: {threads} threads a CTA. Emitted by Tilewright from transport IR.\n\n"
             + (wrappers + "\n\n" if wrappers else "")
-            + (prelude(text) + "\n\n" if prelude(text) else "")
+            + (functions + "\n\n" if functions else "")
             + f'extern "C" __global__ void __launch_bounds__({threads}, {ctas}) {entry}(\n'
             + ",\n".join(f"    {self._declare(p)}" for p in parameters)
             + ") {\n"
@@ -256,38 +256,55 @@ class _Emitter:
         self.bound.add(symbol)
 
     def programs(self, op: t.Programs) -> None:
-        names, extents = [n.data for n in op.names], [e.expr for e in op.extents]
-        total = expr(1)
-        for extent in extents:
-            total = total * extent
+        names, extents = [identifier(n.data) for n in op.names], [e.expr for e in op.extents]
+        bounds = {n.data: _below(e) for n, e in zip(op.names, extents, strict=True)}
         if not names:
             self.block(op.body.block)
             return
-        if op.persistent.data:
-            head = f"for (int program = blockIdx.x; program < {self.c(total)}; program += gridDim.x)"
-        else:
-            self.line("const int program = blockIdx.x;")
-            head = ""
-        with self.braces(head), self.binding({n: _below(e) for n, e in zip(names, extents, strict=True)}):
-            rest = "program" if op.group is None else self.band(op, op.group.data)
+        shape = op.cluster_shape
+        in_block = op.cluster is not None
+        if in_block:  # the loop walks blocks of programs, one for each cluster
+            extents[-2:] = (simplify(extents[i] // n, self.bounds) for i, n in ((-2, shape[0]), (-1, shape[1])))
+            names[-2:] = (f"{name}_block" for name in names[-2:])
+        total = expr(1)
+        for extent in extents:
+            total = total * extent
+        with self.braces(self.program_loop(op, self.c(total))), self.binding(bounds):
+            rest = "program" if op.group is None else self.band(names, extents, op.group.data)
             for i in reversed(range(len(names) if op.group is None else len(names) - 2)):
                 extent = self.c(extents[i])
                 if i == 0:
-                    self.line(f"const int {identifier(names[i])} = {rest};")
+                    self.line(f"const int {names[i]} = {rest};")
                     break
-                self.line(f"const int {identifier(names[i])} = {rest} % {extent};")
+                self.line(f"const int {names[i]} = {rest} % {extent};")
                 rest = f"({rest} / {extent})"
+            if in_block:
+                rank = self.c(Sym(CTA_RANK) // shape[1]), self.c(Sym(CTA_RANK) % shape[1])
+                for name, block, size, place in zip(list(op.names)[-2:], names[-2:], shape, rank, strict=True):
+                    self.line(f"const int {identifier(name.data)} = {block} * {size} + {place};")
             self.block(op.body.block)
 
-    def band(self, op: t.Programs, group: int) -> str:
+    def program_loop(self, op: t.Programs, total: str) -> str:
+        """The head of the loop over a CTA's programs; empty where each has one."""
+        clusters = op.cluster_shape[0] * op.cluster_shape[1]
+        first, step = op.turns
+        start = "(int)blockIdx.x" + (f" / {clusters}" if clusters > 1 else "")
+        stride = "(int)gridDim.x" + (f" / {clusters}" if clusters > 1 else "")
+        if not op.persistent.data:
+            self.line(f"const int program = {start};")
+            return ""
+        begin = start + (f" + {first} * ({stride})" if first else "")
+        by = f"{step} * ({stride})" if step > 1 else stride
+        return f"for (int program = {begin}; program < {total}; program += {by})"
+
+    def band(self, names: Sequence[str], extents: Sequence[Expr], group: int) -> str:
         """The last two coordinates, walked in bands; returns what is left for the names before them."""
-        row, column = (identifier(n.data) for n in list(op.names)[-2:])
-        rows, columns = (self.c(e.expr) for e in list(op.extents)[-2:])
-        rest = "program"
-        if len(op.names) > 2:
-            rest = f"(program / ({rows} * {columns}))"
+        row, column = names[-2:]
+        rows, columns = (self.c(e) for e in extents[-2:])
+        rest = place = "program"
+        if len(names) > 2:
+            rest, place = f"(program / ({rows} * {columns}))", "in_matrix"
             self.line(f"const int in_matrix = program % ({rows} * {columns});")
-        place = "in_matrix" if len(op.names) > 2 else "program"
         self.line(f"const int first_row = {place} / ({group} * {columns}) * {group};")
         self.line(f"const int band_rows = min({group}, {rows} - first_row);")
         self.line(f"const int in_band = {place} - first_row * {columns};")

@@ -194,7 +194,17 @@ class RegisterLayout:
 
         Only ``//``, ``%``, ``+``, ``*``, and ``xor`` where several input bits meet in one output bit.
         """
-        thread, register = expr(thread), expr(register)
+        key = (expr(thread), expr(register))
+        if key not in self._coordinates:
+            self._coordinates[key] = self._coordinates_at(*key)
+        return self._coordinates[key]
+
+    @cached_property
+    def _coordinates(self) -> dict[tuple[Expr, Expr], tuple[Expr, ...]]:
+        """Coordinates already worked out: passes ask for the same few again and again."""
+        return {}
+
+    def _coordinates_at(self, thread: Expr, register: Expr) -> tuple[Expr, ...]:
         bits = self.atom.in_axis_bits("register")
         whole = not prod(r.count for r in self.repeats) > 1
         fields = (

@@ -121,6 +121,17 @@ class Distribution:
 
     def layout(self, axes: Sequence[int | None]) -> RegisterLayout:
         """Register layout of a value whose axes have these classes (None: an axis of one element)."""
+        key = tuple(axes)
+        if key not in self._layouts:
+            self._layouts[key] = self._layout(key)
+        return self._layouts[key]
+
+    @cached_property
+    def _layouts(self) -> dict[tuple[int | None, ...], RegisterLayout]:
+        """Layouts already made: passes ask for the same few again and again."""
+        return {}
+
+    def _layout(self, axes: tuple[int | None, ...]) -> RegisterLayout:
         place = {c: d for d, c in enumerate(axes) if c is not None}
         order = [(place[c], digits) for c, digits in self.digits if c in place]
         bits_out = [0] * len(axes)

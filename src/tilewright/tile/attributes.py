@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar, Generic, TypeAlias, TypeVar, cast
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -379,7 +380,7 @@ class TileType(_AxesType, TypeAttribute):
 
     @staticmethod
     def of(dtype: DType, axes: Sequence[Axis]) -> TileType:
-        return TileType(DTypeAttr(dtype), ArrayAttr([axis_attr(a) for a in axes]))
+        return _tile_type(dtype, tuple(axes))
 
 
 @irdl_attr_definition
@@ -392,4 +393,15 @@ class FragmentType(_AxesType, TypeAttribute):
 
     @staticmethod
     def of(dtype: DType, axes: Sequence[Axis]) -> FragmentType:
-        return FragmentType(DTypeAttr(dtype), ArrayAttr([axis_attr(a) for a in axes]))
+        return _fragment_type(dtype, tuple(axes))
+
+
+# A kernel has few types and thousands of values: attributes are immutable, so equal ones are made once.
+@lru_cache(maxsize=4096)
+def _tile_type(dtype: DType, axes: tuple[Axis, ...]) -> TileType:
+    return TileType(DTypeAttr(dtype), ArrayAttr([axis_attr(a) for a in axes]))
+
+
+@lru_cache(maxsize=4096)
+def _fragment_type(dtype: DType, axes: tuple[Axis, ...]) -> FragmentType:
+    return FragmentType(DTypeAttr(dtype), ArrayAttr([axis_attr(a) for a in axes]))

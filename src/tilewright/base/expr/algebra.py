@@ -103,12 +103,27 @@ def linear(parts: Iterable[tuple[Expr, int]]) -> Expr:
         else:
             coefficients[part] = coefficients.get(part, 0) + factor
     terms = [(t, c) for t, c in coefficients.items() if c]
+    if len(terms) > 1:
+        terms.sort(key=lambda tc: tc[0].text)
+    return _sum(offset, tuple(terms))
+
+
+def _sum(offset: int, terms: tuple[tuple[Expr, int], ...]) -> Expr:
+    """The sum of distinct terms in order, none with coefficient 0."""
     if not terms:
         return Const(offset)
     if len(terms) == 1 and offset == 0 and terms[0][1] == 1:
         return terms[0][0]
-    terms.sort(key=lambda tc: tc[0].text)
-    return Sum(offset, tuple(terms))
+    return Sum(offset, terms)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    (ka, ta), (kb, tb) = _as_terms(a), _as_terms(b)
+    if not tb:
+        return _sum(ka + kb, ta) if kb else a
+    if not ta:
+        return _sum(ka + kb, tb) if ka else b
+    return linear([(a, 1), (b, 1)])
 
 
 def _as_terms(node: Expr) -> tuple[int, tuple[tuple[Expr, int], ...]]:
@@ -127,6 +142,10 @@ def product(a: Expr, b: Expr) -> Expr:
     (ka, ta), (kb, tb) = _as_terms(a), _as_terms(b)
     if len(ta) * len(tb) > _MAX_TERMS:
         raise ExprError(f"a product of {len(ta) * len(tb)} terms; at most {_MAX_TERMS} are expanded")
+    if not tb:
+        return _scaled(ka, ta, kb)
+    if not ta:
+        return _scaled(kb, tb, ka)
     parts: list[tuple[Expr, int]] = [(Const(ka * kb), 1)]
     parts += [(t, c * kb) for t, c in ta] + [(t, c * ka) for t, c in tb]
     for t, c in ta:
@@ -136,12 +155,16 @@ def product(a: Expr, b: Expr) -> Expr:
     return linear(parts)
 
 
+def _scaled(offset: int, terms: tuple[tuple[Expr, int], ...], factor: int) -> Expr:
+    return _sum(offset * factor, tuple((t, c * factor) for t, c in terms)) if factor else Const(0)
+
+
 def split_multiples(node: Expr, n: int) -> tuple[Expr, Expr]:
     """``node = n*q + r`` with the terms whose coefficient n divides in ``q``; r's constant is in [0, n)."""
     offset, terms = _as_terms(node)
-    whole = [(t, c // n) for t, c in terms if c % n == 0]
-    rest = [(t, c) for t, c in terms if c % n]
-    return linear([(Const(offset // n), 1), *whole]), linear([(Const(offset % n), 1), *rest])
+    whole = tuple((t, c // n) for t, c in terms if c % n == 0)
+    rest = tuple((t, c) for t, c in terms if c % n)
+    return add(_sum(0, whole), Const(offset // n)), _sum(offset % n, rest)
 
 
 def floordiv(a: Expr, b: Expr) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 from typing import TypeAlias
 
@@ -108,9 +108,15 @@ def divisor(node: Expr, divisors: Mapping[str, int]) -> int:
 
 def simplify(node: Expr, bounds: Mapping[str, Interval]) -> Expr:
     """``node`` with divisions, moduli, min, max and comparisons resolved where the intervals decide them."""
+    if node.polynomial:
+        return node
+    return _simplified(node, frozenset((name, bounds[name]) for name in node.symbols if name in bounds))
+
+
+@lru_cache(maxsize=1 << 16)  # passes ask the same again and again: for every element, body and variant of a kernel
+def _simplified(node: Expr, known: frozenset[tuple[str, Interval]]) -> Expr:
+    bounds = dict(known)
     match node:
-        case Const() | Sym():
-            return node
         case FloorDiv(a, b):
             a, b = simplify(a, bounds), simplify(b, bounds)
             n = b.constant

@@ -9,8 +9,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import Any, TypeAlias
+from functools import reduce
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 # The operators build normalised nodes, and the constructors take nodes apart: the one cycle, inside this package.
 from tilewright.base.expr import algebra
@@ -18,6 +18,23 @@ from tilewright.base.expr import algebra
 
 class ExprError(ValueError):
     """Malformed expression text, an unknown symbol, or a division by zero."""
+
+
+T = TypeVar("T")
+
+
+class _once(Generic[T]):
+    """A property computed when first read; functools' takes a lock in Python 3.11, which costs more than the work."""
+
+    def __init__(self, compute: Callable[[Any], T]):
+        self.compute = compute
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, node: object, owner: type | None = None) -> T:
+        value = node.__dict__[self.name] = self.compute(node)
+        return value
 
 
 # How tightly each form binds when printed; ATOM needs no parentheses anywhere.
@@ -29,10 +46,10 @@ class Expr:
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def __add__(self, other: ExprLike) -> Expr:
-        return algebra.linear([(self, 1), (expr(other), 1)])
+        return algebra.add(self, expr(other))
 
     def __radd__(self, other: ExprLike) -> Expr:
-        return algebra.linear([(expr(other), 1), (self, 1)])
+        return algebra.add(expr(other), self)
 
     def __sub__(self, other: ExprLike) -> Expr:
         return algebra.linear([(self, 1), (expr(other), -1)])
@@ -98,10 +115,10 @@ class Expr:
         raise TypeError(f"the truth value of the expression {self} is not known; compare and evaluate it")
 
     # -- queries --------------------------------------------------------------------------------------------------
-    @cached_property
+    @_once
     def text(self) -> str:
         """Canonical text, read back by ``parse``."""
-        return self.print(_ANY)
+        return self._text()
 
     def __str__(self) -> str:
         return self.text
@@ -109,10 +126,15 @@ class Expr:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.text}>"
 
-    @cached_property
+    @_once
     def symbols(self) -> frozenset[str]:
         """Names of all symbols that occur."""
         return frozenset[str]().union(*(child.symbols for child in self.children))
+
+    @_once
+    def polynomial(self) -> bool:
+        """Made of constants, symbols, sums and products alone: bounds simplify nothing in it."""
+        return isinstance(self, Const | Sym | Sum | Product) and all(child.polynomial for child in self.children)
 
     @property
     def constant(self) -> int | None:
@@ -124,8 +146,17 @@ class Expr:
         """Direct sub-expressions, in printing order."""
         raise NotImplementedError
 
+    _binding: ClassVar[int] = _ATOM
+
+    def _strength(self) -> int:
+        """How tightly the text binds."""
+        return self._binding
+
     def print(self, outer: int) -> str:
         """Text for a place that binds with strength ``outer``."""
+        return self.text if self._strength() >= outer else f"({self.text})"
+
+    def _text(self) -> str:
         raise NotImplementedError
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
@@ -176,8 +207,11 @@ class Const(Expr):
     def children(self) -> tuple[Expr, ...]:
         return ()
 
-    def print(self, outer: int) -> str:
-        return str(self.value) if self.value >= 0 or outer < _PRODUCT else f"({self.value})"
+    def _strength(self) -> int:
+        return _ATOM if self.value >= 0 else _SUM
+
+    def _text(self) -> str:
+        return str(self.value)
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return self.value
@@ -189,7 +223,7 @@ class Sym(Expr):
 
     name: str
 
-    @cached_property
+    @_once
     def symbols(self) -> frozenset[str]:
         return frozenset((self.name,))
 
@@ -197,7 +231,7 @@ class Sym(Expr):
     def children(self) -> tuple[Expr, ...]:
         return ()
 
-    def print(self, outer: int) -> str:
+    def _text(self) -> str:
         return self.name
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
@@ -219,7 +253,10 @@ class Sum(Expr):
     def children(self) -> tuple[Expr, ...]:
         return tuple(term for term, _ in self.terms)
 
-    def print(self, outer: int) -> str:
+    def _strength(self) -> int:
+        return _PRODUCT if len(self.terms) == 1 and not self.offset and self.terms[0][1] > 0 else _SUM
+
+    def _text(self) -> str:
         text = ""
         for term, c in self.terms:
             # a leading minus binds tighter than // and %, so its term is printed as an atom
@@ -227,8 +264,7 @@ class Sum(Expr):
             text += (f" + {body}" if text else body) if c > 0 else (f" - {body}" if text else f"-{body}")
         if self.offset:
             text += f" + {self.offset}" if self.offset > 0 else f" - {-self.offset}"
-        is_product = len(self.terms) == 1 and not self.offset and self.terms[0][1] > 0
-        return _wrap(text, _PRODUCT if is_product else _SUM, outer)
+        return text
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return self.offset + sum(c * term.evaluate(env) for term, c in self.terms)
@@ -244,8 +280,10 @@ class Product(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.factors
 
-    def print(self, outer: int) -> str:
-        return _wrap("*".join(f.print(_ATOM) for f in self.factors), _PRODUCT, outer)
+    _binding = _PRODUCT
+
+    def _text(self) -> str:
+        return "*".join(f.print(_ATOM) for f in self.factors)
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return reduce(operator.mul, (f.evaluate(env) for f in self.factors))
@@ -262,8 +300,10 @@ class FloorDiv(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.numerator, self.denominator
 
-    def print(self, outer: int) -> str:
-        return _wrap(f"{self.numerator.print(_ATOM)} // {self.denominator.print(_ATOM)}", _PRODUCT, outer)
+    _binding = _PRODUCT
+
+    def _text(self) -> str:
+        return f"{self.numerator.print(_ATOM)} // {self.denominator.print(_ATOM)}"
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return self.numerator.evaluate(env) // _divisor(self, self.denominator, env)
@@ -280,8 +320,10 @@ class Mod(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.numerator, self.denominator
 
-    def print(self, outer: int) -> str:
-        return _wrap(f"{self.numerator.print(_ATOM)} % {self.denominator.print(_ATOM)}", _PRODUCT, outer)
+    _binding = _PRODUCT
+
+    def _text(self) -> str:
+        return f"{self.numerator.print(_ATOM)} % {self.denominator.print(_ATOM)}"
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return self.numerator.evaluate(env) % _divisor(self, self.denominator, env)
@@ -297,7 +339,7 @@ class Min(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.args
 
-    def print(self, outer: int) -> str:
+    def _text(self) -> str:
         return _call("min", self.args)
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
@@ -314,7 +356,7 @@ class Max(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.args
 
-    def print(self, outer: int) -> str:
+    def _text(self) -> str:
         return _call("max", self.args)
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
@@ -331,7 +373,7 @@ class Xor(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.args
 
-    def print(self, outer: int) -> str:
+    def _text(self) -> str:
         return _call("xor", self.args)
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
@@ -350,8 +392,10 @@ class Compare(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.lhs, self.rhs
 
-    def print(self, outer: int) -> str:
-        return _wrap(f"{self.lhs.print(_SUM)} {self.op} {self.rhs.print(_SUM)}", _COMPARE, outer)
+    _binding = _COMPARE
+
+    def _text(self) -> str:
+        return f"{self.lhs.print(_SUM)} {self.op} {self.rhs.print(_SUM)}"
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return COMPARISONS[self.op](self.lhs.evaluate(env), self.rhs.evaluate(env))
@@ -367,8 +411,10 @@ class All(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.args
 
-    def print(self, outer: int) -> str:
-        return _wrap(" and ".join(a.print(_NOT) for a in self.args), _ALL, outer)
+    _binding = _ALL
+
+    def _text(self) -> str:
+        return " and ".join(a.print(_NOT) for a in self.args)
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return all(a.evaluate(env) for a in self.args)
@@ -384,8 +430,10 @@ class Any_(Expr):
     def children(self) -> tuple[Expr, ...]:
         return self.args
 
-    def print(self, outer: int) -> str:
-        return _wrap(" or ".join(a.print(_ALL) for a in self.args), _ANY, outer)
+    _binding = _ANY
+
+    def _text(self) -> str:
+        return " or ".join(a.print(_ALL) for a in self.args)
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return any(a.evaluate(env) for a in self.args)
@@ -401,8 +449,10 @@ class Not(Expr):
     def children(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
-    def print(self, outer: int) -> str:
-        return _wrap(f"not {self.arg.print(_COMPARE)}", _NOT, outer)
+    _binding = _NOT
+
+    def _text(self) -> str:
+        return f"not {self.arg.print(_COMPARE)}"
 
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return not self.arg.evaluate(env)
@@ -429,7 +479,3 @@ def _xor_values(a: int, b: int) -> int:
 
 def _call(name: str, args: tuple[Expr, ...]) -> str:
     return f"{name}({', '.join(a.print(_ANY) for a in args)})"
-
-
-def _wrap(text: str, strength: int, outer: int) -> str:
-    return text if strength >= outer else f"({text})"
