@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 # The operators build normalised nodes, and the constructors take nodes apart: the one cycle, inside this package.
@@ -165,12 +165,19 @@ class Expr:
 
     def substitute(self, env: Mapping[str, ExprLike]) -> Expr:
         """Replace symbols; those not in ``env`` stay."""
-        if not env or self.symbols.isdisjoint(env):
+        found = self.symbols & env.keys()
+        if not found:
             return self
-        return algebra.rebuild(self, lambda e: e.substitute(env), env)
+        return _substituted(self, frozenset((name, expr(env[name])) for name in found))
 
 
 ExprLike: TypeAlias = Expr | int
+
+
+@lru_cache(maxsize=1 << 16)
+def _substituted(node: Expr, values: frozenset[tuple[str, Expr]]) -> Expr:
+    env = dict(values)
+    return algebra.rebuild(node, lambda e: e.substitute(env), env)
 
 
 def expr(value: ExprLike) -> Expr:
