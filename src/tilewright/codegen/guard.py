@@ -17,9 +17,13 @@ from tilewright.transport import dialect as t
 _INSTRUCTIONS = (
     "mbarrier.init",
     "mbarrier.arrive.expect_tx",
+    "mbarrier.arrive.shared::cluster",
     "mbarrier.arrive",
     "mbarrier.try_wait",
+    "barrier.cluster.arrive",
+    "barrier.cluster.wait",
     "cp.async.bulk.tensor.load",
+    "cp.async.bulk.tensor.multicast",
     "cp.async.bulk.tensor.store",
     "cp.async.bulk.commit_group",
     "cp.async.bulk.wait_group",
@@ -34,17 +38,19 @@ _INSTRUCTIONS = (
 )
 
 
+_FIRST_WORDS = ("mbarrier", "barrier.cluster", "cp.async.bulk", "fence.", "wgmma", "setmaxnreg", "stmatrix")
+
+
 def instruction_counts(ptx: str) -> Counter[str]:
     """How often each asynchronous instruction stands in ``ptx``, by the name used here."""
     found: Counter[str] = Counter()
     for line in ptx.splitlines():
         text = re.sub(r"^\s*(\{|@!?%?\w+)?\s*", "", line)
-        if not text.startswith(("mbarrier", "cp.async.bulk", "fence.", "wgmma", "setmaxnreg", "stmatrix")):
+        if not text.startswith(_FIRST_WORDS):
             continue
         if text.startswith("cp.async.bulk.tensor"):
-            found[
-                "cp.async.bulk.tensor.load" if ".shared::cluster.global" in text else "cp.async.bulk.tensor.store"
-            ] += 1
+            multicast, load = ".multicast::cluster" in text, ".shared::cluster.global" in text
+            found[f"cp.async.bulk.tensor.{'multicast' if multicast else 'load' if load else 'store'}"] += 1
             continue
         name = next((n for n in _INSTRUCTIONS if text.startswith(n)), None)
         if name is not None:
@@ -74,11 +80,15 @@ def _names(op: Operation) -> Iterator[str]:
         case a.MbarrierArriveExpectTx():
             yield "mbarrier.arrive.expect_tx"
         case a.MbarrierArrive():
-            yield "mbarrier.arrive"
+            yield "mbarrier.arrive" if op.cta is None else "mbarrier.arrive.shared::cluster"
         case a.MbarrierWait():
             yield "mbarrier.try_wait"
+        case a.ClusterArrive():
+            yield "barrier.cluster.arrive"
+        case a.ClusterWait():
+            yield "barrier.cluster.wait"
         case a.TmaLoad():
-            yield "cp.async.bulk.tensor.load"
+            yield "cp.async.bulk.tensor.multicast" if op.ctas else "cp.async.bulk.tensor.load"
         case a.TmaStore():
             yield "cp.async.bulk.tensor.store"
         case a.BulkCommit():

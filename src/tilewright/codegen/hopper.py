@@ -19,9 +19,24 @@ ASYNCHRONOUS = tuple(a.OPS)
 SHARED_BASE = "shared_base"
 BARRIER_BYTES = 8
 RESERVED = frozenset(
-    (SHARED_BASE, "shared", "dynamic_shared", "in_matrix", "first_row", "band_rows", "in_band", a.WARPGROUP)
+    (
+        SHARED_BASE,
+        "shared",
+        "dynamic_shared",
+        "in_matrix",
+        "first_row",
+        "band_rows",
+        "in_band",
+        a.WARPGROUP,
+        a.CTA_RANK,
+    )
 )
 """Names that this room's lines declare."""
+
+
+def c_operand(text: str) -> str:
+    """An expression's text as an operand."""
+    return text if text.isalnum() else f"({text})"
 
 
 class HopperEmitter:
@@ -46,6 +61,11 @@ class HopperEmitter:
         line(f"const unsigned {SHARED_BASE} = ((unsigned)__cvta_generic_to_shared(dynamic_shared) + 1023u) & ~1023u;")
         start = "(unsigned)__cvta_generic_to_shared(dynamic_shared)"
         line(f"char* const shared = dynamic_shared + ({SHARED_BASE} - {start});")
+        cluster = self.emitter.kernel.cluster
+        if cluster is not None:
+            line(f"const int {a.CTA_RANK} = cluster_rank();")
+            self.emitter.bounds[a.CTA_RANK] = (0, cluster.data - 1)
+            self.emitter.bound.add(a.CTA_RANK)
 
     def shared(self, op: t.Shared, memory: str, name: str) -> None:
         """A buffer in dynamic shared memory."""
@@ -109,6 +129,10 @@ class HopperEmitter:
                 e.line(f"named_barrier_sync({e.c(op.id.expr)}, {op.threads.data});")
             case a.NamedBarrierArrive():
                 e.line(f"named_barrier_arrive({e.c(op.id.expr)}, {op.threads.data});")
+            case a.ClusterArrive():
+                e.line('asm volatile("barrier.cluster.arrive.release;" ::: "memory");')
+            case a.ClusterWait():
+                e.line('asm volatile("barrier.cluster.wait.acquire;" ::: "memory");')
             case (
                 a.MbarrierInit()
                 | a.FenceMbarrierInit()
@@ -170,7 +194,9 @@ class HopperEmitter:
             case a.FenceMbarrierInit():
                 e.line('asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");')
             case a.MbarrierArrive():
-                e.line(f"mbarrier_arrive({self.barrier(op.bars, op.index.expr)});")
+                bar = self.barrier(op.bars, op.index.expr)
+                peer = None if op.cta is None else e.c(op.cta.expr)
+                e.line(f"mbarrier_arrive({bar});" if peer is None else f"mbarrier_arrive_at({bar}, {peer});")
             case a.MbarrierArriveExpectTx():
                 e.line(f"mbarrier_arrive_expect_tx({self.barrier(op.bars, op.index.expr)}, {op.bytes.data});")
             case a.MbarrierWait():
@@ -185,7 +211,12 @@ class HopperEmitter:
                 e.comment(op)
                 coords = ", ".join(e.c(c.expr) for c in op.coords)
                 to, bar = self.address(op.shared, op.offset.expr), self.barrier(op.bars, op.index.expr)
-                e.line(f"tma_load_{len(op.coords)}d({to}, &{e.names[op.map]}, {bar}, {coords});")
+                rank = len(op.coords)
+                if op.ctas:
+                    mask = " | ".join(f"1 << {c_operand(e.c(c.expr))}" for c in op.ctas)
+                    e.line(f"tma_multicast_{rank}d({to}, &{e.names[op.map]}, {bar}, {mask}, {coords});")
+                else:
+                    e.line(f"tma_load_{rank}d({to}, &{e.names[op.map]}, {bar}, {coords});")
             case a.TmaStore():
                 e.comment(op)
                 coords = ", ".join(e.c(c.expr) for c in op.coords)

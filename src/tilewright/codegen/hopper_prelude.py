@@ -9,22 +9,41 @@ from __future__ import annotations
 _INLINE = "__device__ __forceinline__ void"
 
 
-def _copy(rank: int, *, load: bool) -> str:
+def _coordinates(rank: int, first: int) -> tuple[str, str, str]:
+    """Parameters, operand places from ``first``, and operands of a box's coordinates."""
     coords = ", ".join(f"int c{i}" for i in range(rank))
-    first = 2 if load else 1
     places = ", ".join(f"%{first + i}" for i in range(rank))
-    values = ", ".join(f'"r"(c{i})' for i in range(rank))
-    if load:
-        return (
-            f"{_INLINE} tma_load_{rank}d(unsigned to, const TensorMap* map, unsigned bar, {coords}) {{\n"
-            f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes '
-            f'[%0], [%1, {{{places}}}], [%{first + rank}];"\n'
-            f'    :: "r"(to), "l"(map), {values}, "r"(bar) : "memory");\n}}'
-        )
+    return coords, places, ", ".join(f'"r"(c{i})' for i in range(rank))
+
+
+def _load(rank: int) -> str:
+    coords, places, values = _coordinates(rank, 2)
+    return (
+        f"{_INLINE} tma_load_{rank}d(unsigned to, const TensorMap* map, unsigned bar, {coords}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes '
+        f'[%0], [%1, {{{places}}}], [%{2 + rank}];"\n'
+        f'    :: "r"(to), "l"(map), {values}, "r"(bar) : "memory");\n}}'
+    )
+
+
+def _multicast(rank: int) -> str:
+    """The box lands in every CTA of ``mask``, at the same offset and on the same barrier of its own."""
+    coords, places, values = _coordinates(rank, 2)
+    return (
+        f"{_INLINE} tma_multicast_{rank}d("
+        f"unsigned to, const TensorMap* map, unsigned bar, int mask, {coords}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes'
+        f'.multicast::cluster [%0], [%1, {{{places}}}], [%{2 + rank}], %{3 + rank};"\n'
+        f'    :: "r"(to), "l"(map), {values}, "r"(bar), "h"((unsigned short)mask) : "memory");\n}}'
+    )
+
+
+def _store(rank: int) -> str:
+    coords, places, values = _coordinates(rank, 1)
     return (
         f"{_INLINE} tma_store_{rank}d(const TensorMap* map, unsigned from, {coords}) {{\n"
         f'  asm volatile("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group '
-        f'[%0, {{{places}}}], [%{first + rank}];"\n'
+        f'[%0, {{{places}}}], [%{1 + rank}];"\n'
         f'    :: "l"(map), {values}, "r"(from) : "memory");\n}}'
     )
 
@@ -56,8 +75,18 @@ void stmatrix_x4(unsigned to, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
     :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }""",
-    **{f"tma_load_{rank}d": _copy(rank, load=True) for rank in range(1, 6)},
-    **{f"tma_store_{rank}d": _copy(rank, load=False) for rank in range(1, 6)},
+    "mbarrier_arrive_at": """__device__ __forceinline__ void mbarrier_arrive_at(unsigned bar, int cta) {
+  asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"
+    "mbarrier.arrive.shared::cluster.b64 _, [there];\\n}" :: "r"(bar), "r"(cta) : "memory");
+}""",
+    "cluster_rank": """__device__ __forceinline__ int cluster_rank() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}""",
+    **{f"tma_load_{rank}d": _load(rank) for rank in range(1, 6)},
+    **{f"tma_multicast_{rank}d": _multicast(rank) for rank in range(1, 6)},
+    **{f"tma_store_{rank}d": _store(rank) for rank in range(1, 6)},
 }
 
 TENSOR_MAP = "struct alignas(64) TensorMap { char bytes[128]; };"

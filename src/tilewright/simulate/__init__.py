@@ -15,10 +15,11 @@ from tilewright.simulate.arguments import bind
 from tilewright.simulate.budget import DEFAULT_BUDGET, check_budget
 from tilewright.simulate.execute import launch
 from tilewright.simulate.report import Report
+from tilewright.simulate.steps import Scratch, Step, run_steps
 from tilewright.simulate.symbols import Array
 from tilewright.transport.dialect import Kernel
 
-__all__ = ["DEFAULT_BUDGET", "Report", "run"]
+__all__ = ["DEFAULT_BUDGET", "Report", "Scratch", "Step", "run", "run_steps"]
 
 
 def run(

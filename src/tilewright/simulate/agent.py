@@ -11,11 +11,12 @@ from tilewright.simulate.cta import Cta
 from tilewright.simulate.memory import Moment
 from tilewright.simulate.registers import Buffer
 from tilewright.simulate.symbols import Array, Symbols
+from tilewright.transport.asynchronous import CTA_RANK
 
 
 class Agent:
-    """``threads`` are their ids as the code sees them, ``rows`` their places in the CTA; ``group`` all that walk with
-    them, which is more where one of a warpgroup is elected."""
+    """``threads`` are their ids as the code sees them, ``rows`` their places in the cluster; ``group`` all that walk
+    with them, which is more where one of a warpgroup is elected."""
 
     def __init__(self, cta: Cta, threads: Array, rows: Array, *, parent: Agent | None = None, label: str = "the CTA"):
         self.cta, self.launch = cta, cta.launch
@@ -23,9 +24,11 @@ class Agent:
         self.group = rows
         self.symbols = Symbols(threads)
         self.buffers: dict[SSAValue, Buffer] = {}
+        self.cluster_round = 0  # of the cluster barrier, arrived at and not yet waited for; 0: none
         self.barrier: tuple[object, int] = ("cta", cta.threads)
         if parent is None:
             self.symbols.bind_all(self.launch.arguments.symbols.items())
+            self.symbols.bind(CTA_RANK, cta.rank)
             self.instance = self.launch.instance(("cta", cta.index), program=False)
             self.epoch = self.launch.new_epoch()
             return
@@ -56,7 +59,10 @@ class Agent:
 
     def meet(self, meeting: Meeting, what: str) -> Generator[Waiting]:
         """Arrive, and wait for the others."""
-        round_ = self.arrive(meeting)
+        yield from self.await_round(meeting, self.arrive(meeting), what)
+
+    def await_round(self, meeting: Meeting, round_: int, what: str) -> Generator[Waiting]:
+        """Wait for a round that was arrived at."""
         yield Waiting(
             lambda: meeting.rounds >= round_,
             lambda: f"{what} ({meeting.arrived} of {meeting.threads} threads are there)",

@@ -1,4 +1,4 @@
-"""One CTA: its shared memory, clocks, barriers, and what is in flight beside its threads."""
+"""A cluster of CTAs: each one's shared memory and barriers, their common clocks, what is in flight beside threads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from tilewright.simulate.arena import Arena
@@ -101,12 +102,15 @@ class WgmmaGroups:
 
 
 class Cta:
-    """One CTA's state; its agents live in ``execute``."""
+    """One CTA's state; its agents live in ``execute``. ``rows`` and mbarriers are numbered through the cluster."""
 
-    def __init__(self, launch: Launch, plan: SharedPlan, index: int):
-        self.launch, self.plan, self.index = launch, plan, index
+    def __init__(self, cluster: Cluster, rank: int):
+        launch, plan = cluster.launch, cluster.plan
+        self.launch, self.plan, self.cluster, self.rank = launch, plan, cluster, rank
+        self.index = cluster.index * cluster.size + rank
         self.threads = launch.kernel.threads.data
-        self.clocks = Clocks(self.threads, plan.slots)
+        self.rows = np.arange(self.threads) + rank * self.threads
+        self.clocks = cluster.clocks
         self.arena = Arena(plan.size, plan.cell, self.clocks)
         self.shared: dict[SSAValue, SharedBuffer] = {}
         self.mbarriers: dict[SSAValue, list[Mbarrier]] = {}
@@ -115,8 +119,8 @@ class Cta:
         self.bulk: dict[int, BulkGroups] = {}
         self.wgmma: dict[int, WgmmaGroups] = {}
         self.transfers: list[Callable[[], None]] = []
-        self.order = random.Random(launch.order.random())
-        self.eager = self.order.choice((0.05, 0.5, 0.95))
+        self.running = 0
+        """Agents that have not ended."""
 
     def declare_shared(self, op: Shared) -> None:
         """The buffer of a declaration."""
@@ -126,21 +130,37 @@ class Cta:
 
     def declare_mbarriers(self, op: Mbarriers) -> None:
         """The barriers of a declaration, not yet initialised."""
-        kind, first = mbarriers_of(op.bars), self.plan.first_slot[op.bars]
-        self.mbarriers[op.bars] = [
-            Mbarrier(f"{op.hint.data}[{i}]", first + i, kind.count.data) for i in range(kind.slots.data)
-        ]
+        kind = mbarriers_of(op.bars)
+        first = self.plan.first_slot[op.bars] + self.rank * self.plan.slots
+        name = op.hint.data + (f" of CTA {self.rank}" if self.cluster.size > 1 else "")
+        self.mbarriers[op.bars] = [Mbarrier(f"{name}[{i}]", first + i, kind.count.data) for i in range(kind.slots.data)]
 
     def meeting(self, key: object, threads: int) -> Meeting:
         """The barrier called ``key``."""
         return self.meetings.setdefault(key, Meeting(threads))
 
+
+class Cluster:
+    """The CTAs that run together, one without clusters, and the seeded order of what happens to them."""
+
+    def __init__(self, launch: Launch, plan: SharedPlan, index: int, size: int):
+        self.launch, self.plan, self.index, self.size = launch, plan, index, size
+        threads = launch.kernel.threads.data
+        self.clocks = Clocks(size * threads, size * plan.slots)
+        self.meeting = Meeting(size * threads)
+        self.order = random.Random(launch.order.random())
+        self.eager = self.order.choice((0.05, 0.5, 0.95))
+        self.ctas = tuple(Cta(self, rank) for rank in range(size))
+
     def in_flight(self) -> list[Callable[[], None]]:
         """What could happen next beside the threads."""
-        return [*self.transfers, *(g.step for g in self.wgmma.values() if g.queue)]
+        return [
+            event for cta in self.ctas for event in (*cta.transfers, *(g.step for g in cta.wgmma.values() if g.queue))
+        ]
 
     def advance(self, event: Callable[[], None]) -> None:
         """Let one of ``in_flight`` happen."""
-        if event in self.transfers:
-            self.transfers.remove(event)
+        for cta in self.ctas:
+            if event in cta.transfers:
+                cta.transfers.remove(event)
         event()

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.expr import Expr
 from tilewright.simulate.agent import Agent
 from tilewright.simulate.barriers import Mbarrier, Waiting
-from tilewright.simulate.cta import BulkGroups, WgmmaGroups
+from tilewright.simulate.cta import BulkGroups, Cta, WgmmaGroups
 from tilewright.simulate.memory import SharedBuffer
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
@@ -66,6 +67,8 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
             agent.cta.clocks.fence_proxy(agent.rows, agent.group)
         case a.NamedBarrierSync() | a.NamedBarrierArrive():
             yield from _named_barrier(op, agent)
+        case a.ClusterArrive() | a.ClusterWait():
+            yield from _cluster_barrier(op, agent)
         case a.StoreMatrix():
             _store_matrix(op, agent)
         case a.WgmmaFence():
@@ -99,9 +102,26 @@ def check_finished(agent: Agent) -> None:
 
 
 # -- mbarriers ---------------------------------------------------------------------------------------------------------
-def _barrier(op: Any, agent: Agent, *, engine: bool = False) -> Mbarrier:
-    """The barrier of an op; refuses one whose initialisation the threads can't have seen."""
-    bars = agent.cta.mbarriers[op.bars]
+def _peer(op: TransportOp, agent: Agent, rank: Expr | None) -> Cta:
+    """The CTA of a rank of the cluster, which must not have ended; None: the executing one."""
+    if rank is None:
+        return agent.cta
+    ctas, number = agent.cta.cluster.ctas, agent.symbols.uniform(rank)
+    if not 0 <= number < len(ctas):
+        refuse(op, "SIM015", found=f"CTA {number} of {len(ctas)}", required=f"0 <= rank < {len(ctas)}")
+    _outlives(op, ctas[number])
+    return ctas[number]
+
+
+def _outlives(op: TransportOp, cta: Cta) -> None:
+    if cta.running == 0:
+        found = f"an access to CTA {cta.rank} of the cluster, which has ended"
+        refuse(op, "SIM018", found=found, required="a cluster barrier at the end")
+
+
+def _barrier(op: Any, agent: Agent, cta: Cta, *, engine: bool = False) -> Mbarrier:
+    """The barrier of an op in ``cta``; refuses one whose initialisation the threads can't have seen."""
+    bars = cta.mbarriers.get(op.bars, [])
     index = agent.symbols.uniform(op.index.expr)
     if not 0 <= index < len(bars):
         refuse(op, "SIM015", found=f"barrier {index} of {len(bars)}", required=f"0 <= index < {len(bars)}")
@@ -119,7 +139,8 @@ def _barrier(op: Any, agent: Agent, *, engine: bool = False) -> Mbarrier:
 
 
 def _arrive(op: a.MbarrierArrive | a.MbarrierArriveExpectTx, agent: Agent) -> None:
-    barrier = _barrier(op, agent)
+    remote = op.cta if isinstance(op, a.MbarrierArrive) else None
+    barrier = _barrier(op, agent, _peer(op, agent, None if remote is None else remote.expr))
     times = len(agent.rows)
     if isinstance(op, a.MbarrierArriveExpectTx):
         barrier.expect(op.bytes.data * times)
@@ -130,7 +151,7 @@ def _arrive(op: a.MbarrierArrive | a.MbarrierArriveExpectTx, agent: Agent) -> No
 
 
 def _wait(op: a.MbarrierWait, agent: Agent) -> Generator[Waiting]:
-    barrier, parity = _barrier(op, agent), agent.symbols.uniform(op.parity.expr)
+    barrier, parity = _barrier(op, agent, agent.cta), agent.symbols.uniform(op.parity.expr)
     yield Waiting(lambda: barrier.passed(parity), lambda: f"parity {parity} of {barrier}")
     if barrier.clock is not None:
         agent.cta.clocks.acquire(agent.rows, barrier.clock)
@@ -166,23 +187,26 @@ def _elements(op: TransportOp, encoded: Encoded, source: Array) -> tuple[Array, 
 
 
 def _load(op: a.TmaLoad, agent: Agent, row: int) -> None:
-    encoded, shared, places, source, inside = _box(op, agent)
-    barrier, clocks = _barrier(op, agent, engine=True), agent.cta.clocks
-    column, time = clocks.mbarrier(barrier.slot), barrier.completed + 1
+    encoded, _, places, source, inside = _box(op, agent)
     size, tensor, memory = encoded.element_bytes, encoded.tensor, agent.launch.memory
-    shared.engine_writes(op, places - shared.offset, size, row, column, time)
     where, at = _elements(op, encoded, source[inside]), agent.moment()
     memory.watch(op, tensor, where, np.full(len(where[0]), row), at, "read")
     memory.traffic.loaded += len(where[0])
 
-    def land() -> None:
+    def land(cta: Cta, barrier: Mbarrier) -> None:
+        _outlives(op, cta)
         bits = np.dtype(f"u{size}")
         values = np.zeros(len(places), bits)
         values[inside] = tensor.array[where].view(bits)
-        agent.cta.arena.bytes.view(bits)[places // size] = values
+        cta.arena.bytes.view(bits)[places // size] = values
         barrier.complete(op.box_bytes.data)
 
-    agent.cta.transfers.append(land)
+    for rank in [c.expr for c in op.ctas] or [None]:  # each receiver's bytes land when they will
+        cta = _peer(op, agent, rank)
+        barrier, shared = _barrier(op, agent, cta, engine=True), cta.shared[op.shared]
+        column, time = cta.clocks.mbarrier(barrier.slot), barrier.completed + 1
+        shared.engine_writes(op, places - shared.offset, size, row, column, time)
+        cta.transfers.append(partial(land, cta, barrier))
 
 
 def _store(op: a.TmaStore, agent: Agent, row: int) -> None:
@@ -239,6 +263,19 @@ def _named_barrier(op: a.NamedBarrierSync | a.NamedBarrierArrive, agent: Agent) 
     else:
         agent.arrive(meeting)
         yield STEP
+
+
+def _cluster_barrier(op: a.ClusterArrive | a.ClusterWait, agent: Agent) -> Generator[Waiting]:
+    arrives, meeting = isinstance(op, a.ClusterArrive), agent.cta.cluster.meeting
+    if arrives == bool(agent.cluster_round):
+        found = "a second arrival" if arrives else "a wait without an arrival"
+        refuse(op, "SIM015", found=found, required="one arrival, then one wait")
+    if arrives:
+        agent.cluster_round = agent.arrive(meeting)
+        yield STEP
+    else:
+        round_, agent.cluster_round = agent.cluster_round, 0
+        yield from agent.await_round(meeting, round_, "the cluster barrier")
 
 
 def _store_matrix(op: a.StoreMatrix, agent: Agent) -> None:

@@ -21,7 +21,7 @@ from tilewright.simulate.arguments import Arguments
 from tilewright.simulate.barriers import Waiting
 from tilewright.simulate.clocks import WARPGROUP_THREADS
 from tilewright.simulate.compute import run_fold, run_map, run_shuffle
-from tilewright.simulate.cta import Cta, SharedPlan
+from tilewright.simulate.cta import Cluster, SharedPlan
 from tilewright.simulate.engines import check_finished, run_asynchronous
 from tilewright.simulate.launch import Launch
 from tilewright.simulate.memory import GlobalMemory
@@ -58,42 +58,45 @@ _PERSISTENT_CTAS = 3  # few enough that a CTA runs several programs, so that wha
 
 # -- interleaving ------------------------------------------------------------------------------------------------------
 class Schedule:
-    """The agents of a CTA, and the seeded choice of what happens next."""
+    """The agents of a cluster, and the seeded choice of what happens next."""
 
-    def __init__(self, cta: Cta):
-        self.cta = cta
+    def __init__(self, cluster: Cluster):
+        self.cluster = cluster
         self._running: list[tuple[Agent, Generator[Waiting], Waiting]] = []
 
     def start(self, agent: Agent, block: Block) -> None:
         """Add an agent."""
+        agent.cta.running += 1
         walk = Walk(self, agent).body(block)
         self._resume(agent, walk)
 
     def run(self) -> None:
         """Until all agents have ended and everything has landed; SIM014 if they wait for each other."""
+        cluster, kernel = self.cluster, self.cluster.launch.kernel
         while self._running:
             ready = [entry for entry in self._running if entry[2].ready()]
-            events = self.cta.in_flight()
+            events = cluster.in_flight()
             if not ready and not events:
                 stuck = "; ".join(f"{agent.label} waits for {waiting.what()}" for agent, _, waiting in self._running)
-                refuse(self.cta.launch.kernel, "SIM014", found=stuck, required="somebody who can go on")
-            order = self.cta.order
-            if events and (not ready or order.random() < self.cta.eager):
-                self.cta.advance(order.choice(events))
+                refuse(kernel, "SIM014", found=stuck, required="somebody who can go on")
+            order = cluster.order
+            if events and (not ready or order.random() < cluster.eager):
+                cluster.advance(order.choice(events))
                 continue
             entry = ready[0] if len(ready) == 1 else order.choice(ready)
             self._running.remove(entry)
             self._resume(entry[0], entry[1])
-        unread = [b.name for bars in self.cta.mbarriers.values() for b in bars if b.tx_bytes]
+        unread = [b.name for cta in cluster.ctas for bars in cta.mbarriers.values() for b in bars if b.tx_bytes]
         if unread:
             found = f"bytes of tensor copies on {', '.join(unread)}"
-            refuse(self.cta.launch.kernel, "SIM018", found=found, required="a mbarrier_wait before the end")
-        while self.cta.in_flight():
-            self.cta.advance(self.cta.in_flight()[0])
+            refuse(kernel, "SIM018", found=found, required="a mbarrier_wait before the end")
+        while cluster.in_flight():
+            cluster.advance(cluster.in_flight()[0])
 
     def _resume(self, agent: Agent, walk: Generator[Waiting]) -> None:
         waiting = next(walk, None)
         if waiting is None:
+            agent.cta.running -= 1
             check_finished(agent)
         else:
             self._running.append((agent, walk, waiting))
@@ -135,8 +138,9 @@ class Walk:
         """Each warpgroup of a role is an agent of its own."""
         for number in range(op.threads.data // WARPGROUP_THREADS):
             threads = np.arange(WARPGROUP_THREADS) + number * WARPGROUP_THREADS
-            label = f"{op.label.data} warpgroup {number}"
-            agent = Agent(self.cta, threads, threads + op.first.data, parent=self.agent, label=label)
+            label = f"{op.label.data} warpgroup {number}" + (f" of CTA {self.cta.rank}" if self.cta.rank else "")
+            rows = self.cta.rows[threads + op.first.data]
+            agent = Agent(self.cta, threads, rows, parent=self.agent, label=label)
             agent.barrier = (("role", op.first.data), op.threads.data)
             agent.symbols.bind(WARPGROUP, number)
             self.schedule.start(agent, op.body.block)
@@ -158,12 +162,24 @@ class Walk:
     def _mine(self, op: Programs) -> Iterator[tuple[int, ...]]:
         """The coordinates of this CTA's programs, in the order it takes them."""
         extents = [self.symbols.uniform(e.expr) for e in op.extents]
+        shape, cluster = op.cluster_shape, self.cta.cluster
+        if cluster.size != shape[0] * shape[1] or (
+            cluster.size > 1 and (extents[-2] % shape[0] or extents[-1] % shape[1])
+        ):
+            found = f"{extents} programs for clusters of {cluster.size} CTAs in blocks of {shape}"
+            refuse(op, "SIM020", found=found, required="whole blocks, as many CTAs in a cluster as programs in a block")
+        if cluster.size > 1:
+            extents[-2:] = extents[-2] // shape[0], extents[-1] // shape[1]
         every = list(product(*map(range, extents)))
         if op.group is not None:  # bands of the next to last name, which varies fastest inside of a band
             band = op.group.data
             every.sort(key=lambda c: (*c[:-2], c[-2] // band, c[-1], c[-2]))
-        stride = self.launch.grid_size if op.persistent.data else len(every)
-        return iter(every[self.cta.index :: max(stride, 1)])
+        if cluster.size > 1:
+            row, column = divmod(self.cta.rank, shape[1])
+            every = [(*c[:-2], c[-2] * shape[0] + row, c[-1] * shape[1] + column) for c in every]
+        stride = self.launch.grid_size // cluster.size if op.persistent.data else len(every)
+        first, step = op.turns
+        return iter(every[cluster.index :: max(stride, 1)][first::step])
 
     def _step(self, op: TransportOp) -> bool:
         """An op that neither waits nor starts anything; False if it is none of these."""
@@ -245,20 +261,29 @@ def launch(kernel: Kernel, arguments: Arguments, grid_size: int | None, seed: in
     memory = GlobalMemory({name: GlobalShadow(shape) for name, shape in watched.items()})
     size = _grid(kernel, arguments, grid_size)
     run = Launch(kernel, arguments, memory, size, order)
-    ctas = list(range(size))
-    order.shuffle(ctas)
+    together = _cluster(kernel)
+    clusters = list(range(size // together))
+    order.shuffle(clusters)
     plan = SharedPlan.of(kernel)
     with np.errstate(all="ignore"):
-        for index in ctas:
-            cta = Cta(run, plan, index)
-            schedule, rows = Schedule(cta), np.arange(cta.threads)
-            schedule.start(Agent(cta, rows, rows), kernel.body.block)
+        for index in clusters:
+            cluster = Cluster(run, plan, index, together)
+            schedule = Schedule(cluster)
+            for cta in cluster.ctas:
+                schedule.start(Agent(cta, np.arange(cta.threads), cta.rows), kernel.body.block)
             schedule.run()
     return Report(size, run.programs, run.operations, memory.traffic.loaded, memory.traffic.stored, tuple(run.printed))
 
 
+def _cluster(kernel: Kernel) -> int:
+    return 1 if kernel.cluster is None else kernel.cluster.data
+
+
 def _grid(kernel: Kernel, arguments: Arguments, grid_size: int | None) -> int:
-    """How many CTAs: one for each program, or for persistent kernels ``grid_size``, at most one for each program."""
+    """How many CTAs: one for each program, or for persistent kernels ``grid_size`` or a few clusters, at most one for
+    each program."""
+    together = _cluster(kernel)
+    most = max((grid_size or _PERSISTENT_CTAS * together) // together, 1) * together
     symbols = Symbols(np.arange(1))
     symbols.bind_all(arguments.symbols.items())
     size = 1
@@ -269,7 +294,7 @@ def _grid(kernel: Kernel, arguments: Arguments, grid_size: int | None) -> int:
             programs = 1
             for extent in op.extents:
                 programs *= symbols.uniform(extent.expr)
-            size = max(size, min(programs, grid_size or _PERSISTENT_CTAS) if op.persistent.data else programs)
+            size = max(size, min(programs, most) if op.persistent.data else programs)
     return size
 
 

@@ -164,10 +164,17 @@ class Programs(TransportOp):
             raise VerifyException("bands need two names and a group of at least 1")
         if self.cluster is not None and len(self.names) < 2:
             raise VerifyException("clusters lie along the last two of at least two names")
-        if self.turn is not None and not (
-            self.persistent.data and 0 <= self.turn.data[0].data < self.turn.data[1].data
-        ):
-            raise VerifyException("turns are a place among at least one, of persistent programs")
+        place, count = self.turns
+        if not 0 <= place < count or (count > 1 and not self.persistent.data):
+            raise VerifyException(f"turn {place} of {count}: turns are taken at persistent programs")
+
+    @property
+    def turns(self) -> tuple[int, int]:
+        """The first of a CTA's programs that the executing threads take, and the distance to the next."""
+        if self.turn is None:
+            return 0, 1
+        place, count = (n.data for n in self.turn)
+        return place, count
 
     @property
     def cluster_shape(self) -> tuple[int, int]:

@@ -165,4 +165,12 @@ CODES: tuple[Code, ...] = (
         good="stride_bytes of the tile's 8-row groups in the descriptor",
         source="PTX ISA, matrix descriptors; CUDA Driver API, cuTensorMapEncodeTiled",
     ),
+    Code(
+        id="SIM020",
+        title="programs do not fill whole clusters",
+        why="A cluster takes a block of programs, one for each of its CTAs; what is left over belongs to no CTA.",
+        bad="5 rows of programs for clusters of 2 rows",
+        good="programs over ceildiv(rows, 2) * 2 rows, with guarded stores",
+        source="transport.programs",
+    ),
 )

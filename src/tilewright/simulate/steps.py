@@ -1,0 +1,81 @@
+"""Programs of several kernels: they run one after another, and hand tensors on in workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr
+from tilewright.simulate.arguments import bind
+from tilewright.simulate.budget import DEFAULT_BUDGET, check_budget
+from tilewright.simulate.execute import launch
+from tilewright.simulate.report import Report
+from tilewright.simulate.symbols import Array
+from tilewright.simulate.values import memory_dtype
+from tilewright.tile.attributes import TensorType
+from tilewright.transport.dialect import Kernel
+
+_ALIGN_BYTES = 256
+_POISON = 0xFF
+"""Bytes of a workspace before anything is written: NaN as a float, -1 as an integer."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel; ``buffers`` names what it takes for a tensor argument where that is not the argument of its name."""
+
+    kernel: Kernel
+    buffers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A workspace that holds a tensor: ``strides`` in elements."""
+
+    name: str
+    element: DType
+    dims: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    size_bytes: Expr
+
+    def allocate(self, symbols: Mapping[str, int]) -> Array:
+        """The tensor over poisoned bytes of exactly the workspace's size (but a byte at least)."""
+        size = self.size_bytes.evaluate(symbols)
+        block = np.full(size + 2 * _ALIGN_BYTES, _POISON, np.uint8)
+        begin = -block.__array_interface__["data"][0] % _ALIGN_BYTES
+        shape = tuple(d.evaluate(symbols) for d in self.dims)
+        strides = tuple(s.evaluate(symbols) * self.element.bytes for s in self.strides)
+        reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + self.element.bytes
+        assert 0 in shape or reach <= size, "a workspace holds its tensor"
+        return np.ndarray(shape, memory_dtype(self.element), block.data, begin, strides)
+
+
+def run_steps(
+    steps: Sequence[Step],
+    scratch: Sequence[Scratch],
+    tensors: Mapping[str, Array],
+    scalars: Mapping[str, int | float] | None = None,
+    *,
+    symbols: Mapping[str, int],
+    grid_size: int | None = None,
+    budget: int = DEFAULT_BUDGET,
+    seed: int = 0,
+) -> tuple[Report, ...]:
+    """Run kernels in order on arrays that they read and write in place; see ``run``.
+
+    ``symbols`` gives the extents over which workspaces are sized. Every kernel gets the arguments it names.
+    """
+    arrays = {**tensors, **{s.name: s.allocate(symbols) for s in scratch}}
+    reports: list[Report] = []
+    for step in steps:
+        names = [n.data for n in step.kernel.arg_names]
+        kinds = dict(zip(names, (a.type for a in step.kernel.body.block.args), strict=True))
+        own = {n: arrays[step.buffers.get(n, n)] for n in names if isinstance(kinds[n], TensorType)}
+        numbers = {n: v for n, v in (scalars or {}).items() if n in names}
+        arguments = bind(step.kernel, own, numbers)
+        check_budget(step.kernel, arguments.symbols, budget)
+        reports.append(launch(step.kernel, arguments, grid_size, seed))
+    return tuple(reports)
