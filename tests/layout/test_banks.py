@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.attempts import attempt
-from tilewright.hw.banks import ACCESSES, Evidence, bank_access, wavefronts
+from tilewright.hw.banks import ACCESSES, Evidence, bank_access
 from tilewright.layout.banks import WaveAccess, bank_cost, instruction
 
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "smem_banks.json").read_text())["access"]
@@ -112,12 +112,6 @@ KNOWN = [
 def test_published_degrees(target: str, op: str, address: Callable[[int], int], degree: int, total: int) -> None:
     cost = WaveAccess.of(instruction(target, op), address).cost
     assert (cost.degree, cost.total) == (degree, total)
-
-
-def test_fewer_lanes_than_a_warp() -> None:
-    assert wavefronts([128 * r for r in range(8)], 16) == 8
-    assert wavefronts([144 * r for r in range(8)], 16) == 1
-    assert wavefronts([2 * t for t in range(32)], 2) == 1
 
 
 def test_refusals() -> None:

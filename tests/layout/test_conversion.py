@@ -14,7 +14,7 @@ from tilewright.hw.spaces import Grain
 from tilewright.layout import fragments
 from tilewright.layout.conversion import conversion_plan
 from tilewright.layout.f2 import F2Layout
-from tilewright.layout.plan import ConversionPlan, MatrixAccess, PlanKind, SharedPlan, ShufflePlan
+from tilewright.layout.plan import ConversionPlan, MatrixAccess, PlanKind, SharedPlan, ShufflePlan, VectorAccesses
 from tilewright.layout.register import RegisterLayout, Repeat
 
 
@@ -135,8 +135,9 @@ def test_accumulators_leave_through_stmatrix(n: int) -> None:
     plan = check(source, target, 2)
     assert plan.kind is PlanKind.MATRIX
     assert isinstance(plan.steps, SharedPlan)
-    assert all(isinstance(a, MatrixAccess) for a in plan.steps.stores)
-    assert sum(len(a.registers) for a in plan.steps.stores) == n // 4
+    stores = plan.steps.store.accesses
+    assert sum(a.matrices for a in stores if isinstance(a, MatrixAccess)) == n // 4
+    assert not any(isinstance(a, VectorAccesses) for a in stores)
 
 
 def test_transposed_matrices() -> None:
@@ -145,7 +146,9 @@ def test_transposed_matrices() -> None:
     plan = check(source, target, 2)
     assert plan.kind is PlanKind.MATRIX
     assert isinstance(plan.steps, SharedPlan)
-    assert plan.steps.stores[0].trans  # type: ignore[union-attr]
+    first = plan.steps.store.accesses[0]
+    assert isinstance(first, MatrixAccess)
+    assert first.trans
 
 
 def test_register_moves() -> None:

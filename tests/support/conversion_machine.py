@@ -5,6 +5,8 @@ It knows the plans' data and evaluates their expressions; it shares no code with
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from tilewright.layout.plan import (
     Access,
     ConversionPlan,
@@ -13,6 +15,7 @@ from tilewright.layout.plan import (
     RegisterPlan,
     SharedPlan,
     ShufflePlan,
+    VectorAccesses,
 )
 
 Registers = list[list[object]]
@@ -28,14 +31,10 @@ def run(plan: ConversionPlan, source: Registers, registers: int) -> Registers:
     match plan.steps:
         case None:
             return [row[:registers] for row in source]
-        case RegisterPlan(elements, results):
-            target: Registers = [[None] * registers for _ in range(threads)]
-            for t in range(threads):
-                for i, p in enumerate(results):
-                    move(source[t], pick(p, t), target[t], i * elements, elements)
-            return target
+        case RegisterPlan() as steps:
+            return moved(steps, source)
         case ShufflePlan(elements, rounds, results):
-            target = [[None] * registers for _ in range(threads)]
+            target: Registers = [[None] * registers for _ in range(threads)]
             temporary: list[list[list[object]]] = [[] for _ in range(threads)]
             for r in rounds:
                 sent = [source[t][pick(r.send, t) :][:elements] for t in range(threads)]
@@ -53,43 +52,52 @@ def run(plan: ConversionPlan, source: Registers, registers: int) -> Registers:
             return round_trip(plan.steps, plan.element_bytes, source, registers)
 
 
-def move(a: list[object], i: int, b: list[object], j: int, n: int) -> None:
-    b[j : j + n] = a[i : i + n]
-
-
 def round_trip(plan: SharedPlan, size: int, source: Registers, registers: int) -> Registers:
     memory: dict[int, object] = {}
-    for access in plan.stores:
-        for t, register, address in touched(access, size, len(source)):
-            assert 0 <= address <= plan.tile.size_bytes - size
-            assert memory.get(address, source[t][register]) == source[t][register], "two values at one address"
-            memory[address] = source[t][register]
-    target: Registers = [[None] * registers for _ in source]
-    for access in plan.loads:
-        for t, register, address in touched(access, size, len(source)):
-            target[t][register] = memory[address]
+    stored = source if plan.store.arrange is None else moved(plan.store.arrange, source)
+    assert all(len(row) == plan.store.registers for row in stored)
+    for t, register, address in touched(plan.store.accesses, size, len(source)):
+        assert 0 <= address <= plan.tile.size_bytes - size
+        assert memory.get(address, stored[t][register]) == stored[t][register], "two values at one address"
+        memory[address] = stored[t][register]
+    loaded: Registers = [[None] * plan.load.registers for _ in source]
+    for t, register, address in touched(plan.load.accesses, size, len(source)):
+        loaded[t][register] = memory[address]
+    target = loaded if plan.load.arrange is None else moved(plan.load.arrange, loaded)
+    assert all(len(row) == registers for row in target)
     return target
 
 
-def touched(access: Access, size: int, threads: int) -> list[tuple[int, int, int]]:
-    """(thread, register, byte address) of every element an access moves."""
-    result: list[tuple[int, int, int]] = []
-    if isinstance(access, MatrixAccess):
-        for warp in range(threads // 32):
-            rows = [access.address.evaluate({"tid": 32 * warp + lane}) for lane in range(32)]
-            for i, register in enumerate(access.registers):
-                for lane in range(32):
-                    assert rows[8 * i + lane % 8] % 16 == 0
-                    for e in range(2):
-                        # PTX ISA, ldmatrix: lane holds row lane/4, columns 2*(lane%4)+e; transposed, the other way
-                        row, column = (lane // 4, 2 * (lane % 4) + e)
-                        if access.trans:
-                            row, column = column, row
-                        result.append((32 * warp + lane, register + e, rows[8 * i + row] + 2 * column))
-        return result
+def moved(plan: RegisterPlan, source: Registers) -> Registers:
+    """Register moves: every group of the result is one of the source."""
+    return [[row[pick(p, t) + e] for p in plan.results for e in range(plan.elements)] for t, row in enumerate(source)]
+
+
+def touched(accesses: Sequence[Access], size: int, threads: int) -> Iterator[tuple[int, int, int]]:
+    """(thread, register, byte address) of every element that the accesses move."""
+    for access in accesses:
+        yield from matrices(access, threads) if isinstance(access, MatrixAccess) else vectors(access, size, threads)
+
+
+def matrices(access: MatrixAccess, threads: int) -> Iterator[tuple[int, int, int]]:
+    for warp in range(threads // 32):
+        rows = [access.address.evaluate({"tid": 32 * warp + lane}) for lane in range(32)]
+        for i in range(access.matrices):
+            for lane in range(32):
+                assert rows[8 * i + lane % 8] % 16 == 0
+                for e in range(2):
+                    # PTX ISA, ldmatrix: lane holds row lane/4, columns 2*(lane%4)+e; transposed, the other way
+                    row, column = (lane // 4, 2 * (lane % 4) + e)
+                    if access.trans:
+                        row, column = column, row
+                    yield 32 * warp + lane, access.first + 2 * i + e, rows[8 * i + row] + 2 * column
+
+
+def vectors(access: VectorAccesses, size: int, threads: int) -> Iterator[tuple[int, int, int]]:
     for t in range(threads):
-        if access.predicate.evaluate({"tid": t}):
-            address = access.address.evaluate({"tid": t})
-            assert address % (len(access.registers) * size) == 0, "misaligned vector"
-            result += [(t, r, address + i * size) for i, r in enumerate(access.registers)]
-    return result
+        for first in range(0, access.registers, access.width):
+            place = {"tid": t, "r": first}
+            if access.predicate.evaluate(place):
+                offset = access.offset.evaluate(place)
+                assert offset % access.width == 0, "misaligned vector"
+                yield from ((t, first + i, (offset + i) * size) for i in range(access.width))

@@ -23,6 +23,8 @@ from enum import Enum
 
 BANKS = 32
 BANK_BYTES = 4
+LINE_BYTES = BANKS * BANK_BYTES
+"""What NVIDIA's banks deliver in one cycle."""
 
 
 class Evidence(Enum):
@@ -77,15 +79,6 @@ def access_cycles(access: BankAccess, addresses: Sequence[int]) -> tuple[int, ..
     return tuple(
         phase_cycles([addresses[lane] for lane in group], access.bytes_per_lane, access.banks)
         for group in access.groups
-    )
-
-
-def wavefronts(addresses: Sequence[int], bytes_per_lane: int) -> int:
-    """Cycles of one access of NVIDIA's shared memory by consecutive lanes, of which there may be fewer than a warp."""
-    together = max(1, min(BANKS, BANKS * BANK_BYTES // max(bytes_per_lane, BANK_BYTES)))
-    return sum(
-        phase_cycles(addresses[start : start + together], bytes_per_lane)
-        for start in range(0, len(addresses), together)
     )
 
 

@@ -25,22 +25,30 @@ TID = sym("tid")
 
 
 def conversion_plan(
-    source: RegisterLayout, target: RegisterLayout, element_bytes: int, *, thread: Sym = TID, shared: bool = True
+    source: RegisterLayout,
+    target: RegisterLayout,
+    element_bytes: int,
+    *,
+    thread: Sym = TID,
+    shared: bool = True,
+    ragged: bool = False,
 ) -> ConversionPlan:
     """The cheapest plan that gives every register of ``target`` its element from ``source`` (LAY017 when the layouts
     hold different tiles or are held by different numbers of threads).
 
-    ``element_bytes`` is 1, 2, 4 or 8. Without ``shared`` no memory is used (LAY019 when data must cross warps).
+    ``element_bytes`` is 1, 2, 4 or 8. Without ``shared`` no memory is used (LAY019 when data must cross warps). With
+    ``ragged`` the boxes that the two cover may differ: they round one tile up to what each can hold.
     """
     log2_size(element_bytes, "element_bytes")
-    if source.shape != target.shape or source.threads != target.threads:
+    same_rank = ragged and source.rank == target.rank
+    if (source.shape != target.shape and not same_rank) or source.threads != target.threads:
         fail(
             "LAY017",
             found=f"{source.shape} in {source.threads} threads to {target.shape} in {target.threads} threads",
             required="one shape, one set of threads",
             help="pad both layouts to one shape, or replicate the smaller one over all threads",
         )
-    move = _WarpConversion.of(source, target, element_bytes, thread)
+    move = _WarpConversion.of(source, target, element_bytes, thread) if source.shape == target.shape else None
     if move is not None and move.stays_home:
         return move.register_plan()
     shuffled = None if move is None else move.shuffle_plan()

@@ -1,7 +1,8 @@
 """Conversion plans as data: what a code generator emits, in order, to move a tile from one register layout to another.
 
 Registers are numbered as in the layouts (elements, not 32-bit words). ``elements`` consecutive registers move together,
-so every register named here is the first of such a group. Expressions are over the thread index.
+so every register named here is the first of such a group. Expressions are over the thread index, and over ``r`` where
+they hold for several registers.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, sym
 from tilewright.hw.spaces import Grain
 from tilewright.layout.shared import SharedTile
+
+REGISTER = sym("r")
+"""The register of a vector access."""
 
 
 class PlanKind(Enum):
@@ -71,40 +75,64 @@ class ShufflePlan:
 
 
 @dataclass(frozen=True)
-class VectorAccess:
-    """One load or store of ``registers`` (consecutive bytes) at byte offset ``address``, where ``predicate`` holds."""
+class VectorAccesses:
+    """Loads or stores of ``width`` registers each, for k = 0, width, .. below ``registers``.
 
-    address: Expr
-    registers: tuple[int, ...]
+    Registers k .. k + width - 1 are consecutive elements from ``offset`` on, an expression of the thread and of ``r``,
+    which is k; the access is made where ``predicate`` of the same holds.
+    """
+
+    registers: int
+    width: int
+    offset: Expr
     predicate: Expr
 
 
 @dataclass(frozen=True)
 class MatrixAccess:
-    """One ldmatrix or stmatrix of ``len(registers)`` 8x8 matrices of 16-bit elements (1, 2 or 4).
+    """One ldmatrix or stmatrix of ``matrices`` 8x8 matrices of 16-bit elements (1, 2 or 4).
 
-    ``address`` is the row address this lane gives; matrix i is registers ``registers[i]`` and the next one.
+    ``address`` is the byte address of the row that this lane gives; matrix i is registers ``first`` + 2*i and the next.
     """
 
+    first: int
+    matrices: int
     address: Expr
-    registers: tuple[int, ...]
     trans: bool
 
 
-Access: TypeAlias = VectorAccess | MatrixAccess
+Access: TypeAlias = VectorAccesses | MatrixAccess
+
+
+@dataclass(frozen=True)
+class SharedSide:
+    """The stores or the loads of a round trip, on ``registers`` arranged so that vectors and pairs lie together.
+
+    ``arrange`` makes the arranged registers of the source before the stores, or the target's of the arranged ones after
+    the loads; None where they are the same. ``degree`` is the worst number of words that one bank serves in a phase, of
+    ``cycles`` in all for a warp.
+    """
+
+    registers: int
+    arrange: RegisterPlan | None
+    accesses: tuple[Access, ...]
+    degree: int
+    cycles: int
 
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """All ``stores``, a barrier of ``barrier``, all ``loads``; the buffer holds ``tile.size_bytes``.
+    """All ``store`` accesses, a barrier of ``barrier``, all ``load`` accesses; the buffer holds ``tile.size_bytes``.
 
-    A buffer used before needs the same barrier in front of the stores.
+    A buffer used before needs the same barrier in front of the stores. ``whole``: every register of the target gets its
+    element; else those beyond the source's box are left as they are.
     """
 
     tile: SharedTile
-    stores: tuple[Access, ...]
+    store: SharedSide
     barrier: Grain
-    loads: tuple[Access, ...]
+    load: SharedSide
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -136,3 +164,15 @@ class ConversionPlan:
     element_bytes: int
     steps: RegisterPlan | ShufflePlan | SharedPlan | None
     cost: Cost
+
+    def __str__(self) -> str:
+        match self.steps:
+            case SharedPlan(tile=tile, store=store, load=load):
+                how = f"{tile}; stores of degree {store.degree}, loads of degree {load.degree}"
+                return f"{self.kind.value}: {how}"
+            case ShufflePlan() as steps:
+                return f"{self.kind.value}: {steps.shuffles} rounds of {len(steps.rounds)}"
+            case RegisterPlan(results=results):
+                return f"{self.kind.value}: {len(results)} groups"
+            case None:
+                return self.kind.value

@@ -6,19 +6,23 @@ every ``repeat_bytes``, so the tile starts at a multiple of that.
 
     row r, column c, panel width w elements:
         offset = swizzle(((c // w) * rows + r) * pitch_bytes + (c % w) * element_bytes)
+
+Tiles that only threads touch may have any ``XorSwizzle`` of whole lines instead.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from tilewright.base.expr import Expr, Interval, expr, simplify
 from tilewright.diag import fail
+from tilewright.hw.banks import LINE_BYTES
 from tilewright.hw.tensormap import PATTERNS, SwizzlePattern
 from tilewright.hw.tensormap import Swizzle as SwizzleMode
 from tilewright.layout.checks import extent, integer
 from tilewright.layout.f2 import F2Layout
+from tilewright.layout.xor_swizzle import UNMOVED, XorSwizzle
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class SharedTile:
     """A rows x columns tile (columns fastest) of ``element_bytes`` elements.
 
     ``panel`` is the number of columns in one panel (all of them without swizzle), ``pitch_bytes`` the distance of two
-    rows in a panel, ``mode`` the swizzle. ``transposed`` says that coordinates are given as (column, row).
+    rows in a panel, ``mode`` the swizzle. ``transposed`` says that coordinates are given as (column, row). ``exchange``
+    is a swizzle that no tensor copy makes; its tile is rounded up to whole lines.
     """
 
     rows: int
@@ -36,6 +41,7 @@ class SharedTile:
     pitch_bytes: int
     mode: SwizzleMode = SwizzleMode.NONE
     transposed: bool = False
+    exchange: XorSwizzle = UNMOVED
 
     def __post_init__(self) -> None:
         for name in ("rows", "columns", "element_bytes", "panel", "pitch_bytes"):
@@ -97,11 +103,32 @@ class SharedTile:
             )
         return SharedTile(rows, columns, element_bytes, span // element_bytes, span, mode)
 
+    @staticmethod
+    def exchanged(rows: int, columns: int, element_bytes: int, exchange: XorSwizzle) -> SharedTile:
+        """Row after row without gaps, the bytes of each line exchanged (LAY012 if elements would be torn)."""
+        plain = SharedTile.plain(rows, columns, element_bytes)
+        low = min((1 << target for target, _ in exchange.pairs), default=LINE_BYTES)
+        high = max((2 << target for target, _ in exchange.pairs), default=1)
+        source = min((1 << source for _, source in exchange.pairs), default=LINE_BYTES)
+        if low % element_bytes or high > LINE_BYTES or source < LINE_BYTES:
+            fail(
+                "LAY012",
+                title="the swizzle does not move whole elements within lines",
+                found=f"{exchange} of {element_bytes}-byte elements",
+                required=f"targets of {element_bytes} to {LINE_BYTES // 2} B, sources of {LINE_BYTES} B or more",
+                help="keep the elements whole: synthesise with keep_bytes",
+            )
+        return replace(plain, exchange=exchange)
+
     def transpose(self) -> SharedTile:
         """The same bytes addressed by (column, row)."""
-        return SharedTile(
-            self.rows, self.columns, self.element_bytes, self.panel, self.pitch_bytes, self.mode, not self.transposed
-        )
+        return replace(self, transposed=not self.transposed)
+
+    def __str__(self) -> str:
+        rows = f"{self.rows} x {self.columns} of {self.element_bytes} B, rows of {self.pitch_bytes} B"
+        if self.exchange.pairs:
+            return f"{rows}, {self.exchange}"
+        return rows if self.mode is SwizzleMode.NONE else f"{rows}, swizzled {self.pattern.span_bytes} B"
 
     # -- sizes ----------------------------------------------------------------------------------------------------
     @property
@@ -122,7 +149,8 @@ class SharedTile:
     @property
     def size_bytes(self) -> int:
         """Bytes of shared memory, padding included."""
-        return self.panels * self.rows * self.pitch_bytes
+        size = self.panels * self.rows * self.pitch_bytes
+        return -(-size // LINE_BYTES) * LINE_BYTES if self.exchange.pairs else size
 
     @property
     def align_bytes(self) -> int:
@@ -137,30 +165,33 @@ class SharedTile:
         row, column = reversed(coordinate) if self.transposed else coordinate
         panel, within = divmod(column, self.panel)
         linear = (panel * self.rows + row) * self.pitch_bytes + within * self.element_bytes
-        return self.pattern.apply(linear)
+        return self.exchange(self.pattern.apply(linear))
 
-    def offset_expr(self, *coordinate: Expr | int, bounds: dict[str, Interval] | None = None) -> Expr:
-        """The byte offset as an expression of coordinates inside the tile; simplified under ``bounds``."""
+    def offset_expr(
+        self, *coordinate: Expr | int, bounds: dict[str, Interval] | None = None, unit_bytes: int = 1
+    ) -> Expr:
+        """The offset as an expression of coordinates inside the tile, in units of ``unit_bytes`` (which divides the
+        element); simplified under ``bounds``."""
         first, second = map(expr, coordinate)
         row, column = (second, first) if self.transposed else (first, second)
         panel, within = (column // self.panel, column % self.panel) if self.panels > 1 else (expr(0), column)
         known = bounds or {}
         line = simplify(panel * self.rows + row, known)
-        linear = simplify(line * self.pitch_bytes + within * self.element_bytes, known)
-        return simplify(reduce(lambda a, b: a ^ b, [linear, *self._exchanges(line)]), known)
+        pitch, size = self.pitch_bytes // unit_bytes, self.element_bytes // unit_bytes
+        linear = simplify(line * pitch + within * size, known)
+        return simplify(reduce(lambda a, b: a ^ b, [linear, *self._exchanges(line, linear, unit_bytes)]), known)
 
-    def _exchanges(self, line: Expr) -> list[Expr]:
-        """What the swizzle xors onto the offset. Its source bits lie above a row, so they are bits of ``line``, the
-        number of the row; targets at one distance from their sources are consecutive bits in every mode."""
-        groups: dict[int, list[int]] = {}
-        for target, source in self.pattern.pairs:
-            groups.setdefault(source - target, []).append(target)
-        row_bits = self.pitch_bytes.bit_length() - 1
+    def _exchanges(self, line: Expr, linear: Expr, unit_bytes: int) -> list[Expr]:
+        """What the swizzle xors onto the offset: one field for each run of bits at one distance. Source bits above a
+        row whose pitch is a power of two are bits of ``line``, the number of the row."""
+        pitch, unit = self.pitch_bytes, unit_bytes.bit_length() - 1
         terms: list[Expr] = []
-        for distance, targets in groups.items():
-            low = min(targets)
-            field = line // (1 << (low + distance - row_bits)) % (1 << len(targets))
-            terms.append(field * (1 << low))
+        for target, source, bits in XorSwizzle(tuple(sorted((*self.pattern.pairs, *self.exchange.pairs)))).runs:
+            if pitch & (pitch - 1) == 0 and pitch <= 1 << source:
+                field = line // ((1 << source) // pitch)
+            else:
+                field = linear // (1 << (source - unit))
+            terms.append(field % (1 << bits) * (1 << (target - unit)))
         return terms
 
     def f2(self) -> F2Layout:
@@ -172,7 +203,7 @@ class SharedTile:
         plain = plain * F2Layout.identity(self.rows, "offset", slow) * F2Layout.identity(self.panels, "offset", fast)
         n = plain.in_bits
         columns = [1 << i for i in range(n)]
-        for target, source in self.pattern.pairs:
+        for target, source in (*self.pattern.pairs, *self.exchange.pairs):
             columns[source] |= 1 << target
         swizzle = F2Layout(plain.ins, (("offset", n),), tuple(columns))
         return swizzle.compose(plain).transpose_outs(("dim0", "dim1", "byte"))

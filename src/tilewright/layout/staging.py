@@ -1,4 +1,8 @@
-"""The round trip through shared memory: a staging tile with few bank conflicts, its accesses and their addresses."""
+"""The round trip through shared memory: how the tile lies there, its accesses and their addresses.
+
+The tile is stored row after row along one dimension; ``synthesis`` finds the swizzle, or the padding, under which the
+stores and the loads together need the fewest cycles of the banks.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,29 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilewright.base.expr import TRUE, Expr, Interval, Sym, expr, simplify
+from tilewright.base.expr import Expr, Interval, Sym, all_of, expr, simplify
 from tilewright.hw import fragments as facts
-from tilewright.hw.banks import wavefronts
+from tilewright.hw.banks import BANK_BYTES, LINE_BYTES
 from tilewright.hw.spaces import Grain
-from tilewright.hw.tensormap import PATTERNS
-from tilewright.hw.tensormap import Swizzle as SwizzleMode
+from tilewright.layout.arrange import Arranged, arranged
+from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.plan import (
+    REGISTER,
     Access,
     ConversionPlan,
     Cost,
     MatrixAccess,
+    Pick,
     PlanKind,
+    RegisterPlan,
     SharedPlan,
-    VectorAccess,
+    SharedSide,
+    VectorAccesses,
 )
 from tilewright.layout.register import LANES, RegisterLayout
 from tilewright.layout.shared import SharedTile
+from tilewright.layout.synthesis import Family, SwizzleConstraints, Synthesis, synthesise_swizzle
+from tilewright.layout.xor_swizzle import PaddedRows, XorSwizzle
 
 MAX_VECTOR_BYTES = 16
 """Widest shared-memory access of a thread (PTX ISA, ld.shared vectors)."""
@@ -31,105 +41,131 @@ MAX_VECTOR_BYTES = 16
 SAMPLE = 8
 """Accesses whose bank cycles are counted for each candidate: enough to see a conflict, few enough to plan in time."""
 
+TARGET = "sm_90a"
+"""Whose banks are asked; NVIDIA's rows hold for all of them."""
+
 
 def shared_plan(
     source: RegisterLayout, target: RegisterLayout, element_bytes: int, thread: Sym, *, same_warp: bool
 ) -> ConversionPlan:
-    """The cheapest round trip over all staging tiles."""
-    best: tuple[int, int, _Stage] | None = None
-    for stage in _stages(source, target, element_bytes, thread):
-        key = (stage.wavefronts, stage.tile.size_bytes)
+    """The cheapest round trip over all dimensions that may lie contiguously. The layouts' boxes may differ."""
+    box = tuple(max(a, b) for a, b in zip(source.shape, target.shape, strict=True))
+    whole = all(a >= b for a, b in zip(source.shape, target.shape, strict=True))
+    trips = [_Trip.of(source, target, box, element_bytes, fast, thread) for fast in range(len(box))]
+    best: tuple[int, int, _Trip, SharedTile] | None = None
+    for trip in sorted(trips, key=lambda t: t.least):
+        if best is not None and trip.least >= best[0]:
+            break
+        tile = trip.tile
+        key = (trip.wavefronts(tile), tile.size_bytes)
         if best is None or key < best[:2]:
-            best = (*key, stage)
-    assert best is not None, "a plain tile always stages"
-    stage = best[2]
-    plan = SharedPlan(
-        stage.tile, tuple(stage.store.accesses()), Grain.WARP if same_warp else Grain.CTA, tuple(stage.load.accesses())
-    )
-    matrix = any(isinstance(a, MatrixAccess) for a in (*plan.stores, *plan.loads))
-    cost = Cost(wavefronts=stage.wavefronts, barriers=1, shared_bytes=stage.tile.size_bytes)
+            best = (*key, trip, tile)
+    assert best is not None, "a tile has a dimension"
+    cycles, size, trip, tile = best
+    store, load = (side.described(tile) for side in (trip.store, trip.load))
+    plan = SharedPlan(tile, store, Grain.WARP if same_warp else Grain.CTA, load, whole)
+    matrix = any(isinstance(a, MatrixAccess) for a in (*store.accesses, *load.accesses))
+    cost = Cost(wavefronts=cycles, barriers=1, shared_bytes=size)
     return ConversionPlan(PlanKind.MATRIX if matrix else PlanKind.SHARED, element_bytes, plan, cost)
 
 
 @dataclass(frozen=True)
-class _Stage:
-    tile: SharedTile
+class _Trip:
+    """A round trip with dimension ``fast`` contiguous."""
+
     store: _Side
     load: _Side
+    rows: int
+    columns: int
+    element_bytes: int
+
+    @staticmethod
+    def of(
+        source: RegisterLayout, target: RegisterLayout, box: tuple[int, ...], size: int, fast: int, thread: Sym
+    ) -> _Trip:
+        store, load = (
+            _Side.of(layout, box, source.shape, fast, size, thread, storing=storing)
+            for layout, storing in ((source, True), (target, False))
+        )
+        return _Trip(store, load, prod(box) // box[fast], box[fast], size)
+
+    @property
+    def least(self) -> int:
+        """Bank cycles without conflicts."""
+        return self.store.least + self.load.least
+
+    def wavefronts(self, tile: SharedTile) -> int:
+        """Bank cycles of one warp, both ways."""
+        return self.store.cycles(tile) + self.load.cycles(tile)
 
     @cached_property
-    def wavefronts(self) -> int:
-        return self.store.wavefronts + self.load.wavefronts
+    def tile(self) -> SharedTile:
+        """The tile with the swizzle or the padding that costs least; of equals the one without padding."""
+        plain = SharedTile.plain(self.rows, self.columns, self.element_bytes)
+        accesses = [*self.store.sampled(plain), *self.load.sampled(plain)]
+        keep = max(self.element_bytes, BANK_BYTES)
+        size = -(-plain.size_bytes // LINE_BYTES) * LINE_BYTES
+        found = synthesise_swizzle(accesses, TARGET, SwizzleConstraints(size, keep))
+        if not found.is_free:
+            rows = SwizzleConstraints(size, keep, Family.PADDED, plain.pitch_bytes)
+            padded = synthesise_swizzle(accesses, TARGET, rows)
+            found = padded if padded.cycles < found.cycles else found
+        return self._tile(found)
 
-
-def _stages(source: RegisterLayout, target: RegisterLayout, size: int, thread: Sym) -> Iterator[_Stage]:
-    for fast in range(source.rank):
-        rows, columns = prod(source.shape) // source.shape[fast], source.shape[fast]
-        for tile in _tiles(rows, columns, size):
-            store = _Side(source, tile, fast, thread, owners_only=True)
-            yield _Stage(tile, store, _Side(target, tile, fast, thread, owners_only=False))
-
-
-def _tiles(rows: int, columns: int, size: int) -> Iterator[SharedTile]:
-    yield SharedTile.plain(rows, columns, size)
-    if columns * size % MAX_VECTOR_BYTES == 0:
-        yield SharedTile.padded(rows, columns, size, MAX_VECTOR_BYTES)
-    for mode in (SwizzleMode.B128, SwizzleMode.B64, SwizzleMode.B32):
-        pattern = PATTERNS[mode]
-        row_bytes = columns * size
-        if row_bytes % pattern.span_bytes == 0 and rows * row_bytes % pattern.repeat_bytes == 0:
-            yield SharedTile.swizzled(rows, columns, size, mode)
+    def _tile(self, found: Synthesis) -> SharedTile:
+        match found.swizzle:
+            case XorSwizzle() as exchange:
+                return SharedTile.exchanged(self.rows, self.columns, self.element_bytes, exchange)
+            case PaddedRows(pad_bytes=pad):
+                return SharedTile.padded(self.rows, self.columns, self.element_bytes, pad)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """One layout's accesses to the staging tile, whose rows run over all dimensions but ``fast``."""
+    """One layout's accesses to the tile, whose rows run over all dimensions but ``fast``.
+
+    ``arranged`` are the registers in the order in which they are accessed, ``width`` at a time or as matrices whose
+    rows lie along ``matrix_rows``. ``held`` is the box that the source fills.
+    """
 
     layout: RegisterLayout
-    tile: SharedTile
+    arranged: Arranged
+    box: tuple[int, ...]
+    held: tuple[int, ...]
     fast: int
+    element_bytes: int
+    width: int
+    matrix_rows: int | None
+    trans: bool
     thread: Sym
-    owners_only: bool
+    storing: bool
 
-    @property
-    def vector(self) -> int:
-        """Elements of one vector access."""
-        aligned = self.tile.pitch_bytes & -self.tile.pitch_bytes
-        widest = min(MAX_VECTOR_BYTES, aligned) // self.tile.element_bytes
-        return max(1, min(self.layout.contiguous_registers(self.fast), widest))
-
-    @cached_property
-    def matrix_rows(self) -> int | None:
-        """The dimension along which rows of 8x8 matrices lie, when ldmatrix and stmatrix fit; None when not."""
-        if self.tile.element_bytes != 2 or self.tile.pitch_bytes % facts.MATRIX_ROW_BYTES or self.layout.rank < 2:
-            return None
-        for other in range(self.layout.rank):
-            if other != self.fast and (self._holds(self.fast, other) or self._holds(other, self.fast)):
-                return other
-        return None
-
-    @property
-    def trans(self) -> bool:
-        """Pairs of elements run along the rows' dimension, not along the fast one."""
-        return self.matrix_rows is not None and not self._holds(self.fast, self.matrix_rows)
-
-    def _holds(self, pairs: int, lanes: int) -> bool:
-        """The atom's first bits are an 8x8 matrix: register pairs and two lane bits along ``pairs``, three lane bits
-        along ``lanes``; nothing else moves within it."""
-        atom, layout = self.layout.atom, self.layout
-        shift = [sum(b for _, b in atom.outs[:d]) for d in range(layout.rank)]
-        want = [
-            1 << shift[pairs],
-            *(1 << (shift[pairs] + i) for i in (1, 2)),
-            *(1 << (shift[lanes] + i) for i in range(3)),
-        ]
-        registers = atom.axis_columns("register")
-        if not registers or [registers[0], *atom.axis_columns("lane")] != want:
-            return False
-        inside = 7 << shift[pairs] | 7 << shift[lanes]
-        if any(c & inside for c in (*registers[1:], *atom.axis_columns("warp"))):
-            return False
-        return all(r.stride % 8 == 0 for r in layout.repeats if r.dim in (pairs, lanes) and r.count > 1)
+    @staticmethod
+    def of(
+        layout: RegisterLayout,
+        box: tuple[int, ...],
+        held: tuple[int, ...],
+        fast: int,
+        size: int,
+        thread: Sym,
+        *,
+        storing: bool,
+    ) -> _Side:
+        pitch = box[fast] * size
+        alone = not (storing and layout.replication.free_thread_mask)
+        if size == 2 and pitch % facts.MATRIX_ROW_BYTES == 0 and layout.shape == box == held and alone:
+            for other in (d for d in range(layout.rank) if d != fast):
+                for trans in (False, True):
+                    pairs, lanes = (other, fast) if trans else (fast, other)
+                    order = arranged(layout, pairs, 2)
+                    if _holds_matrices(order.layout, pairs, lanes):
+                        return _Side(layout, order, box, held, fast, size, 2, other, trans, thread, storing)
+        aligned = min(pitch & -pitch, MAX_VECTOR_BYTES)
+        inside = held[fast] & -held[fast] if held[fast] < box[fast] else aligned
+        most = max(1, min(aligned // size, inside))
+        order = arranged(layout, fast, most)
+        width = min(most, order.layout.contiguous_registers(fast))
+        return _Side(layout, order, box, held, fast, size, width, None, False, thread, storing)
 
     # -- places in the tile ---------------------------------------------------------------------------------------
     def place(self, coordinate: Sequence[Expr]) -> tuple[Expr, Expr]:
@@ -137,81 +173,148 @@ class _Side:
         row: Expr = expr(0)
         for dim, value in enumerate(coordinate):
             if dim != self.fast:
-                row = row * self.layout.shape[dim] + value
+                row = row * self.box[dim] + value
         return row, coordinate[self.fast]
 
-    def offset(self, coordinate: Sequence[int]) -> int:
+    def offset(self, tile: SharedTile, coordinate: Sequence[int]) -> int:
         """Byte offset of a coordinate."""
         row = 0
         for dim, value in enumerate(coordinate):
             if dim != self.fast:
-                row = row * self.layout.shape[dim] + value
-        return self.tile.offset(row, coordinate[self.fast])
+                row = row * self.box[dim] + value
+        return tile.offset(row, coordinate[self.fast])
 
     @property
     def bounds(self) -> dict[str, Interval]:
-        """What is known of the thread index."""
-        return {self.thread.name: (0, self.layout.threads - 1)}
+        """What is known of the thread index and the register."""
+        return {
+            self.thread.name: (0, self.layout.threads - 1),
+            REGISTER.name: (0, self.arranged.layout.registers - 1),
+        }
 
-    def address(self, coordinate: Sequence[Expr]) -> Expr:
-        """Byte offset of a coordinate as an expression."""
+    def _address(self, tile: SharedTile, coordinate: Sequence[Expr], unit_bytes: int) -> Expr:
         known = self.bounds
         row, column = self.place([simplify(c, known) for c in coordinate])
-        return self.tile.offset_expr(row, column, bounds=known)
+        return tile.offset_expr(row, column, bounds=known, unit_bytes=unit_bytes)
 
     # -- accesses -------------------------------------------------------------------------------------------------
-    def accesses(self) -> Iterator[Access]:
-        """Every access, in register order."""
+    def described(self, tile: SharedTile) -> SharedSide:
+        """As data."""
+        count = self.arranged.layout.registers
+        moved = self.arranged.order if self.storing else self.arranged.back(self.layout)
+        same = moved == tuple(range(self.layout.registers))
+        accesses = tuple(self._accesses(tile))
+        costs = [a.moved(tile.exchange).cost for a in self._waves(tile)]
+        return SharedSide(
+            count,
+            None if same else _grouped(moved),
+            accesses,
+            max(c.degree for c in costs),
+            sum(c.total for c in costs),
+        )
+
+    def _accesses(self, tile: SharedTile) -> Iterator[Access]:
+        layout = self.arranged.layout
         if self.matrix_rows is None:
-            yield from self._vectors()
-        else:
-            yield from self._matrices(self.matrix_rows)
-
-    def _vectors(self) -> Iterator[Access]:
-        predicate = self.layout.owner_predicate(self.thread) if self.owners_only else TRUE
-        for first in range(0, self.layout.registers, self.vector):
-            if not self._stored(first):
-                continue
-            registers = tuple(range(first, first + self.vector))
-            yield VectorAccess(self.address(self.layout.coordinates(self.thread, first)), registers, predicate)
-
-    def _matrices(self, rows: int) -> Iterator[Access]:
-        first, left = 0, self.layout.registers // 2
+            coordinates = layout.coordinates(self.thread, REGISTER)
+            offset = self._address(tile, coordinates, self.element_bytes)
+            yield VectorAccesses(layout.registers, self.width, offset, self._predicate(coordinates))
+            return
+        first, left = 0, layout.registers // 2
         while left:
             count = next(n for n in facts.MATRIX_COUNTS if n <= left)
-            yield MatrixAccess(
-                self.address(self._row_of_lane(rows, first, count)),
-                tuple(range(first, first + 2 * count, 2)),
-                self.trans,
-            )
+            yield MatrixAccess(first, count, self._address(tile, self._row_of_lane(first, count), 1), self.trans)
             first, left = first + 2 * count, left - count
 
-    def _row_of_lane(self, rows: int, first: int, count: int) -> list[Expr]:
+    def _predicate(self, coordinates: Sequence[Expr]) -> Expr:
+        """Stores: one of the threads that hold an element. Loads: the source has such an element."""
+        if self.storing:
+            return self.arranged.layout.owner_predicate(self.thread)
+        beyond = zip(coordinates, self.held, self.layout.shape, strict=True)
+        return simplify(all_of(x < size for x, size, mine in beyond if mine > size), self.bounds)
+
+    def _row_of_lane(self, first: int, count: int) -> list[Expr]:
         """Lane 8*i + r gives row r of matrix i (PTX ISA, ldmatrix); lanes beyond the last matrix repeat."""
+        assert self.matrix_rows is not None
         lane = expr(self.thread)  # a warp is 32 = 4 * 8 threads, so its fields are fields of the thread index
         matrix = (lane // 8) % count
-        start = list(self.layout.coordinates(expr(self.thread) // LANES * LANES, matrix * 2 + first))
-        start[rows] = start[rows] + lane % 8
+        start = list(self.arranged.layout.coordinates(expr(self.thread) // LANES * LANES, matrix * 2 + first))
+        start[self.matrix_rows] = start[self.matrix_rows] + lane % 8
         return start
 
     # -- cost -----------------------------------------------------------------------------------------------------
-    @cached_property
-    def wavefronts(self) -> int:
-        """Bank cycles of one warp for all its accesses, scaled up from a sample of the first warp's."""
-        step = 2 if self.matrix_rows is not None else self.vector
-        every = [r for r in range(0, self.layout.registers, step) if self._stored(r)]
-        sample = every[:: -(-len(every) // SAMPLE)]
-        cycles = sum(map(self._cycles, sample))
-        return -(-cycles * len(every) // len(sample))
+    @property
+    def _op(self) -> str:
+        if self.matrix_rows is not None:
+            return f"{'st' if self.storing else 'ld'}matrix.x1"
+        bits = 8 * max(BANK_BYTES, self.width * self.element_bytes)
+        return f"{'st' if self.storing else 'ld'}.shared.b{bits}"
 
-    def _stored(self, register: int) -> bool:
-        return not self.owners_only or self.layout.is_owner_register(register)
+    @property
+    def _firsts(self) -> range:
+        """First registers of the accesses, of single matrices."""
+        return range(0, self.arranged.layout.registers, self.width)
 
-    def _cycles(self, first: int) -> int:
-        """Bank cycles of the access that starts at one register, or of one matrix."""
-        if self.matrix_rows is None:
-            lanes = [self.offset(self.layout.coordinate(t, first)) for t in range(LANES)]
-            return wavefronts(lanes, self.vector * self.tile.element_bytes)
-        start = self.layout.coordinate(0, first)
-        rows = [self.offset([x + (r if d == self.matrix_rows else 0) for d, x in enumerate(start)]) for r in range(8)]
-        return wavefronts(rows, facts.MATRIX_ROW_BYTES)
+    @property
+    def least(self) -> int:
+        """Bank cycles without conflicts."""
+        return len(self._firsts) * instruction(TARGET, self._op).phases
+
+    def cycles(self, tile: SharedTile) -> int:
+        """Bank cycles of one warp for all its accesses, scaled up from a sample."""
+        sample = self.sampled(tile)
+        cycles = sum(a.moved(tile.exchange).cost.total for a in sample)
+        return -(-cycles * len(self._firsts) // len(sample))
+
+    def sampled(self, tile: SharedTile) -> list[WaveAccess]:
+        """Some accesses of the first warp, by addresses in the tile before its exchange."""
+        return self._waves(tile, -(-len(self._firsts) // SAMPLE))
+
+    def _waves(self, tile: SharedTile, step: int = 1) -> list[WaveAccess]:
+        plain = SharedTile(tile.rows, tile.columns, tile.element_bytes, tile.panel, tile.pitch_bytes)
+        row, layout = instruction(TARGET, self._op), self.arranged.layout
+        found: list[WaveAccess] = []
+        for first in self._firsts[::step]:
+            if self.matrix_rows is None:
+                offsets = [self.offset(plain, layout.coordinate(t, first)) for t in range(LANES)]
+                offsets = [x - x % row.bytes_per_lane for x in offsets]  # narrow elements share a word
+            else:
+                start = layout.coordinate(0, first)
+                rows = [
+                    [x + (t % 8 if d == self.matrix_rows else 0) for d, x in enumerate(start)] for t in range(LANES)
+                ]
+                offsets = [self.offset(plain, p) for p in rows]
+            found.append(WaveAccess(row, tuple(offsets)))
+        return found
+
+
+def _holds_matrices(layout: RegisterLayout, pairs: int, lanes: int) -> bool:
+    """The atom's first bits are an 8x8 matrix: register pairs and two lane bits along ``pairs``, three lane bits along
+    ``lanes``; nothing else moves within it."""
+    atom = layout.atom
+    shift = [sum(b for _, b in atom.outs[:d]) for d in range(layout.rank)]
+    want = [
+        1 << shift[pairs],
+        *(1 << (shift[pairs] + i) for i in (1, 2)),
+        *(1 << (shift[lanes] + i) for i in range(3)),
+    ]
+    registers = atom.axis_columns("register")
+    if not registers or [registers[0], *atom.axis_columns("lane")] != want:
+        return False
+    inside = 7 << shift[pairs] | 7 << shift[lanes]
+    if any(c & inside for c in (*registers[1:], *atom.axis_columns("warp"))):
+        return False
+    return all(r.stride % 8 == 0 for r in layout.repeats if r.dim in (pairs, lanes) and r.count > 1)
+
+
+def _grouped(registers: Sequence[int]) -> RegisterPlan:
+    """Register moves, in the longest groups that stay together."""
+    elements = 1
+    while len(registers) % (2 * elements) == 0 and all(
+        registers[i] % (2 * elements) == 0
+        and list(registers[i : i + 2 * elements]) == list(range(registers[i], registers[i] + 2 * elements))
+        for i in range(0, len(registers), 2 * elements)
+    ):
+        elements *= 2
+    picks = tuple(Pick((registers[i],), expr(0)) for i in range(0, len(registers), elements))
+    return RegisterPlan(elements, picks)

@@ -96,6 +96,10 @@ class XorSwizzle:
         return "xor of bits " + ", ".join(f"{s} onto {t}" for t, s in self.pairs)
 
 
+UNMOVED = XorSwizzle()
+"""Every byte where it is."""
+
+
 @dataclass(frozen=True)
 class PaddedRows:
     """Rows of ``row_bytes`` with ``pad_bytes`` unused bytes behind each: an affine map, not a permutation."""
