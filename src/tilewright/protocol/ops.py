@@ -238,7 +238,7 @@ class FenceProxyAsync:
 
 @dataclass(frozen=True)
 class FenceProxyAlias:
-    """fence.proxy.alias: for one memory under several virtual addresses; no buffer here has two, so it orders nothing."""
+    """fence.proxy.alias: for memory with several virtual addresses; no buffer here has two, so it orders nothing."""
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ class Setmaxnreg:
 # -- tcgen05 ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Tcgen05Alloc:
-    """Allocates the tensor-memory buffer ``buffer``; its address is a plain shared-memory write, to ``address`` if given.
+    """Allocates the tensor-memory buffer ``buffer``; its address is a plain write to shared memory, at ``address``.
 
     With ``cta_group`` 2 both CTAs of a pair (ranks 2i and 2i + 1) allocate together.
     """
