@@ -15,13 +15,14 @@ import numpy as np
 from tilewright.base.expr import Expr
 from tilewright.simulate.agent import Agent
 from tilewright.simulate.barriers import Mbarrier, Waiting
+from tilewright.simulate.conversion import access_matrices
 from tilewright.simulate.cta import BulkGroups, Cta, WgmmaGroups
 from tilewright.simulate.memory import SharedBuffer
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.tensor_copy import Encoded, encode, indices
 from tilewright.simulate.tensor_core import ROWS, Descriptor, accumulator_places, operand_places
-from tilewright.simulate.values import memory_dtype, rounded, to_memory
+from tilewright.simulate.values import memory_dtype, rounded
 from tilewright.transport import asynchronous as a
 from tilewright.transport.dialect import TransportOp
 
@@ -69,8 +70,8 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
             yield from _named_barrier(op, agent)
         case a.ClusterArrive() | a.ClusterWait():
             yield from _cluster_barrier(op, agent)
-        case a.StoreMatrix():
-            _store_matrix(op, agent)
+        case a.StoreMatrix() | a.LoadMatrix():
+            access_matrices(op, agent)
         case a.WgmmaFence():
             _wgmma(agent).fenced = True
             for buffer in agent.buffers.values():
@@ -276,28 +277,6 @@ def _cluster_barrier(op: a.ClusterArrive | a.ClusterWait, agent: Agent) -> Gener
     else:
         round_, agent.cluster_round = agent.cluster_round, 0
         yield from agent.await_round(meeting, round_, "the cluster barrier")
-
-
-def _store_matrix(op: a.StoreMatrix, agent: Agent) -> None:
-    buffer, shared = agent.buffers[op.buffer], agent.cta.shared[op.shared]
-    first, base = op.first.data, agent.symbols.uniform(op.base.expr)
-    registers = np.arange(first, first + 8)
-    buffer.touch(op, registers)
-    buffer.require(op, index=registers)
-    threads = len(agent.rows)
-    offset = np.broadcast_to(np.asarray(agent.symbols.of(op.offset.expr, 0)), (threads, 1))[:, 0]
-    outside = (offset < 0) | (offset > op.bytes.data - 16) | ((base + offset) % 16 != 0)
-    if outside.any():
-        found = f"offset {int(offset[outside.argmax()])} from byte {base}"
-        refuse(op, "SIM019", found=found, required=f"16-byte rows inside of {op.bytes.data} bytes")
-    # value[warp, matrix, row, column]: lane 4*row + c holds columns 2c and 2c + 1 in registers 2i and 2i + 1
-    held = to_memory(buffer.data[:, registers], buffer.dtype).reshape(-1, 8, 4, 4, 2)
-    values = held.transpose(0, 3, 1, 2, 4).reshape(threads, 8)
-    columns = np.arange(8) * 2
-    places = (base + offset)[:, None] + columns[None, :]
-    shared.inside(op, places.ravel(), 2)
-    shared.written_by(op, places.ravel(), np.repeat(agent.rows, 8), 2)
-    agent.cta.arena.bytes.view(values.dtype)[(places + shared.offset) // 2] = values
 
 
 # -- wgmma -------------------------------------------------------------------------------------------------------------

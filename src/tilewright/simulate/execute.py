@@ -21,6 +21,7 @@ from tilewright.simulate.arguments import Arguments
 from tilewright.simulate.barriers import Waiting
 from tilewright.simulate.clocks import WARPGROUP_THREADS
 from tilewright.simulate.compute import run_fold, run_map, run_shuffle
+from tilewright.simulate.conversion import meet_in_warps, run_exchange, run_select
 from tilewright.simulate.cta import Cluster, SharedPlan
 from tilewright.simulate.engines import check_finished, run_asynchronous
 from tilewright.simulate.launch import Launch
@@ -32,6 +33,7 @@ from tilewright.simulate.symbols import Array, Symbols
 from tilewright.transport.asynchronous import WARPGROUP, Advance, Counter, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     Barrier,
+    Exchange,
     Fold,
     For,
     If,
@@ -44,12 +46,14 @@ from tilewright.transport.dialect import (
     Programs,
     ReduceAdd,
     Registers,
+    Select,
     Shared,
     SharedRead,
     SharedWrite,
     Shuffle,
     Store,
     TransportOp,
+    WarpBarrier,
     Yield,
 )
 
@@ -216,6 +220,14 @@ class Walk:
             case Shuffle():
                 run_shuffle(op, [buffers[v] for v in op.buffers])
                 agent.count(len(op.distances) * sum(buffers[b].count for b in op.buffers))
+            case Select():
+                run_select(op, buffers[op.source], buffers[op.target], self.symbols)
+                agent.count(buffers[op.target].count)
+            case Exchange():
+                run_exchange(op, buffers[op.source], buffers[op.target], self.symbols)
+                agent.count(buffers[op.target].count)
+            case WarpBarrier():
+                meet_in_warps(agent)
             case Print():
                 self._print(op)
             case Yield() | Pin():

@@ -53,6 +53,8 @@ from tilewright.transport.tensor_copies import (
     TmaStore,
 )
 from tilewright.transport.tensor_core import (
+    LoadMatrix,
+    MatrixAccess,
     StoreMatrix,
     Wgmma,
     WgmmaCommit,
@@ -79,6 +81,8 @@ __all__ = [
     "Elected",
     "FenceMbarrierInit",
     "FenceProxyAsync",
+    "LoadMatrix",
+    "MatrixAccess",
     "MbarrierArrive",
     "MbarrierArriveExpectTx",
     "MbarrierInit",

@@ -36,13 +36,16 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.base.dtypes import DType, bool_
 from tilewright.base.expr import TRUE, Expr
 from tilewright.tile.dialect import ExprAttr, TensorType, TileType
-from tilewright.transport import asynchronous
+from tilewright.transport import asynchronous, conversion
 from tilewright.transport.base import RegistersType as RegistersType
 from tilewright.transport.base import SharedType as SharedType
 from tilewright.transport.base import TransportOp as TransportOp
 from tilewright.transport.base import exprs
 from tilewright.transport.base import registers_of as registers_of
 from tilewright.transport.base import shared_of as shared_of
+from tilewright.transport.conversion import Exchange as Exchange
+from tilewright.transport.conversion import Select as Select
+from tilewright.transport.conversion import WarpBarrier as WarpBarrier
 
 THREAD = "tid"
 REGISTER = "r"
@@ -548,6 +551,7 @@ Transport = Dialect(
         Barrier,
         Print,
         Yield,
+        *conversion.OPS,
         *asynchronous.OPS,
     ],
     [RegistersType, SharedType, *asynchronous.TYPES],

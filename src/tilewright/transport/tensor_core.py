@@ -1,4 +1,4 @@
-"""wgmma and stmatrix: what a warpgroup's tensor core does with registers and shared tiles (PTX ISA 9.1, 9.7.15)."""
+"""wgmma, stmatrix, ldmatrix: what a warpgroup does with registers and shared tiles (PTX ISA 9.1, 9.7.14.5, 9.7.15)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,36 @@ from tilewright.tile.dialect import DTypeAttr, ExprAttr
 from tilewright.transport.base import RegistersType, SharedType, TransportOp, registers_of, shared_of
 
 
-@irdl_op_definition
-class StoreMatrix(TransportOp):
-    """stmatrix.x4: 8 consecutive registers of a 16-bit buffer, from ``first``, are four 8x8 matrices of each warp.
+class MatrixAccess(TransportOp):
+    """ldmatrix or stmatrix of ``matrices`` (1, 2 or 4) 8x8 matrices: consecutive registers of a 16-bit buffer, from
+    ``first``, two for each matrix, of each warp.
 
-    Register 2*i and 2*i + 1 of lane 4*row + c are columns 2*c and 2*c + 1 of matrix i. Lane 8*i + row gives the byte
-    address ``base + offset`` of that row of matrix i; ``base`` has no ``tid``, and 0 <= offset <= ``bytes`` - 16.
+    Register 2*i and 2*i + 1 of lane 4*row + c are columns 2*c and 2*c + 1 of matrix i, with ``trans`` rows of column
+    ``row``. Lane 8*i + row gives the byte address ``base + offset`` of that row of matrix i; ``base`` has no ``tid``,
+    and 0 <= offset <= ``bytes`` - 16.
     """
 
-    name = "transport.stmatrix"
     shared = operand_def(SharedType)
     buffer = operand_def(RegistersType)
     first = attr_def(IntAttr)
     base = attr_def(ExprAttr)
     offset = attr_def(ExprAttr)
     bytes = attr_def(IntAttr)
+    matrices = attr_def(IntAttr)
+    trans = attr_def(IntAttr)
 
-    def __init__(self, shared: SSAValue, buffer: SSAValue, *, first: int, base: Expr, offset: Expr, bytes: int):
+    def __init__(
+        self,
+        shared: SSAValue,
+        buffer: SSAValue,
+        *,
+        first: int,
+        base: Expr,
+        offset: Expr,
+        bytes: int,
+        matrices: int = 4,
+        trans: bool = False,
+    ):
         super().__init__(
             operands=[shared, buffer],
             attributes={
@@ -38,13 +51,35 @@ class StoreMatrix(TransportOp):
                 "base": ExprAttr.of(base),
                 "offset": ExprAttr.of(offset),
                 "bytes": IntAttr(bytes),
+                "matrices": IntAttr(matrices),
+                "trans": IntAttr(int(trans)),
             },
         )
 
     def verify_(self) -> None:
-        registers = registers_of(self.buffer)
-        if registers.dtype.dtype.bits != 16 or self.first.data % 8 or self.first.data + 8 > registers.count.data:
-            raise VerifyException("stmatrix.x4 takes 8 registers of a 16-bit buffer")
+        registers, count = registers_of(self.buffer), self.matrices.data
+        last = self.first.data + 2 * count
+        if (
+            count not in (1, 2, 4)
+            or registers.dtype.dtype.bits != 16
+            or self.first.data % 2
+            or last > registers.count.data
+        ):
+            raise VerifyException(f"{self.name} takes 2, 4 or 8 registers of a 16-bit buffer, in whole words")
+
+
+@irdl_op_definition
+class StoreMatrix(MatrixAccess):
+    """stmatrix: registers to shared memory."""
+
+    name = "transport.stmatrix"
+
+
+@irdl_op_definition
+class LoadMatrix(MatrixAccess):
+    """ldmatrix: shared memory to registers."""
+
+    name = "transport.ldmatrix"
 
 
 @irdl_op_definition
@@ -168,4 +203,4 @@ class WgmmaWait(TransportOp):
         super().__init__(operands=[list(retired)], attributes={"pending": IntAttr(pending)})
 
 
-OPS = [StoreMatrix, WgmmaFence, Wgmma, WgmmaCommit, WgmmaWait]
+OPS = [StoreMatrix, LoadMatrix, WgmmaFence, Wgmma, WgmmaCommit, WgmmaWait]
