@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from museum import tr_01, xx_05
+from museum.fences import xx_05
+from museum.phases import tr_01
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
 
 from agree import compare

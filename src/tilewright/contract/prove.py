@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from tilewright.contract.machine import Breach, Machine, OutOfReach, Undecided
+from tilewright.contract.machine import Agent, Breach, Machine, OutOfReach, Undecided
 from tilewright.contract.normal import normal
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.sem_groups import HANDLERS, check_end
 from tilewright.contract.state import Decision, State, Trip
+from tilewright.contract.threads import Test
 from tilewright.protocol.model import Protocol
 
 MAX_STATES = 4000
@@ -59,11 +60,7 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     States of one shape are merged into one that knows what both know, which keeps the search small. A breach found
     after that may be the merge's doing: then the search is run again without.
     """
-    wandering = sorted(
-        f"{counter} of {x.label}"
-        for x in m.agents
-        for counter in x.usage.raw & {c for names in x.active for c in names}
-    )
+    wandering = sorted(f"{counter} of {x.label}" for x in m.agents for counter in x.usage.raw & _endless(m, x))
     if wandering:
         found = _search(m, FIRST_LOOK, False)
         reason = f"the loop counter {wandering[0]} is used in full, so no two iterations are alike"
@@ -72,6 +69,15 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     if merged.failure is None or not merged.merges:
         return merged
     return _search(m, limit, False)
+
+
+def _endless(m: Machine, x: Agent) -> set[str]:
+    """Counters of the agent's loops that no bound of a symbol ends."""
+    return {
+        ins.loop.counter
+        for ins in x.code
+        if isinstance(ins, Test) and any(m.symbols[n].most is None for n in ins.loop.end.symbols & m.trip_names)
+    }
 
 
 def _search(m: Machine, limit: int, merge: bool) -> Search:

@@ -149,7 +149,7 @@ def _allocated(
     if state is None or (state[0] != "live" and use.engine != "dealloc"):
         what = "freed" if state else "not allocated"
         raise Breach(Rule.TMEM, agent.index, step, f"{agent.label} uses {place.buffer.name}, which is {what}")
-    if state[1] != agent.index and not m.knows(agent, a, M, state[1], state[2]):
+    if state[0] != "freed" and state[1] != agent.index and not m.knows(agent, a, M, state[1], state[2]):
         raise Breach(
             Rule.TMEM, agent.index, step, f"the allocation of {place.buffer.name} is not ordered before {agent.label}"
         )
@@ -166,7 +166,10 @@ def _ordered(
     if rule is None:
         return
     found = Breach(rule, agent.index, step, _clash(m, agent, place, x, x_writes, use, rule), (x.agent, x.step))
-    if rule is Rule.FENCE_WAR and m.policy is Policy.LENIENT and not x_writes:
+    forgiven = (rule is Rule.FENCE_WAR and not x_writes) or (
+        rule is Rule.FENCE_RAW and x.stream is None and _fenced_by_anyone(agent, a, x)
+    )
+    if forgiven and m.policy is Policy.LENIENT:
         m.warnings.setdefault((rule, place.buffer.name), found)
         return
     raise found
@@ -208,11 +211,15 @@ def _after_sync(
     if use.engine not in ASYNC_PROXY or place.space is Space.REGISTER:
         return None
     by_writer = (a.fence if mine else a.clock[F]) >> x.e & 1
-    by_anyone = (a.fence if mine else a.clock[X]) >> x.e & 1
     if x_writes and not use.writes:
-        strict = m.policy is Policy.STRICT
-        return None if by_writer or (by_anyone and not strict) else Rule.FENCE_RAW
-    return None if by_writer or by_anyone else Rule.FENCE_WAR
+        return None if by_writer else Rule.FENCE_RAW
+    return None if by_writer or _fenced_by_anyone(agent, a, x) else Rule.FENCE_WAR
+
+
+def _fenced_by_anyone(agent: Agent, a: AgentState, x: Access) -> bool:
+    """Whether a fence lies between a generic access and now, in its own or in another thread."""
+    mine = x.agent == agent.index and agent.group.size == 1
+    return (a.fence if mine else a.clock[X]) >> x.e & 1 == 1
 
 
 def _after_async(

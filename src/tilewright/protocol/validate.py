@@ -18,7 +18,7 @@ MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
 MAX_CTA_THREADS = 1024
 
-_WARPGROUP_OPS = (ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait, ops.Setmaxnreg)
+_WGMMA_OPS = (ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait)
 _WHOLE_WARP_OPS = (
     ops.BarSync,
     ops.BarArrive,
@@ -171,7 +171,10 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
 def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
     """Collective ops have their full grain; per-thread ops of the tensor core have one thread."""
     op, found, required = step.op, "", ""
-    if isinstance(op, _WARPGROUP_OPS):
+    if isinstance(op, _WGMMA_OPS) and role.threads > WARPGROUP_THREADS:
+        found = f"{type(op).__name__} by {role.threads} threads"
+        required = "a role of 128 threads: each warpgroup has its own wgmma groups"
+    elif isinstance(op, (*_WGMMA_OPS, ops.Setmaxnreg)):
         if step.by is not By.ALL or role.threads % WARPGROUP_THREADS or first % WARPGROUP_THREADS:
             found = f"{type(op).__name__} by {step.by.value} of {role.threads} threads from thread {first}"
             required = "all threads of whole warpgroups, first warp a multiple of 4"
