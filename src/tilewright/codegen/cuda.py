@@ -10,6 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, All, Compare, Const, Expr, Interval, Sum, Sym, all_of, expr, interval, simplify
 from tilewright.codegen.c_expr import LOCALS, LOOP, c_expr, identifier
+from tilewright.codegen.conversion import CONVERSIONS, ConversionEmitter
 from tilewright.codegen.hopper import ASYNCHRONOUS, RESERVED, HopperEmitter
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
@@ -66,6 +67,7 @@ class _Emitter:
         self.bound: set[str] = {t.THREAD, t.REGISTER}
         self.shared_bytes = 0
         self.asynchronous = HopperEmitter(self)
+        self.conversions = ConversionEmitter(self)
         self.late: set[Operation] = set()
         self.assumed: frozenset[Expr] = frozenset()  # conditions that hold where the code being written runs
         for assumption in kernel.assumptions:
@@ -234,6 +236,8 @@ class _Emitter:
                 self.shared_access(op)
             case t.Barrier():
                 self.line(self.asynchronous.cta_barrier())
+            case _ if isinstance(op, CONVERSIONS):
+                self.conversions.op(op)
             case _ if isinstance(op, ASYNCHRONOUS):
                 self.asynchronous.op(op)
             case t.Print():

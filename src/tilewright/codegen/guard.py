@@ -35,10 +35,11 @@ _INSTRUCTIONS = (
     "wgmma.wait_group",
     "setmaxnreg",
     "stmatrix",
+    "ldmatrix",
 )
 
 
-_FIRST_WORDS = ("mbarrier", "barrier.cluster", "cp.async.bulk", "fence.", "wgmma", "setmaxnreg", "stmatrix")
+_FIRST_WORDS = ("mbarrier", "barrier.cluster", "cp.async.bulk", "fence.", "wgmma", "setmaxnreg", "stmatrix", "ldmatrix")
 
 
 def instruction_counts(ptx: str) -> Counter[str]:
@@ -111,5 +112,7 @@ def _names(op: Operation) -> Iterator[str]:
             yield "setmaxnreg"
         case a.StoreMatrix():
             yield "stmatrix"
+        case a.LoadMatrix():
+            yield "ldmatrix"
         case _:
             pass

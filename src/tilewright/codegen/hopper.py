@@ -143,8 +143,6 @@ class HopperEmitter:
                 self.mbarrier(op)
             case a.TmaLoad() | a.TmaStore() | a.BulkCommit() | a.BulkWait():
                 self.copy(op)
-            case a.StoreMatrix():
-                self.store_matrix(op)
             case a.WgmmaFence() | a.Wgmma() | a.WgmmaCommit() | a.WgmmaWait():
                 self.matrix(op)
             case _:
@@ -229,11 +227,6 @@ class HopperEmitter:
                 e.line(f'asm volatile("cp.async.bulk.wait_group{read} {op.pending.data};" ::: "memory");')
             case _:
                 raise TypeError(f"no code for {op.name}")
-
-    def store_matrix(self, op: a.StoreMatrix) -> None:
-        e, first = self.emitter, op.first.data // 2
-        words = ", ".join(f"{e.names[op.buffer]}[{first + i}]" for i in range(4))
-        e.line(f"stmatrix_x4({self.address(op.shared, op.base.expr + op.offset.expr)}, {words});")
 
     def matrix(self, op: Operation) -> None:
         e = self.emitter

@@ -70,11 +70,6 @@ void mbarrier_arrive_expect_tx(unsigned bar, unsigned bytes) {
     "named_barrier_arrive": """__device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
 }""",
-    "stmatrix_x4": """__device__ __forceinline__
-void stmatrix_x4(unsigned to, unsigned a, unsigned b, unsigned c, unsigned d) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-    :: "r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
-}""",
     "mbarrier_arrive_at": """__device__ __forceinline__ void mbarrier_arrive_at(unsigned bar, int cta) {
   asm volatile("{\\n.reg .b32 there;\\nmapa.shared::cluster.u32 there, %0, %1;\\n"
     "mbarrier.arrive.shared::cluster.b64 _, [there];\\n}" :: "r"(bar), "r"(cta) : "memory");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tilewright.codegen.conversion import FUNCTIONS as _CONVERSIONS
 from tilewright.codegen.hopper_prelude import FUNCTIONS as _ASYNCHRONOUS
 
 _FUNCTIONS: dict[str, str] = {
@@ -88,6 +89,7 @@ _FUNCTIONS: dict[str, str] = {
   bool na = a != a, nb = b != b;
   return nb ? (!na || j < i) : (!na && (b > a || (b == a && j < i)));
 }""",
+    **_CONVERSIONS,
     **_ASYNCHRONOUS,
 }
 

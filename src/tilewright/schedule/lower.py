@@ -19,13 +19,16 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, minimum, simplify
 from tilewright.lang.axes import Span
+from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.plan import ConversionPlan
+from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution, floor_power
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder, scalar_type
+from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.reduce import Reduction, accumulator
 from tilewright.schedule.relayout import Relayout
-from tilewright.schedule.staging import Staging
+from tilewright.schedule.staging import Room, convert
 from tilewright.schedule.tiles import Access, coords_of, element, place, spans_of
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -53,12 +56,16 @@ class Lowering:
         self.shared: list[Operation] = []
         self.scope = Scope(frozenset())
         self.loops = 0
+        self.conversions: dict[tuple[RegisterLayout, RegisterLayout, int], ConversionPlan] = {}
+        self.staged_tiles: dict[tuple[Operation, DType, int], SSAValue] = {}
         self.partials: dict[Operation, list[SSAValue]] = {}
         self.sunk: set[Operation] = set()
         self.moves = bool(placement.foreign) or any(isinstance(op, Relayout) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
         self.bounds = {t.THREAD: (0, placement.home.threads - 1)}
 
+    warps_meet = True
+    """A warp's threads may meet without the others: the protocol of kernels with roles knows whole warpgroups only."""
     kept_registers = 32
     """Values of up to so many elements per thread are kept for their next use; larger ones are computed again, so that
     a long row stays in registers as it was loaded."""
@@ -356,37 +363,28 @@ class Lowering:
         value: SSAValue,
         op: Operation,
     ) -> Buffered:
-        """The same elements as ``axes`` in another distribution, through shared memory.
-
-        Both sides move vectors along ``new``'s contiguous axis where they hold some: a thread with a block of 8 x 8
-        elements turns it over in its registers first.
-        """
+        """The same elements as ``axes`` in another distribution."""
         dtype = t.registers_of(source.buffer).dtype.dtype
-        staging = Staging.plan(old, new, source.axes, axes, dtype)
-        buffer = source.buffer
-        if staging.turn is not None:
-            buffer = self.registers(hint(value), dtype, staging.before.registers)
-            turned = Block(arg_types=[scalar_type(dtype)])
-            turned.add_op(t.Yield([turned.args[0]]))
-            self.emit(t.Map([source.buffer], [staging.turn], [buffer], staging.before.registers, Region(turned)), op)
-        shared = self.shared_buffer(f"{hint(value)}_tile", dtype, staging.elements)
-        if self.loops or self.placement.persistent:
-            self.emit(t.Barrier())
-        here, there = staging.before.coordinates(TID, R), staging.after.coordinates(TID, R)
-        owner = staging.before.owner_predicate(TID)
-        self.emit(t.SharedWrite(shared, buffer, staging.offset(here), owner, vector=staging.vector), op)
-        self.emit(t.Barrier())
-        target = self.registers(hint(value), dtype, staging.after.registers)
-        inside = all_of(
-            p < e for p, e, c in zip(there, staging.before.shape, staging.after.shape, strict=True) if c > e
+        before, after = old.layout(source.axes), new.layout(axes)
+        key = (before, after, dtype.bytes)
+        if key not in self.conversions:
+            self.conversions[key] = conversion_plan(before, after, dtype.bytes, ragged=True)
+
+        def shared(count: int) -> SSAValue:
+            # bodies for the interior and the edge are never both run
+            if (op, dtype, count) not in self.staged_tiles:
+                self.staged_tiles[op, dtype, count] = self.shared_buffer(f"{hint(value)}_tile", dtype, count)
+            return self.staged_tiles[op, dtype, count]
+
+        room = Room(
+            emit=lambda emitted: self.emit(emitted, op),
+            registers=lambda count: self.registers(hint(value), dtype, count),
+            shared=shared,
+            again=bool(self.loops) or self.placement.persistent,
+            warps=self.warps_meet,
         )
-        width = staging.vector if inside == TRUE else 1
-        if inside != TRUE:  # the reader reaches beyond what was written
-            zeros = Block()
-            zeros.add_ops([nothing := tile.Constant(0, dtype), t.Yield([nothing.result])])
-            self.emit(t.Map([], [], [target], staging.after.registers, Region(zeros)), op)
-        self.emit(t.SharedRead(shared, target, staging.offset(there), inside, vector=width), op)
-        return Buffered(target, axes)
+        moved = convert(self.conversions[key], source.buffer, after.registers, dtype, room)
+        return Buffered(moved, axes)
 
     # -- fragments and streams ------------------------------------------------------------------------------------
     def fragment(self, op: tile.Fragment) -> None:

@@ -1,120 +1,114 @@
-"""A trip of a tile through shared memory, from one distribution to another."""
+"""A tile on its way from one distribution to another: a conversion plan of the layout room as transport ops.
+
+The plan says how: not at all, by moves between a thread's registers, by lane shuffles, or by a round trip through
+shared memory whose swizzle was found for its stores and loads together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr, Sym
-from tilewright.layout.register import RegisterLayout
-from tilewright.schedule.distribute import Distribution
-from tilewright.schedule.mapping import ClassId
-from tilewright.transport import dialect as t
+from xdsl.ir import Block, Region, SSAValue
 
-_ACCESS_BYTES = 16
-_CHUNKS = 8
-"""Vectors of 16 bytes in the 128 bytes that shared memory serves at once (hw.banks): so many rows get different
-ones."""
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Const, Expr
+from tilewright.hw.spaces import Grain
+from tilewright.layout.plan import (
+    ConversionPlan,
+    MatrixAccess,
+    Pick,
+    RegisterPlan,
+    SharedPlan,
+    SharedSide,
+    ShufflePlan,
+)
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
 
 
 @dataclass(frozen=True)
-class Staging:
-    """How the tile lies in shared memory: ``main`` is the dimension along which it is contiguous.
+class Room:
+    """Where a conversion gets its buffers and leaves its ops.
 
-    ``before`` is the writer's layout; ``turn``, if not None, gives for each of its registers the one of the original
-    distribution. Vectors along ``main`` are exchanged with those of ``across``'s neighbours: chunk c of a row goes to
-    c ^ (row // vector % chunks), so that neither the writer's nor the reader's lanes meet in a bank.
+    ``shared`` declares a buffer of so many elements for the plan. ``again``: that buffer may have been used before, so
+    a barrier comes first. ``warps``: the threads of a warp may meet alone.
     """
 
-    before: RegisterLayout
-    after: RegisterLayout
-    turn: Expr | None
-    extents: tuple[int, ...]
-    main: int
-    across: int
-    vector: int
-    chunks: int
-    pad: int
-
-    @staticmethod
-    def plan(
-        old: Distribution,
-        new: Distribution,
-        old_axes: Sequence[ClassId | None],
-        new_axes: Sequence[ClassId | None],
-        dtype: DType,
-    ) -> Staging:
-        """Vectors along the reader's contiguous axis if the writer's threads hold such, single elements otherwise."""
-        after = new.layout(new_axes)
-        main = _contiguous_axis(after)
-        first = old_axes[main]
-        turned = old.reordered(first) if first is not None else old
-        before, original = turned.layout(old_axes), old.layout(old_axes)
-        most = max(1, _ACCESS_BYTES // dtype.bytes)
-        vector = min(before.contiguous_registers(main), after.contiguous_registers(main), most)
-        turn = None if before == original else _turn(before, original)
-        if before != original and turn is None:
-            before, vector = original, 1
-        extents = tuple(max(a, b) for a, b in zip(before.shape, after.shape, strict=True))
-        across = _contiguous_axis(original)
-        rows = extents[main] // vector
-        chunks = min(_CHUNKS, rows & -rows) if vector > 1 and across != main else 1
-        pad = 0 if chunks > 1 else vector if vector > 1 else max(1, 4 // dtype.bytes)
-        return Staging(before, after, turn, extents, main, across, vector, chunks, pad)
-
-    @property
-    def elements(self) -> int:
-        """Size of the buffer in elements."""
-        total = self.extents[self.main] + self.pad
-        for d, extent in enumerate(self.extents):
-            if d != self.main:
-                total *= extent
-        return total
-
-    def offset(self, places: Sequence[Expr]) -> Expr:
-        """Element offset of a coordinate."""
-        inner = places[self.main]
-        if self.chunks > 1:
-            row = places[self.across] // self.vector % self.chunks
-            inner = ((inner // self.vector) ^ row) * self.vector + inner % self.vector
-        total, pitch = inner, self.extents[self.main] + self.pad
-        for d in reversed(range(len(places))):
-            if d != self.main:
-                total = total + places[d] * pitch
-                pitch *= self.extents[d]
-        return total
+    emit: Callable[[t.TransportOp], object]
+    registers: Callable[[int], SSAValue]
+    shared: Callable[[int], SSAValue]
+    again: bool = False
+    warps: bool = True
 
 
-def _contiguous_axis(layout: RegisterLayout) -> int:
-    """The dimension along which threads hold the longest runs, the last of equals."""
-    return max(range(layout.rank), key=lambda d: (layout.contiguous_registers(d), d))
+def convert(plan: ConversionPlan, source: SSAValue, count: int, dtype: DType, room: Room) -> SSAValue:
+    """Emit ``plan``; the buffer of ``count`` registers with the elements in their new places.
+
+    Registers without an element, where a new layout reaches beyond the old one's box, are zero.
+    """
+    match plan.steps:
+        case None:
+            return source
+        case RegisterPlan() as steps:
+            return _select(steps, source, count, room)
+        case ShufflePlan(elements, rounds, results):
+            target = room.registers(count)
+            sends, lanes = [_pick(r.send) for r in rounds], [r.lane for r in rounds]
+            room.emit(t.Exchange(source, target, elements, sends, lanes, list(map(_pick, results))))
+            return target
+        case SharedPlan() as steps:
+            return _round_trip(steps, source, count, dtype, room)
 
 
-def _turn(new: RegisterLayout, old: RegisterLayout) -> Expr | None:
-    """The register of ``old`` with what register r of ``new`` holds, in every thread; None if no formula is known."""
-    places = {old.coordinate(0, r): r for r in range(old.registers)}
-    table = [places.get(new.coordinate(0, r)) for r in range(new.registers)]
-    count = len(table)
-    if None in table or count & (count - 1):
-        return None
-    weights = [table[1 << i] or 0 for i in range(count.bit_length() - 1)]
-    result: Expr = Const(0)
-    for i, weight in enumerate(weights):
-        result = result + Sym(t.REGISTER) // (1 << i) % 2 * weight
-    if any(result.evaluate({t.REGISTER: r}) != table[r] for r in range(count)):
-        return None
-    return _grouped(weights)
+def _pick(pick: Pick) -> tuple[tuple[int, ...], Expr]:
+    return pick.choices, pick.index
 
 
-def _grouped(weights: Sequence[int]) -> Expr:
-    """The same sum with runs of neighbouring bits taken together."""
-    result: Expr = Const(0)
-    start = 0
-    while start < len(weights):
-        stop = start + 1
-        while stop < len(weights) and weights[stop] == 2 * weights[stop - 1]:
-            stop += 1
-        result = result + Sym(t.REGISTER) // (1 << start) % (1 << (stop - start)) * weights[start]
-        start = stop
-    return result
+def _select(steps: RegisterPlan, source: SSAValue, count: int, room: Room) -> SSAValue:
+    target = room.registers(count)
+    room.emit(t.Select(source, target, steps.elements, list(map(_pick, steps.results))))
+    return target
+
+
+def _round_trip(plan: SharedPlan, source: SSAValue, count: int, dtype: DType, room: Room) -> SSAValue:
+    shared = room.shared(-(-plan.tile.size_bytes // dtype.bytes))
+    barrier = t.WarpBarrier if room.warps and plan.barrier is Grain.WARP else t.Barrier
+    if room.again:
+        room.emit(barrier())
+    arrange = plan.store.arrange
+    stored = source if arrange is None else _select(arrange, source, plan.store.registers, room)
+    _accesses(plan.store, shared, stored, plan, room, store=True)
+    room.emit(barrier())
+    loaded = room.registers(plan.load.registers)
+    if not plan.whole:
+        zeros = Block()
+        zeros.add_ops([nothing := tile.Constant(0, dtype), t.Yield([nothing.result])])
+        room.emit(t.Map([], [], [loaded], plan.load.registers, Region(zeros)))
+    _accesses(plan.load, shared, loaded, plan, room, store=False)
+    arrange = plan.load.arrange
+    return loaded if arrange is None else _select(arrange, loaded, count, room)
+
+
+def _accesses(
+    side: SharedSide, shared: SSAValue, buffer: SSAValue, plan: SharedPlan, room: Room, *, store: bool
+) -> None:
+    for access in side.accesses:
+        if isinstance(access, MatrixAccess):
+            matrix = a.StoreMatrix if store else a.LoadMatrix
+            room.emit(
+                matrix(
+                    shared,
+                    buffer,
+                    first=access.first,
+                    base=Const(0),
+                    offset=access.address,
+                    bytes=plan.tile.size_bytes,
+                    matrices=access.matrices,
+                    trans=access.trans,
+                )
+            )
+            continue
+        vector = t.SharedWrite if store else t.SharedRead
+        room.emit(vector(shared, buffer, access.offset, access.predicate, vector=access.width))

@@ -1,0 +1,186 @@
+"""Moves between registers, lanes and matrices as CUDA C++: selects, shuffles, ldmatrix and stmatrix.
+
+Narrow elements are packed into words (``storage``). A group of elements that fills whole words moves word by word; a
+smaller one travels in the low bits of a word and is put together with its neighbours at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import Expr, Sym, simplify
+from tilewright.codegen.storage import Storage
+from tilewright.tile.attributes import ExprAttr
+from tilewright.transport import asynchronous as a
+from tilewright.transport import conversion
+from tilewright.transport import dialect as t
+
+if TYPE_CHECKING:
+    from tilewright.codegen.cuda import _Emitter  # pyright: ignore[reportPrivateUsage]
+
+CONVERSIONS = (*conversion.OPS, a.StoreMatrix, a.LoadMatrix)
+
+
+def _matrices(count: int, *, trans: bool, load: bool) -> str:
+    """One wrapper of ldmatrix or stmatrix."""
+    words = [f"w{i}" for i in range(count)]
+    form = f"sync.aligned.m8n8.x{count}{'.trans' if trans else ''}.shared.b16"
+    places = ", ".join(f"%{i + (0 if load else 1)}" for i in range(count))
+    name = f"{'ld' if load else 'st'}matrix_x{count}{'_trans' if trans else ''}"
+    arguments = ", ".join(f"unsigned{'&' if load else ''} {w}" for w in words)
+    if load:
+        operands = ", ".join(f'"=r"({w})' for w in words)
+        text = f'"ldmatrix.{form} {{{places}}}, [%{count}];"\n    : {operands} : "r"(at) : "memory"'
+    else:
+        operands = ", ".join(f'"r"({w})' for w in words)
+        text = f'"stmatrix.{form} [%0], {{{places}}};"\n    :: "r"(at), {operands} : "memory"'
+    return f"__device__ __forceinline__\nvoid {name}(unsigned at, {arguments}) {{\n  asm volatile({text});\n}}"
+
+
+FUNCTIONS = {
+    f"{way}matrix_x{count}{suffix}": _matrices(count, trans=bool(suffix), load=way == "ld")
+    for way in ("ld", "st")
+    for count in (1, 2, 4)
+    for suffix in ("", "_trans")
+}
+"""Functions of the prelude."""
+
+
+class ConversionEmitter:
+    """Writes the ops through the kernel's emitter."""
+
+    def __init__(self, emitter: _Emitter):
+        self.emitter = emitter
+
+    def op(self, op: Operation) -> None:
+        """One op."""
+        e = self.emitter
+        e.comment(op)
+        match op:
+            case t.Select():
+                self.select(op)
+            case t.Exchange():
+                self.exchange(op)
+            case t.WarpBarrier():
+                e.line("__syncwarp();")
+            case a.StoreMatrix() | a.LoadMatrix():
+                self.matrices(op)
+            case _:
+                raise TypeError(f"no code for {op.name}")
+
+    # -- registers ------------------------------------------------------------------------------------------------
+    def select(self, op: t.Select) -> None:
+        """Register moves."""
+        e, elements = self.emitter, op.elements.data
+        storage, name = e.storages[op.source], e.names[op.source]
+        with e.braces(""):
+            picks = list(self.picks(op.choices, op.indices, "from"))
+            self.assign(op.target, elements, picks, lambda first, word: _bits(storage, name, first, elements, word))
+
+    def exchange(self, op: t.Exchange) -> None:
+        """Rounds into temporaries, then a select among them."""
+        e, elements = self.emitter, op.elements.data
+        storage, name = e.storages[op.source], e.names[op.source]
+        words = _words(storage, elements)
+        kind = "unsigned" if storage.packed else storage.compute
+        with e.braces(""):
+            e.line(f"{kind} moved[{len(op.sends) * words}];")
+            home = simplify(Sym(t.THREAD) % conversion.LANES, e.bounds)
+            sends = list(self.picks(op.sends, op.send_indices, "sent"))
+            for k, (pick, lane) in enumerate(zip(sends, op.lanes, strict=True)):
+                stays = simplify(lane.expr, e.bounds) == home
+                for word in range(words):
+                    value = _chosen(pick, lambda c, word=word: _bits(storage, name, c, elements, word))
+                    sent = value if stays else f"__shfl_sync(0xffffffffu, {value}, {e.c(lane.expr)})"
+                    e.line(f"moved[{k * words + word}] = {sent};")
+            taken = list(self.picks(op.taken, op.taken_indices, "taken"))
+            self.assign(op.target, elements, taken, lambda k, word: f"moved[{k * words + word}]")
+
+    def picks(
+        self, choices: ArrayAttr[ArrayAttr[IntAttr]], indices: ArrayAttr[ExprAttr], hint: str
+    ) -> Iterator[tuple[list[int], str]]:
+        """The choices of every pick and the C name of its index; an index that several share is computed once."""
+        e, named = self.emitter, dict[Expr, str]()
+        for row, index in zip(choices, indices, strict=True):
+            numbers = [c.data for c in row]
+            if len(numbers) > 1 and index.expr not in named:
+                named[index.expr] = f"{hint}{len(named)}"
+                e.line(f"const int {named[index.expr]} = {e.c(index.expr)};")
+            yield numbers, named.get(index.expr, "")
+
+    def assign(
+        self,
+        target: SSAValue,
+        elements: int,
+        picks: Sequence[tuple[list[int], str]],
+        value: Callable[[int, int], str],
+    ) -> None:
+        """Every register of the target from its pick; ``value(choice, word)`` is a word of a group."""
+        e = self.emitter
+        storage, name = e.storages[target], e.names[target]
+        groups = storage.per_word // elements if storage.packed else 1
+        if groups <= 1:
+            words = _words(storage, elements)
+            for i, pick in enumerate(picks):
+                for word in range(words):
+                    text = _chosen(pick, lambda c, word=word: value(c, word))
+                    e.line(f"{name}[{i * words + word}] = {text};")
+            return
+        width = elements * storage.dtype.bits
+        for first in range(0, len(picks), groups):
+            parts = [_chosen(pick, lambda c: value(c, 0)) for pick in picks[first : first + groups]]
+            shifted = [f"({part}) << {i * width}" if i else part for i, part in enumerate(parts)]
+            e.line(f"{name}[{first // groups}] = {' | '.join(shifted)};")
+
+    # -- matrices -------------------------------------------------------------------------------------------------
+    def matrices(self, op: a.StoreMatrix | a.LoadMatrix) -> None:
+        """One instruction."""
+        e, first, count = self.emitter, op.first.data // 2, op.matrices.data
+        words = ", ".join(f"{e.names[op.buffer]}[{first + i}]" for i in range(count))
+        way, suffix = "ld" if isinstance(op, a.LoadMatrix) else "st", "_trans" if op.trans.data else ""
+        at = self.address(op.shared, op.base.expr + op.offset.expr)
+        e.line(f"{way}matrix_x{count}{suffix}({at}, {words});")
+
+    def address(self, shared: SSAValue, offset: Expr) -> str:
+        """Address of a byte in the shared window."""
+        e = self.emitter
+        if shared in e.asynchronous.offsets:
+            return e.asynchronous.address(shared, offset)
+        return f"(unsigned)__cvta_generic_to_shared({e.names[shared]}) + {e.c(offset)}"
+
+
+def _words(storage: Storage, elements: int) -> int:
+    """C values in one group."""
+    return max(1, elements // storage.per_word)
+
+
+def _bits(storage: Storage, name: str, first: int, elements: int, word: int) -> str:
+    """A word of the group that begins at register ``first``; a group smaller than a word alone in the low bits."""
+    at = f"{name}[{first // storage.per_word + word}]"
+    if elements >= storage.per_word:
+        return at
+    width = elements * storage.dtype.bits
+    shift = first % storage.per_word * storage.dtype.bits
+    if shift + width == 32:
+        return f"({at} >> {shift})"
+    low = f"({at} >> {shift})" if shift else at
+    return f"({low} & {(1 << width) - 1:#x}u)"
+
+
+def _chosen(pick: tuple[list[int], str], value: Callable[[int], str]) -> str:
+    """One of the choices: a tree of selects on the bits of the index."""
+    choices, index = pick
+
+    def tree(numbers: Sequence[int], bit: int) -> str:
+        if len(set(numbers)) == 1:
+            return value(numbers[0])
+        half = len(numbers) // 2
+        test = f"{index} & {1 << bit}"
+        return f"({test} ? {tree(numbers[half:], bit - 1)} : {tree(numbers[:half], bit - 1)})"
+
+    assert len(choices) & (len(choices) - 1) == 0, "an index is a word of bits"
+    return tree(choices, len(choices).bit_length() - 2)
