@@ -12,10 +12,11 @@ from support.conversion_machine import run
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Grain
 from tilewright.layout import fragments
-from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.conversion import TID, conversion_plan
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.plan import ConversionPlan, MatrixAccess, PlanKind, SharedPlan, ShufflePlan, VectorAccesses
 from tilewright.layout.register import RegisterLayout, Repeat
+from tilewright.layout.staging import shared_plan
 
 
 def held(layout: RegisterLayout) -> list[list[object]]:
@@ -183,6 +184,17 @@ def test_copies_are_read_from_home() -> None:
     one = RegisterLayout((64, 8), fragments.wgmma_accumulator(64, 8).atom, (Repeat(0, 2, 0),))
     check(fragments.wgmma_accumulator(64, 8), one, 4)
     check(one, fragments.wgmma_accumulator(64, 8), 4)
+
+
+def test_copies_of_other_warps_need_the_whole_cta() -> None:
+    """One warp stores what all hold: the others may read it only after a barrier of the CTA."""
+    columns = F2Layout((("register", 0), ("lane", 5), ("warp", 1)), (("dim0", 5),), (1, 2, 4, 8, 16, 0))
+    scattered = F2Layout((("register", 2), ("lane", 5), ("warp", 1)), (("dim0", 5),), (8, 16, 1, 2, 4, 0, 0, 0))
+    plan = check(RegisterLayout((32,), columns), RegisterLayout((32,), scattered), 4)
+    staged = shared_plan(RegisterLayout((32,), columns), RegisterLayout((32,), scattered), 4, TID, same_warp=True)
+    assert isinstance(staged.steps, SharedPlan)
+    assert staged.steps.barrier is Grain.CTA
+    assert plan.kind is not PlanKind.NOTHING
 
 
 def test_staging_avoids_bank_conflicts() -> None:

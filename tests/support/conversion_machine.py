@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tilewright.hw.spaces import Grain
 from tilewright.layout.plan import (
     Access,
     ConversionPlan,
@@ -54,14 +55,17 @@ def run(plan: ConversionPlan, source: Registers, registers: int) -> Registers:
 
 def round_trip(plan: SharedPlan, size: int, source: Registers, registers: int) -> Registers:
     memory: dict[int, object] = {}
+    writer: dict[int, int] = {}
     stored = source if plan.store.arrange is None else moved(plan.store.arrange, source)
     assert all(len(row) == plan.store.registers for row in stored)
     for t, register, address in touched(plan.store.accesses, size, len(source)):
         assert 0 <= address <= plan.tile.size_bytes - size
         assert memory.get(address, stored[t][register]) == stored[t][register], "two values at one address"
         memory[address] = stored[t][register]
+        writer[address] = t // 32
     loaded: Registers = [[None] * plan.load.registers for _ in source]
     for t, register, address in touched(plan.load.accesses, size, len(source)):
+        assert plan.barrier is Grain.CTA or writer[address] == t // 32, "another warp's element"
         loaded[t][register] = memory[address]
     target = loaded if plan.load.arrange is None else moved(plan.load.arrange, loaded)
     assert all(len(row) == registers for row in target)

@@ -63,7 +63,9 @@ def shared_plan(
     assert best is not None, "a tile has a dimension"
     cycles, size, trip, tile = best
     store, load = (side.described(tile) for side in (trip.store, trip.load))
-    plan = SharedPlan(tile, store, Grain.WARP if same_warp else Grain.CTA, load, whole)
+    # a copy that another warp holds is stored by the first of them alone
+    alone = same_warp and source.replication.free_thread_mask < LANES
+    plan = SharedPlan(tile, store, Grain.WARP if alone else Grain.CTA, load, whole)
     matrix = any(isinstance(a, MatrixAccess) for a in (*store.accesses, *load.accesses))
     cost = Cost(wavefronts=cycles, barriers=1, shared_bytes=size)
     return ConversionPlan(PlanKind.MATRIX if matrix else PlanKind.SHARED, element_bytes, plan, cost)
