@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -187,18 +189,49 @@ def conversions(device: Device) -> None:
 
 
 def interleaved(device: Device) -> None:
-    """TMA049: the order of elements with an interleave of 16 or 32 bytes."""
-    for mode, size, swizzle in ((Interleave.B16, 16, Swizzle.NONE), (Interleave.B32, 32, Swizzle.B32)):
-        copies, memory = base(device)
-        channels = size // 2
+    """TMA049: which 16 bytes of memory arrive where, by box and first coordinates, with an interleave."""
+    memory = np.random.default_rng(0).integers(1, UNTOUCHED, 1 << 18, dtype=np.uint8)
+    sources = {bytes(memory[i : i + 16]): i for i in range(0, len(memory), 16)}
+    for mode, swizzle in ((Interleave.B16, Swizzle.NONE), (Interleave.B32, Swizzle.B32)):
+        for box, first in INTERLEAVED:
+            copies, _ = base(device)
+            device.write(device.tensor, memory)
+            load = replace(
+                copies, dims=[64, 16, 4], strides=[4096, 65536], box=box, element_strides=[1, 1, 1],
+                flags=[mode, swizzle, 0, 0], coordinates=[first], shared_bytes=1 << 15, tx_bytes=16,
+            )  # fmt: skip
+            _, image = device.load(load)
+            pieces = [bytes(image[i : i + 16]) for i in range(0, len(image), 16)]
+            blank = bytes([UNTOUCHED] * 16)
+            names = ["zero" if not any(p) else sources.get(p, "?") for p in pieces if p != blank]
+            print(f"{mode.name} box {box} at {first}: {len(names)} units of 16 bytes from {names[:24]}", flush=True)
+    for mode, rank in product((Interleave.B16, Interleave.B32), (3, 4, 5)):
+        copies, _ = base(device)
+        device.write(device.tensor, memory)
+        unit = 16 * mode
+        box = [8, *[2] * (rank - 1)]
+        moved = unit * prod(box) // box[rank - 2]
         load = replace(
-            copies, dims=[channels, 8, 8], strides=[size * 1, size * 8], box=[channels * 1, 4, 2],
-            element_strides=[1, 1, 1], flags=[mode, swizzle, 0, 0], coordinates=[[0, 0, 0]],
-            tx_bytes=size * 8,
+            copies, dims=[16, 3, 3, 3, 3][:rank], strides=[4096, 16384, 49152, 1 << 17][: rank - 1], box=box,
+            element_strides=[1] * rank, flags=[mode, mode - 1, 0, 0], coordinates=[[0] * rank], shared_bytes=1 << 13,
+            tx_bytes=moved,
         )  # fmt: skip
-        image = expect(device, load, f"interleave {mode.name}, 2 x 4 slices of {size} bytes", size)
-        starts = [bytes(memory).find(bytes(image[i : i + 16])) for i in range(0, size * 8, 16)]
-        print(f"  16 bytes each come from {starts}")
+        done, image = device.load(load)
+        pieces = [bytes(image[i : i + 16]) for i in range(0, len(image), 16)]
+        names = [sources.get(p, "?") for p in pieces if p != bytes([UNTOUCHED] * 16)]
+        print(f"{mode.name} rank {rank} box {box}: {moved} bytes {done}; {len(names)} units from {names[:: mode * 8]}")
+        device.write(device.tensor, np.zeros(1 << 18, np.uint8))
+        device.store(load, np.arange(1 << 13, dtype=np.int64).astype(np.uint8) | 1)
+        wrote = np.flatnonzero(device.read(device.tensor, 1 << 18))
+        print(f"  stored: {len(wrote)} bytes in runs from {wrote[np.diff(wrote, prepend=-2) > 1].tolist()}", flush=True)
+
+
+INTERLEAVED = (
+    ([8, 1, 1], [0, 0, 0]), ([16, 1, 1], [0, 0, 0]), ([8, 2, 1], [0, 0, 0]), ([8, 16, 1], [0, 0, 0]),
+    ([8, 1, 2], [0, 0, 0]), ([8, 4, 2], [0, 0, 0]), ([8, 2, 2], [0, 1, 1]), ([8, 1, 1], [56, 0, 0]),
+    ([8, 1, 1], [8, 0, 0]), ([8, 1, 1], [1, 0, 0]), ([8, 1, 1], [60, 15, 0]),
+)  # fmt: skip
+"""Boxes and first coordinates of the probe, the riskier ones last."""
 
 
 PROBES: dict[str, Probe] = {

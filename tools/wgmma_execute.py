@@ -268,11 +268,11 @@ def run(args: argparse.Namespace) -> int:
     failures = [failure for _, failure in parts if failure]
     wrong = [o for o in outcomes if o.trouble]
     wanted = sum(len(list(cases(program, args.seed))) for program in every)
-    devices = sorted({line for lines, _ in parts for line in lines if line.startswith("device ")})
+    devices = {line.removeprefix("device ") for lines, _ in parts for line in lines if line.startswith("device ")}
     record = {
         "command": f"tools/wgmma_execute.py run --seed {args.seed}",
         "date": started.date().isoformat(),
-        "device": " ".join(devices),
+        "device": " ".join(sorted(devices)),
         "cases": len(outcomes),
         "wanted": wanted,
         "wrong": len(wrong),

@@ -8,15 +8,17 @@ import pytest
 from tilewright.base.dtypes import bf16, e4m3
 from tilewright.base.expr import TRUE, sym
 from tilewright.base.verdict import Illegal, Legal, Repairs
-from tilewright.hw.copy_prices import CopyMethod, copy_seconds, rate
+from tilewright.hw.copy_prices import CopyMethod, copy_seconds
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.repairs import Change, Remedy, Workload, legalise, repairs_of
+from tilewright.legal.prices import Workload
+from tilewright.legal.repairs import Change, Remedy, legalise, repairs_of
 from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
 M, K = sym("M"), sym("K")
+BY_PRICE = ((CopyMethod.TENSOR_COPY, 16), (CopyMethod.CP_ASYNC, 16), (CopyMethod.CP_ASYNC, 4), (CopyMethod.LOADS, 2))
 UNALIGNED = TileAccess(bf16, (4100, 4100), (4100, 1), 1 << 20, (128, 64))
 
 
@@ -53,8 +55,8 @@ def test_padding_makes_an_unaligned_pitch_legal() -> None:
     remedy = remedies(UNALIGNED)[Change.PAD]
     assert remedy.plan is not None
     assert remedy.staging is not None
-    assert [s.constant for s in remedy.staging.strides] == [4104, 1]
-    assert remedy.staging.size_bytes.constant == 4100 * 4104 * 2
+    assert [s.constant for s in remedy.staging.strides] == [4160, 1]
+    assert remedy.staging.size_bytes.constant == 4100 * 4160 * 2
     assert judged(remedy.plan, {"tensor.staged": 256})
     assert not judged(remedy.plan, {"tensor.staged": 8})
 
@@ -157,11 +159,11 @@ def test_prices_follow_the_sizes() -> None:
         {r.fields.change: r.cost for r in repairs_of(UNALIGNED, Facts(), workload=Workload(reuse=n))} for n in (1, 64)
     )
     assert large[Change.CP_ASYNC] > small[Change.CP_ASYNC]
-    assert large[Change.PAD] - small[Change.PAD] == pytest.approx(0.0, abs=1e-9)
+    assert large[Change.PAD] - small[Change.PAD] < 0.05 * (large[Change.CP_ASYNC] - small[Change.CP_ASYNC])
     assert large[Change.PAD] < large[Change.CP_ASYNC]
     assert small[Change.CP_ASYNC] < small[Change.PAD]
-    assert rate(CopyMethod.CP_ASYNC, 16) > rate(CopyMethod.CP_ASYNC, 4) > rate(CopyMethod.LOADS, 2)
-    assert copy_seconds(CopyMethod.TENSOR_COPY, 1 << 20, 16, SM90A) < copy_seconds(CopyMethod.LOADS, 1 << 20, 2, SM90A)
+    prices = [copy_seconds(m, 1 << 20, v, SM90A) for m, v in BY_PRICE]
+    assert prices == sorted(prices)
 
 
 def test_nothing_repairs_a_tile_without_axes() -> None:

@@ -1,8 +1,12 @@
-"""What moving bytes into shared memory costs, by method: the price model that ranks repairs.
+"""What moving tiles into shared memory costs, by method: the price model that ranks repairs.
 
-Rates are bytes per cycle and SM. The ceiling of 64 for tensor copies is the L2-to-SM path; the others follow from the
-issue slots a method spends: a warp instruction moves 32 vectors, cp.async needs one instruction a vector, a load
-through registers two and the address arithmetic. They are estimates, and each says so.
+A kernel streams tiles through a ring of shared-memory slots. Its time is the longer of two: the memory's, for each byte
+of the tensor once, and the SMs', for every tile that each of them brings in. The cycles of a tile are counted from what
+the method does: lines that the copy unit fetches, instructions that threads issue, latencies that nothing hides.
+
+Figures marked *measured* are of one H200 at 1.98 GHz: plain rings of 2 and 16 KiB tiles from the L2 cache and from
+memory, two CTAs an SM with 128 copying threads each (``tools/tma_prices.py``, the rates in
+``benchmarks/results/repair_prices.json``). No figure is taken from the accesses that the predictions are compared on.
 """
 
 from __future__ import annotations
@@ -23,47 +27,73 @@ class CopyMethod(Enum):
 SHARED_BYTES_PER_CYCLE = 128.0
 """Shared-memory bandwidth of an SM: 32 banks of 4 bytes (CUDA Programming Guide, shared memory)."""
 
-TENSOR_COPY_RATE = 64.0
-THREAD_COPY_RATE = 40.0
-"""Ceiling of copies issued by threads: address arithmetic and barrier arrivals of the producer warps (estimate)."""
-_ISSUE_CYCLES = {CopyMethod.CP_ASYNC: 6.0, CopyMethod.LOADS: 14.0}
-"""Issue cycles of one warp-wide vector: instruction, address and predicate (estimate)."""
+LINE_BYTES = 128
+"""What the copy unit fetches at a time, at most."""
+LINE_CYCLES = 1.0
+"""A request of one line or part of one, beside its bytes in shared memory: whole lines arrive at 64 bytes a cycle, rows
+of 64, 32 and 16 bytes at 39, 26 and 15 (measured)."""
+BOX_CYCLES = 8.0
+"""Issue of one tensor copy (measured)."""
+SLOT_CYCLES = 220.0
+"""Waits and arrivals of one slot of the ring: a tile takes no less (measured)."""
 
-EXTRA_COPY_CYCLES = 24.0
-"""Issue and completion of one more tensor copy for the same tile, not hidden at small tiles (estimate)."""
+THREAD_SLOT_CYCLES = 270.0
+"""The same where threads copy, before the first vector: coordinates and predicates come on top (measured)."""
+VECTOR_CYCLES = 10.5
+"""Instructions of one warp-wide vector beside its bytes in shared memory: address, predicate, copy (measured)."""
+LOAD_LATENCY_CYCLES = 500.0
+"""Time until a round of loads has arrived, which the threads that store them wait for (measured)."""
+TILE_BYTES = 16 << 10
+"""A tile where only bytes are known."""
+COPY_THREADS = 128
+LOADS_TOGETHER = 8
+"""Vectors a thread holds in registers at once."""
 
-THREAD_TILE_CYCLES = 120.0
-"""Addresses, predicates and barrier arrivals of a tile that threads copy, whatever its size (estimate)."""
-
-LAUNCH_SECONDS = 3.0e-6
-"""One more kernel launch in the same stream (estimate)."""
-
-STAGING_EFFICIENCY = 0.85
-"""Share of the memory bandwidth a plain copy kernel reaches (estimate)."""
+MEMORY_EFFICIENCY = 0.8
+"""Share of the memory's peak bandwidth that streams reach, read or written (measured: 3.8 of 4.8 TB/s)."""
+CACHE_BYTES = 50_000_000
+"""L2 cache (H100 and H200 data sheets): what was written last is read from it."""
+LAUNCH_SECONDS = 3.4e-6
+"""One more kernel in the same stream (measured)."""
 
 
-def rate(method: CopyMethod, vector_bytes: int) -> float:
-    """Bytes per cycle and SM of ``method`` with vectors of ``vector_bytes``."""
-    if method is CopyMethod.TENSOR_COPY:
-        return TENSOR_COPY_RATE
-    return min(THREAD_COPY_RATE, 32 * vector_bytes / _ISSUE_CYCLES[method])
+def tensor_copy_cycles(rows: int, row_bytes: int, boxes: int) -> float:
+    """Cycles of one tile that ``boxes`` tensor copies bring in, ``rows`` rows of ``row_bytes`` in all."""
+    lines = -(-row_bytes // LINE_BYTES)
+    fetched = rows * (lines * LINE_CYCLES + row_bytes / SHARED_BYTES_PER_CYCLE)
+    return max(fetched + boxes * BOX_CYCLES, SLOT_CYCLES)
+
+
+def thread_copy_cycles(method: CopyMethod, tile_bytes: int, vector_bytes: int) -> float:
+    """Cycles of one tile that threads copy in vectors of ``vector_bytes``."""
+    vectors = -(-tile_bytes // vector_bytes)
+    issue = vectors / 32 * VECTOR_CYCLES + tile_bytes / SHARED_BYTES_PER_CYCLE
+    rounds = -(-vectors // (COPY_THREADS * LOADS_TOGETHER)) if method is CopyMethod.LOADS else 0
+    return THREAD_SLOT_CYCLES + issue + rounds * LOAD_LATENCY_CYCLES
+
+
+def stream_seconds(tile_cycles: float, tiles: int, memory_bytes: int, target: Target) -> float:
+    """Time to bring in ``tiles`` tiles, spread over all SMs, that take ``memory_bytes`` from memory; nothing overlaps
+    the first of them."""
+    busy = tiles * tile_cycles / (target.sm_count * target.clock_hz)
+    return max(busy, memory_seconds(memory_bytes, target)) + tile_cycles / target.clock_hz
 
 
 def copy_seconds(method: CopyMethod, total_bytes: int, vector_bytes: int, target: Target) -> float:
-    """Time to move ``total_bytes`` into shared memory, spread over all SMs."""
-    return total_bytes / (rate(method, vector_bytes) * target.sm_count * target.clock_hz)
+    """Time of the SMs for ``total_bytes`` in tiles of 16 KiB, whole lines where a tensor copy brings them."""
+    if method is CopyMethod.TENSOR_COPY:
+        cycles = tensor_copy_cycles(TILE_BYTES // LINE_BYTES, LINE_BYTES, 1)
+    else:
+        cycles = thread_copy_cycles(method, TILE_BYTES, vector_bytes)
+    return total_bytes / TILE_BYTES * cycles / (target.sm_count * target.clock_hz)
 
 
-def staging_seconds(tensor_bytes: int, target: Target) -> float:
-    """Time to copy a tensor once into an aligned layout: read, write, launch."""
-    return 2 * tensor_bytes / (STAGING_EFFICIENCY * target.memory_bytes_per_second) + LAUNCH_SECONDS
+def staging_seconds(tensor_bytes: int, target: Target, staged_bytes: int | None = None) -> float:
+    """Time to copy a tensor once into an aligned layout of ``staged_bytes`` (as many, if None)."""
+    written = tensor_bytes if staged_bytes is None else staged_bytes
+    return memory_seconds(tensor_bytes + written, target) + LAUNCH_SECONDS
 
 
-def split_seconds(extra_copies: int, tiles: int, target: Target) -> float:
-    """Time of ``extra_copies`` more tensor copies for each of ``tiles`` tiles, spread over all SMs."""
-    return extra_copies * tiles * EXTRA_COPY_CYCLES / (target.sm_count * target.clock_hz)
-
-
-def thread_seconds(tiles: int, target: Target) -> float:
-    """Fixed time of ``tiles`` tiles copied by threads, spread over all SMs."""
-    return tiles * THREAD_TILE_CYCLES / (target.sm_count * target.clock_hz)
+def memory_seconds(moved_bytes: int, target: Target) -> float:
+    """Time of a stream of ``moved_bytes`` to or from memory."""
+    return moved_bytes / (MEMORY_EFFICIENCY * target.memory_bytes_per_second)

@@ -16,7 +16,8 @@ from tilewright.hw.target import Target
 from tilewright.hw.tensormap import PATTERNS, DataType, Swizzle
 from tilewright.legal.check import diagnostic, target_named
 from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
-from tilewright.legal.repairs import Remedy, Workload, repairs_of
+from tilewright.legal.prices import Workload
+from tilewright.legal.repairs import Remedy, repairs_of
 from tilewright.legal.tensormap import TensorMapRequest
 from tilewright.legal.tma import DATA_TYPES, TileAccess
 

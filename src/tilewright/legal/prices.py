@@ -1,0 +1,64 @@
+"""Prices of repairs: the predicted time of a kernel that streams a tensor's tiles, repaired and as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+from tilewright.base.expr import Expr, expr
+from tilewright.hw.copy_prices import (
+    CACHE_BYTES,
+    LINE_BYTES,
+    staging_seconds,
+    stream_seconds,
+    tensor_copy_cycles,
+    thread_copy_cycles,
+)
+from tilewright.hw.target import Target
+from tilewright.legal.tma import TensorMapPlan, TileAccess
+
+if TYPE_CHECKING:
+    from tilewright.legal.repairs import Remedy
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Sizes that prices are computed with: values of symbols (others count as ``default_size``) and how often each
+    byte of the tensor is brought into shared memory."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    reuse: int = 8
+    default_size: int = 4096
+
+    def value(self, node: Expr | int) -> int:
+        """``node`` at the assumed sizes."""
+        tree = expr(node)
+        return int(tree.evaluate({name: self.sizes.get(name, self.default_size) for name in tree.symbols}))
+
+
+def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Target) -> float:
+    """Predicted extra seconds of one call, against tensor copies of whole lines into one box a tile."""
+    extents = [load.value(extent) for extent in access.shape]
+    tensor = prod(extents) * access.dtype.bytes
+    tiles = prod(-(-n // (t or 1)) for n, t in zip(extents, access.tile, strict=True)) * load.reuse
+    tile = max(prod(t for t in access.tile if t is not None) * access.dtype.bytes, 1)
+    ideal = stream_seconds(tensor_copy_cycles(-(-tile // LINE_BYTES), LINE_BYTES, 1), tiles, tensor, target)
+    cycles, memory, staging = 0.0, tensor, 0.0
+    if remedy.plan is not None:
+        cycles += plan_cycles(remedy.plan)
+    if remedy.threads is not None:
+        copied = prod(remedy.threads.shared.extents) * access.dtype.bytes
+        cycles += thread_copy_cycles(remedy.threads.method, copied, remedy.threads.vector_bytes)
+    if remedy.staging is not None:
+        staged = load.value(remedy.staging.size_bytes)
+        staging = staging_seconds(tensor, target, staged)
+        memory = max(staged - CACHE_BYTES, 0)
+    return max(stream_seconds(cycles, tiles, memory, target) + staging - ideal, 0.0)
+
+
+def plan_cycles(plan: TensorMapPlan) -> float:
+    """Cycles of one tile brought in by the copies of ``plan``."""
+    rows = prod(plan.box[1:]) * len(plan.boxes)
+    return tensor_copy_cycles(rows, plan.box[0] * plan.shared.element_bytes, len(plan.boxes))

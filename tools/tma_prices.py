@@ -1,0 +1,315 @@
+"""Predicted prices of repairs against measured ones: tiles brought into shared memory by tensor copies or threads.
+
+``python tools/tma_prices.py build FOLDER`` samples accesses, plans their repairs and fallbacks and compiles a kernel
+for each (NVRTC, no GPU); ``... run FOLDER TIMES.json`` times them (numpy, an NVIDIA driver, a Hopper GPU);
+``... compare FOLDER TIMES.json --record FILE.json`` sets the predictions of the price model beside the times.
+
+Every way of one access is timed in one process in rotated order, each launch after a flush of the L2 cache, and the
+median is kept; each must sum up every byte of every tile. A repair that copies the tensor first is timed with that
+copy. Threads read the tiles, so copies by threads need no proxy fence here, as they would before wgmma. ``rates`` are plain cases from which the price model's figures are taken; ``accesses`` are what it is judged on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtypes import DTYPES
+from tilewright.base.expr import Expr
+from tilewright.hw.copy_prices import CopyMethod
+from tilewright.hw.tensormap import PATTERNS, Swizzle
+from tilewright.legal.facts import Facts
+from tilewright.legal.landing import LandingTile
+from tilewright.legal.prices import Workload
+from tilewright.legal.repairs import Change, Remedy, repairs_of
+from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
+
+SOURCE = Path(__file__).with_suffix(".cu")
+RING_BYTES, WIDE_RING_BYTES, MAX_STAGES = 100 << 10, 200 << 10, 16
+METHODS = {CopyMethod.TENSOR_COPY: 0, CopyMethod.CP_ASYNC: 1, CopyMethod.LOADS: 2}
+NOT_TIMED = (Change.CONDITION, Change.SPLIT_COLUMNS)
+"""Changes of one launch alone, and mixed copies, for which there is no kernel here."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One access of a dense-row matrix: ``pitch`` elements from row to row, each tile brought in ``reuse`` times."""
+
+    family: str
+    dtype: str
+    rows: int
+    columns: int
+    pitch: int
+    tile: tuple[int, int]
+    swizzle: str
+    reuse: int
+
+    @property
+    def access(self) -> TileAccess:
+        """As the legality rules ask for it; the address is known to be aligned."""
+        wanted = (Swizzle[self.swizzle],) if self.swizzle else ()
+        kind = DTYPES[self.dtype]
+        return TileAccess(kind, (self.rows, self.columns), (self.pitch, 1), 0, self.tile, swizzles=wanted)
+
+    @property
+    def workload(self) -> Workload:
+        """For prices."""
+        return Workload(reuse=self.reuse)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to bring the tiles of a sample into shared memory, as the kernel is given it."""
+
+    name: str
+    macros: dict[str, int]
+    map: dict[str, list[int]] | None = None
+    """Arguments of the encode call, and the boxes of a tile."""
+    staged_pitch_bytes: int = 0
+    """Rows of the copy made first; 0 for none."""
+
+    @property
+    def cubin(self) -> str:
+        """Name of the compiled kernel."""
+        return "_".join(f"{k[:2].lower()}{k.rsplit('_')[-1][:1].lower()}{v}" for k, v in sorted(self.macros.items()))
+
+
+def samples(seed: int) -> Iterator[Sample]:
+    """Accesses that need a repair, or that threads could do as well: rows of jagged batches, operands with odd pitches,
+    wide boxes, narrow rows, rows no swizzle fits."""
+    rng = np.random.default_rng(seed)
+
+    def pick(*values: int) -> int:
+        return int(rng.choice(values))
+
+    for _ in range(8):
+        columns = pick(3, 35, 99, 143, 195, 323)
+        rows = int(2 ** rng.uniform(13, 18))
+        yield Sample("jagged", "f32", rows, columns, columns, (64, min(columns, 128)), "", 1)
+    for _ in range(10):
+        dtype = str(rng.choice(("bf16", "bf16", "f16", "f32", "e4m3")))
+        unit = 16 // DTYPES[dtype].bytes
+        rows, columns = (
+            pick(1024, 2048, 4096, 8192),
+            int(rng.integers(1000, 8192)) // unit * unit + pick(*range(1, unit)),
+        )
+        tile = (128, 128 // DTYPES[dtype].bytes)
+        yield Sample("odd pitch", dtype, rows, columns, columns, tile, "B128", pick(1, 2, 4, 8, 16, 32))
+    for _ in range(4):
+        columns = 64 * int(rng.integers(16, 64))
+        yield Sample(
+            "wide box", "bf16", pick(2048, 8192), columns, columns, (64, pick(128, 256)), "B128", pick(1, 8, 32)
+        )
+    for _ in range(3):
+        columns = pick(36, 60, 100, 124)
+        rows = int(2 ** rng.uniform(13, 18))
+        yield Sample("narrow rows", "bf16", rows, columns, -(-columns // 8) * 8, (128, columns), "", pick(1, 4))
+    for _ in range(3):
+        columns = 96 * int(rng.integers(8, 32))
+        yield Sample("no swizzle", "bf16", pick(2048, 8192), columns, columns, (128, 96), "B128", pick(1, 8))
+
+
+def ways(sample: Sample) -> Iterator[tuple[Way, float]]:
+    """Every repair and fallback there is a kernel for, with its predicted extra seconds."""
+    for repair in repairs_of(sample.access, Facts(), workload=sample.workload):
+        remedy = repair.fields
+        if remedy.change not in NOT_TIMED:
+            yield way(remedy, sample), repair.cost
+
+
+def way(remedy: Remedy, sample: Sample) -> Way:
+    """The kernel's arguments for one remedy."""
+    if remedy.plan is None:
+        assert remedy.threads is not None
+        threads = remedy.threads
+        return by_threads(remedy.change.name, threads.method, threads.vector_bytes, threads.shared, sample.tile)
+    staged = remedy.staging.strides[0].constant if remedy.staging else 0
+    assert staged is not None
+    return by_map(remedy.change.name, remedy.plan, staged * sample.access.dtype.bytes)
+
+
+def by_threads(name: str, method: CopyMethod, vector: int, shared: LandingTile, tile: tuple[int, int]) -> Way:
+    """Threads that copy vectors of ``vector`` bytes."""
+    span = PATTERNS[shared.swizzle].span_bytes
+    row_bytes = tile[1] * shared.element_bytes
+    macros: dict[str, int] = {
+        "METHOD": METHODS[method], "VEC": vector, "TILE_ROWS": tile[0], "TILE_ROW_BYTES": row_bytes,
+        "TILE_STEP_BYTES": row_bytes, "PANEL_ROW_BYTES": shared.row_bytes, "PANEL_BYTES": shared.panel_bytes,
+        "SWIZZLE_MASK": max(span // 16 - 1, 0),
+    }  # fmt: skip
+    return Way(name, macros | ring(shared))
+
+
+def by_map(name: str, plan: TensorMapPlan, staged_pitch_bytes: int = 0) -> Way:
+    """One thread that issues the plan's boxes."""
+    macros: dict[str, int] = {
+        "METHOD": 0, "RANK": plan.rank, "BOXES": len(plan.boxes), "TX_BYTES": plan.tx_bytes
+    }  # fmt: skip
+    arguments = {
+        "data_type": [int(plan.data_type)],
+        "dims": numbers(plan.dims),
+        "strides": numbers(plan.strides),
+        "box": list(plan.box),
+        "flags": [plan.interleave, plan.swizzle, plan.l2_promotion, plan.oob_fill],
+        "factors": [factor for c in plan.coordinates for factor in linear(c)],
+        "starts": [s for box in plan.boxes for s in box.start],
+        "offsets": [box.shared_offset_bytes for box in plan.boxes],
+    }
+    return Way(name, macros | ring(plan.shared), arguments, staged_pitch_bytes)
+
+
+def ring(shared: LandingTile) -> dict[str, int]:
+    """Stages of the ring; two CTAs share an SM unless the tiles are large."""
+    stage = -(-shared.size_bytes // 1024) * 1024
+    room = RING_BYTES if stage <= RING_BYTES // 2 else WIDE_RING_BYTES
+    return {
+        "STAGES": min(room // stage, MAX_STAGES),
+        "STAGE_BYTES": stage,
+        "USED_BYTES": -(-shared.size_bytes // 16) * 16,
+    }
+
+
+def numbers(values: Sequence[Expr]) -> list[int]:
+    return [int(v.evaluate({})) for v in values]
+
+
+def linear(coordinate: Expr) -> tuple[int, int]:
+    """Factors of the first indices in a coordinate."""
+    at = [int(coordinate.evaluate({"index0": a, "index1": b})) for a, b in ((0, 0), (1, 0), (0, 1))]
+    assert at[0] == 0, coordinate
+    return at[1], at[2]
+
+
+def rates() -> Iterator[tuple[Sample, Way]]:
+    """Plain ways over one aligned tensor: from the L2 cache or memory, large and small tiles, by vector and row."""
+    places = (("from L2", 8192, 1024, 32), ("from memory", 65536, 2048, 1))
+    for (place, rows, columns, reuse), height in product(places, (128, 16)):
+        sample = Sample(place, "bf16", rows, columns, columns, (height, 64), "B128", reuse)
+        for swizzle, width in (("B128", 128), ("B64", 64), ("B32", 32), ("NONE", 16)):
+            asked = TileAccess(
+                DTYPES["bf16"],
+                (rows, columns),
+                (columns, 1),
+                0,
+                (height, 64),
+                swizzles=(Swizzle[swizzle],),
+                panel_bytes=width,
+            )
+            yield sample, by_map(f"rows of {width}", candidates(asked, limit=1).plans[0])
+        shared = candidates(sample.access, limit=1).plans[0].shared
+        for method, vectors in ((CopyMethod.CP_ASYNC, (16, 8, 4)), (CopyMethod.LOADS, (16, 8, 4, 2, 1))):
+            for vector in vectors:
+                yield sample, by_threads(f"{method.name} {vector}", method, vector, shared, (height, 64))
+    for rows, columns, dtype in (
+        (512, 1001, "bf16"),
+        (4096, 4100, "bf16"),
+        (16384, 7999, "bf16"),
+        (16384, 8001, "e4m3"),
+    ):
+        sample = Sample("staging", dtype, rows, columns, columns, (128, 128 // DTYPES[dtype].bytes), "B128", 1)
+        remedies = {r.fields.change: r.fields for r in repairs_of(sample.access, Facts())}
+        yield sample, way(remedies[Change.PAD], sample)
+
+
+def build(folder: Path, seed: int) -> None:
+    """Write what is run, and compile every kernel."""
+    from tilewright.codegen.assemble import assemble  # noqa: PLC0415  the machine that runs has no compiler
+
+    folder.mkdir(parents=True, exist_ok=True)
+    cases: list[dict[str, Any]] = []
+    for sample in samples(seed):
+        cases.append({"kind": "access", "sample": asdict(sample), "ways": [asdict(w) for w, _ in ways(sample)]})
+    grouped: dict[Sample, list[Way]] = {}
+    for sample, chosen in rates():
+        grouped.setdefault(sample, []).append(chosen)
+    for sample, chosen in grouped.items():
+        cases.append({"kind": "rate", "sample": asdict(sample), "ways": [asdict(w) for w in chosen]})
+    size = 0
+    for case, chosen in product(cases, range(max(len(c["ways"]) for c in cases))):
+        if chosen >= len(case["ways"]):
+            continue
+        made = Way(**case["ways"][chosen])
+        case["ways"][chosen]["cubin"] = made.cubin
+        target = folder / f"{made.cubin}.cubin"
+        if not target.exists():
+            text = "".join(f"#define {k} {v}\n" for k, v in made.macros.items())
+            target.write_bytes(assemble(text + SOURCE.read_text(), "sm_90a", "tma_prices").cubin)
+        size += target.stat().st_size
+    (folder / "cases.json").write_text(json.dumps({"seed": seed, "cases": cases}))
+    print(f"{len(cases)} cases, {sum(len(c['ways']) for c in cases)} ways, {size} bytes in {folder}")
+
+
+def compare(folder: Path, times: Path, record: Path | None) -> int:
+    """Predictions beside times: does the repair beat the fallback where the model says so?"""
+    timed = json.loads(times.read_text())
+    seed = json.loads((folder / "cases.json").read_text())["seed"]
+    measured = {json.dumps(c["sample"], sort_keys=True): c["seconds"] for c in timed["cases"] if c["kind"] == "access"}
+    rows: list[dict[str, Any]] = []
+    pairs: list[tuple[float, float]] = []
+    for sample in samples(seed):
+        seconds = measured[json.dumps(json.loads(json.dumps(asdict(sample))), sort_keys=True)]
+        priced = {w.name: cost for w, cost in ways(sample)}
+        mapped = [w for w in priced if w not in (Change.CP_ASYNC.name, Change.LOADS.name)]
+        threads = [w for w in priced if w not in mapped]
+        pairs += [(priced[a] - priced[b], seconds[a] - seconds[b]) for a in mapped for b in threads]
+        if not mapped:
+            continue
+        repair, fallback = min(mapped, key=priced.__getitem__), min(threads, key=priced.__getitem__)
+        predicted, found = priced[repair] - priced[fallback], seconds[repair] - seconds[fallback]
+        rows.append({
+            **asdict(sample), "repair": repair, "fallback": fallback, "predicted_us": round(predicted * 1e6, 2),
+            "measured_us": round(found * 1e6, 2), "repair_us": round(seconds[repair] * 1e6, 2),
+            "fallback_us": round(seconds[fallback] * 1e6, 2), "right": (predicted < 0) == (found < 0),
+        })  # fmt: skip
+    right = sum(row["right"] for row in rows)
+    every = sum((p < 0) == (m < 0) for p, m in pairs)
+    for row in rows:
+        shape = f"{row['rows']:6} x {row['columns']:5} {row['dtype']:5} reuse {row['reuse']:2}"
+        sides = ", ".join(f"{row[side]:9} {row[f'{side}_us']:8} us" for side in ("repair", "fallback"))
+        verdict = "" if row["right"] else "  WRONG"
+        print(f"{row['family']:11} {shape}: {sides}: {row['measured_us']} us, predicted {row['predicted_us']}{verdict}")
+    print(f"sign right for {right} of {len(rows)} accesses, {every} of {len(pairs)} pairs of a repair and a fallback")
+    if record:
+        runs = json.loads(record.read_text())["runs"] if record.exists() else []
+        runs = [r for r in runs if r["seed"] != seed]
+        facts = {k: v for k, v in timed.items() if k != "cases"}
+        runs.append({
+            "seed": seed, **facts, "accesses": len(rows), "sign_right": right, "pairs": len(pairs),
+            "pairs_right": every, "comparisons": rows, "rates": [c for c in timed["cases"] if c["kind"] == "rate"],
+        })  # fmt: skip
+        head = {"command": "tools/tma_prices.py build FOLDER; run FOLDER TIMES.json (on the device); compare"}
+        record.write_text(json.dumps({**head, "runs": runs}, indent=1) + "\n")
+    return 0
+
+
+def main() -> int:
+    """Build, run or compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("build", "run", "compare"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("times", type=Path, nargs="?")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", type=Path, help="where compare writes its figures as JSON")
+    args = parser.parse_args()
+    match args.action:
+        case "build":
+            build(args.folder, args.seed)
+        case "compare":
+            return compare(args.folder, args.times, args.record)
+        case _:
+            from tma_prices_device import run  # noqa: PLC0415  the machine that builds has no driver
+
+            run(args.folder, args.times)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
