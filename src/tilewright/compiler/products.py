@@ -91,7 +91,7 @@ def search_products(
             "SCH002",
             where=request.function.where,
             found=unknown,
-            required="consumers=1 or 2, stages, mode=cooperative, extents",
+            required="consumers=1 or 2, stages, mode=cooperative or pingpong, cluster, extents",
             help="leave the pin out",
         )
 

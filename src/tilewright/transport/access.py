@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Block, SSAValue
 
@@ -85,6 +85,8 @@ class _Collector:
     conditions: list[Expr] = field(default_factory=list[Expr])
     threads: int = 0
     """Threads of the role around; 0 outside of roles."""
+    first_turn: list[AccessMap] = field(default_factory=list[AccessMap])
+    """What the first of several roles that take turns does in a program."""
 
     def block(self, block: Block) -> None:
         depth = len(self.scope), len(self.conditions)
@@ -97,7 +99,9 @@ class _Collector:
                         Index(name.data, IndexRole.PROGRAM, Const(0), extent.expr)
                         for name, extent in zip(op.names, op.extents, strict=True)
                     ]
+                    before = len(self.found)
                     self._nested(op.body.block, inside, [])
+                    self._in_turn(op, before)
                 case For():
                     counter = Index(op.counter.data, IndexRole.COUNTER, op.begin.expr, op.end.expr, op.step.expr)
                     self._nested(op.body.block, [counter], [])
@@ -121,6 +125,16 @@ class _Collector:
                 case _:
                     pass
         del self.scope[depth[0] :], self.conditions[depth[1] :]
+
+    def _in_turn(self, op: Programs, before: int) -> None:
+        """Each program is one role's of those that take turns: where all do the same, it stands once."""
+        if op.turns[1] == 1:
+            return
+        own = [replace(access, op="") for access in self.found[before:]]
+        if op.turns[0] == 0:
+            self.first_turn = own
+        elif own == self.first_turn:
+            del self.found[before:]
 
     def _nested(self, block: Block, scope: list[Index], conditions: list[Expr]) -> None:
         self.scope += scope

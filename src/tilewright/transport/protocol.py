@@ -8,12 +8,12 @@ producers and consumers agree on how often they go round. Register buffers appea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, parse, simplify
+from tilewright.base.expr import Const, Expr, Sum, Sym, parse, simplify
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.hw.target import SM90A
@@ -120,6 +120,7 @@ class _Extraction:
             tuple(self.buffers),
             tuple(self.barriers),
             tuple(self.symbols.values()),
+            1 if self.kernel.cluster is None else self.kernel.cluster.data,
             registers_per_thread=SM90A.registers_per_sm // threads // 8 * 8,
         )
 
@@ -165,6 +166,10 @@ class _Extraction:
                         yield from self._block(op.body.block, self._elected(scope))
                 case t.Barrier():
                     yield Step(ops.CtaSync())
+                case a.ClusterArrive():
+                    yield Step(ops.ClusterArrive())
+                case a.ClusterWait():
+                    yield Step(ops.ClusterWait())
                 case _:
                     pass
 
@@ -191,7 +196,8 @@ class _Extraction:
         return tuple(nodes)
 
     def _value(self, node: Expr, scope: _Scope) -> Expr:
-        return simplify(node.substitute({**scope.lets, a.WARPGROUP: scope.warpgroup}), {})
+        known = {**scope.lets, a.WARPGROUP: scope.warpgroup, a.CTA_RANK: Sym(ops.CTA_RANK)}
+        return simplify(node.substitute(known), {})
 
     def _op(self, op: Operation, scope: _Scope) -> Iterator[Node]:
         match op:
@@ -220,7 +226,8 @@ class _Extraction:
             return
         self.symbols.setdefault("programs", Symbol("programs"))
         body = self._block(op.body.block, self._inside(scope, names, (PROGRAM_LOOP,)))
-        yield Loop(PROGRAM_LOOP, Const(0), Sym("programs"), 1, body, _where(op))
+        first, step = op.turns
+        yield Loop(PROGRAM_LOOP, Const(first), Sym("programs"), step, body, _where(op))
 
     @staticmethod
     def _inside(scope: _Scope, programs: tuple[str, ...], loops: tuple[str, ...]) -> _Scope:
@@ -256,6 +263,19 @@ class _Extraction:
             self.symbols[name] = Symbol(name, per=self._per(end - begin, scope))
         yield Loop(counter, Const(0), Sym(self.trips[key]), 1, body, _where(op))
 
+    def _in_trips(self, node: Expr) -> Expr:
+        """A number of steps in terms of the trip symbols of the loops that take them."""
+        trips = {end: Sym(trip) for (begin, end), trip in self.trips.items() if begin == "0"}
+        if node.text in trips:
+            return trips[node.text]
+        terms = node.terms if isinstance(node, Sum) else ()
+        if not terms:
+            return node
+        total: Expr = Const(node.offset if isinstance(node, Sum) else 0)
+        for term, factor in terms:
+            total = total + trips.get(term.text, term) * factor
+        return total
+
     def _if(self, op: t.If, scope: _Scope) -> Iterator[Node]:
         known = self.decided.get(op.condition.expr)
         if known is not None:
@@ -285,20 +305,22 @@ class _Extraction:
             case a.SetMaxRegisters():
                 yield ops.Setmaxnreg(op.count.data)
             case a.Advance():
-                yield ops.Advance(op.symbol.data, value(op.by.expr))
+                yield ops.Advance(op.symbol.data, self._in_trips(value(op.by.expr)))
             case a.MbarrierInit():
                 yield ops.MbarrierInit(self.names[op.bars])
             case a.FenceMbarrierInit():
                 yield ops.FenceMbarrierInit()
             case a.MbarrierArrive():
-                yield ops.Arrive(self._slot(op.bars, op.index.expr, scope))
+                slot = self._slot(op.bars, op.index.expr, scope)
+                yield ops.Arrive(slot if op.cta is None else replace(slot, cta=value(op.cta.expr)))
             case a.MbarrierArriveExpectTx():
                 yield ops.ArriveExpectTx(self._slot(op.bars, op.index.expr, scope), op.bytes.data)
             case a.MbarrierWait():
                 yield ops.Wait(self._slot(op.bars, op.index.expr, scope), value(op.parity.expr))
             case a.TmaLoad():
                 region = ops.Region(self.names[op.shared], value(op.offset.expr), op.box_bytes.data)
-                yield ops.TmaLoad(region, self._slot(op.bars, op.index.expr, scope))
+                ctas = tuple(value(c.expr) for c in op.ctas)
+                yield ops.TmaLoad(region, self._slot(op.bars, op.index.expr, scope), ctas)
             case a.TmaStore():
                 yield ops.TmaStore(ops.Region(self.names[op.shared], value(op.offset.expr), op.box_bytes.data))
             case a.BulkCommit():
@@ -313,8 +335,15 @@ class _Extraction:
                 yield ops.BarArrive(value(op.id.expr), op.threads.data)
             case t.Barrier():
                 yield ops.BarSync(Const(a.role_barrier(scope.index)), scope.threads)
+            case a.ClusterArrive():
+                yield ops.ClusterArrive()
+            case a.ClusterWait():
+                yield ops.ClusterWait()
             case a.StoreMatrix():
                 yield ops.Write(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
+            case a.LoadMatrix():
+                yield ops.Read(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
+                yield from self._touch(op.buffer, scope, writes=True)
             case a.WgmmaFence():
                 yield ops.WgmmaFence()
             case a.Wgmma():
@@ -346,6 +375,9 @@ class _Extraction:
             case t.Shuffle():
                 for buffer in op.buffers:
                     yield from self._touch(buffer, scope, writes=True)
+            case t.Select() | t.Exchange():
+                yield from self._touch(op.source, scope, writes=False)
+                yield from self._touch(op.target, scope, writes=True)
             case t.Pin():
                 yield from self._touch(op.buffer, scope, writes=True)
             case t.Print():

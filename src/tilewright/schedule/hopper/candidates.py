@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
 from tilewright.lang.schedule import Mode, Schedule
 from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.arrangement import Arrangement
+from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
-from tilewright.schedule.hopper.operands import ROWS, Analysis
+from tilewright.schedule.hopper.operands import ROWS, Analysis, Copied, DotPlan, InPlace
 from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
-from tilewright.schedule.hopper.rings import group
+from tilewright.schedule.hopper.rings import Ring, group
+from tilewright.schedule.hopper.turns import alike
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import separated
+from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 
@@ -27,20 +32,25 @@ SEVERAL_RINGS_STAGES = 2
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to schedule: consumer warpgroups, whether tensor copies and matrix stores may be used."""
+    """One way to schedule: consumer warpgroups that share a tile, how many such sets take turns, whether tensor copies
+    and matrix stores may be used, CTAs of a cluster along the grid's last two axes."""
 
     warpgroups: int
+    turns: int = 1
     copies: bool = True
     matrix_stores: bool = True
     ordinary: bool = False
     stages: int | None = None
+    cluster: tuple[int, int] = (1, 1)
 
     def __str__(self) -> str:
         how = "tensor copies in rings where legal" if self.copies else "tiles staged by the threads themselves"
         if self.ordinary:
             how = "products by ordinary arithmetic"
         out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
-        return f"{self.warpgroups} consumer warpgroups, {how}, {out}"
+        clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
+        turns = "" if self.turns == 1 else f"{self.turns} times in turn "
+        return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,7 @@ class Scheduled:
 
 
 CANDIDATES = (
+    Candidate(1, turns=2),
     Candidate(2),
     Candidate(1),
     Candidate(2, matrix_stores=False),
@@ -68,9 +79,11 @@ CANDIDATES = (
 
 def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
     """The candidate with a person's pins in place; None if it is another one than he asked for."""
-    if pins.consumers is not None and candidate.warpgroups != pins.consumers:
+    if pins.consumers is not None and candidate.warpgroups * candidate.turns != pins.consumers:
         return None
-    return replace(candidate, stages=pins.stages)
+    if (candidate.turns > 1) != (pins.mode is Mode.PINGPONG):
+        return None
+    return replace(candidate, stages=pins.stages, cluster=pins.cluster or candidate.cluster)
 
 
 def unknown_pins(pins: Schedule) -> str:
@@ -79,12 +92,11 @@ def unknown_pins(pins: Schedule) -> str:
         f"{name}={value}"
         for name, value in (
             ("warps", pins.warps),
-            ("cluster", pins.cluster if pins.cluster != (1, 1) else None),
             ("persistent", None if pins.persistent in (None, True) else pins.persistent),
             ("rows_per_cta", pins.rows_per_cta),
             ("vector", pins.vector),
             ("registers", pins.registers),
-            ("mode", pins.mode if pins.mode not in (None, Mode.COOPERATIVE) else None),
+            ("mode", pins.mode if pins.mode is Mode.PLAIN else None),
         )
         if value is not None
     ]
@@ -114,6 +126,13 @@ def schedule(
     words = fragment_words(kernel, dots, placement)
     if words > MAX_REGISTERS:
         return Refused(f"accumulators take {words} registers of each thread")
+    cluster = None
+    if candidate.cluster != (1, 1):
+        cluster = clustered(kernel, dots, candidate.cluster)
+        if isinstance(cluster, Refused):
+            return cluster
+    if candidate.turns > 1 and not turns_fit(kernel, dots):
+        return Refused("turns need tiles of tensor copies alone, as many for every program")
     reason = ""
     streams = sum(isinstance(r.block.parent_op(), tile.Stream) for r in group(dots, 1))
     deepest = MAX_STAGES if streams == 1 else SEVERAL_RINGS_STAGES
@@ -123,9 +142,13 @@ def schedule(
         if estimate > target.shared_per_cta_bytes:
             reason = f"{stages} stages take {estimate} bytes of shared memory"
             continue
-        lowering = RoleLowering(
-            kernel, placement, facts, dots, rings, candidate.warpgroups, matrix_stores=candidate.matrix_stores
+        shares = {} if cluster is None else shared_tiles(cluster, rings)
+        if isinstance(shares, Refused):
+            return shares
+        arrangement = Arrangement(
+            dots, rings, candidate.warpgroups, candidate.turns, cluster, shares, candidate.matrix_stores
         )
+        lowering = RoleLowering(kernel, placement, facts, arrangement)
         lowered = lowering.run()
         size = lay_out(lowered)
         if size <= target.shared_per_cta_bytes:
@@ -136,3 +159,35 @@ def schedule(
         if not rings:
             break
     return Refused(reason)
+
+
+def turns_fit(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:
+    """Warpgroups can take turns at the kernel's programs: all share one ring of copies and nothing else."""
+    brought = all(isinstance(p.a, Copied | InPlace) and isinstance(p.b, Copied) for p in dots)
+    return bool(dots) and brought and alike(kernel, group(dots, 1))
+
+
+def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, int]) -> Cluster | Refused:
+    """The cluster of a kernel whose CTAs all go the same way; or why there is none."""
+    if len(kernel.grid) < 2:
+        return Refused("clusters lie along the last two axes of the grid")
+    cluster = Cluster(*shape, len(kernel.grid))
+    if not any(isinstance(operand, Copied) for plan in dots for operand in (plan.a, plan.b)):
+        return Refused("no tile is brought by tensor copies, so a cluster has nothing to share")
+    for stream in kernel.walk():
+        if isinstance(stream, tile.Stream) and cluster.varies(stream.trip.expr.symbols):
+            return Refused("CTAs of a cluster would go round a stream a different number of times")
+    return cluster
+
+
+def shared_tiles(cluster: Cluster, rings: Sequence[Ring]) -> dict[tile.Load, Share] | Refused:
+    """Each CTA's share of every copied tile."""
+    found: dict[tile.Load, Share] = {}
+    for slot in (slot for ring in rings for slot in ring.slots):
+        share = cluster.share(slot.copied.load, slot.copied.map)
+        if share is None:
+            return Refused(f"a tile of {tensor_name(slot.copied.load)} can't be cut into parts for a cluster")
+        found[slot.copied.load] = share
+    if not any(share.receivers for share in found.values()):
+        return Refused("no tile is the same for the CTAs of a cluster")
+    return found

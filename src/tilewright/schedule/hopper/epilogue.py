@@ -65,7 +65,7 @@ class MatrixStore:
         value = op.value
         axes = lowering.axes_of[value]
         home = lowering.placement.home.by_class
-        if not lowering.matrix_stores or element(value).bits != 16 or len(axes) != 2 or None in axes:
+        if not lowering.arrangement.matrix_stores or element(value).bits != 16 or len(axes) != 2 or None in axes:
             return None
         m, n = axes
         assert m is not None
@@ -92,7 +92,7 @@ class MatrixStore:
         lowering, op = self.lowering, self.op
         declared = lowering.tensor_map(op, self.map)
         if lowering.panels is None:
-            count = PANELS * PANEL_BYTES // 2 * lowering.warpgroups
+            count = PANELS * PANEL_BYTES // 2 * lowering.arrangement.consumers
             shared = t.Shared("panels", element(op.value), count, 0)
             lowering.shared.append(shared)
             lowering.panels = shared.buffer
@@ -122,9 +122,8 @@ class MatrixStore:
         width = self.map.shared.panel
         row_bytes = width * 2
         source, at = lowering.part(op.value, op, (block * self.columns + start[0]) // 2, width // 2)
-        warpgroup = Sym(a.WARPGROUP)
-        base = (warpgroup * PANELS + number % PANELS) * PANEL_BYTES
-        meet = WARPGROUP_BARRIER + warpgroup
+        base = (lowering.number * PANELS + number % PANELS) * PANEL_BYTES
+        meet = WARPGROUP_BARRIER + lowering.number
         lowering.emit(a.Elected(t.block([a.BulkWait(PANELS - 1 if number else 0, read=True)])))
         lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS), op)
         row = TID // 32 % 4 * 16 + TID % 16
@@ -148,7 +147,7 @@ class MatrixStore:
         unit_axis, row_axis = self.map.tile_axes[0], self.map.tile_axes[1]
         assert isinstance(coords[unit_axis], Span)
         assert isinstance(coords[row_axis], Span)
-        row_start = (warpgroup + block * lowering.warpgroups) * ROWS
+        row_start = (Sym(a.WARPGROUP) + block * lowering.arrangement.warpgroups) * ROWS
         first[1] = first[1] + row_start
         copy = a.TmaStore(
             declared,

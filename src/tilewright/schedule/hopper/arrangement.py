@@ -1,0 +1,30 @@
+"""What a candidate decides before a kernel is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewright.schedule.hopper.clusters import Cluster, Share
+from tilewright.schedule.hopper.operands import DotPlan
+from tilewright.schedule.hopper.rings import Ring
+from tilewright.tile import dialect as tile
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Products and rings; ``warpgroups`` that share a tile, and how many such sets take ``turns`` at a CTA's tiles; the
+    cluster with each CTA's share of the copied tiles; whether 16-bit stores may go through tensor copies."""
+
+    dots: tuple[DotPlan, ...]
+    rings: tuple[Ring, ...]
+    warpgroups: int
+    turns: int = 1
+    cluster: Cluster | None = None
+    shares: Mapping[tile.Load, Share] = field(default_factory=dict[tile.Load, Share])
+    matrix_stores: bool = True
+
+    @property
+    def consumers(self) -> int:
+        """Consumer warpgroups of a CTA."""
+        return self.warpgroups * self.turns

@@ -1,0 +1,144 @@
+"""The rings of a kernel: barriers and maps declared, stages filled by the producer, awaited and released."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import Const, Expr, Sym, maximum
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.arrangement import Arrangement
+from tilewright.schedule.hopper.by_hand import HandOperands
+from tilewright.schedule.hopper.operands import about_strides, conjuncts, index_value, map_axes
+from tilewright.schedule.hopper.rings import Ring, Slot
+from tilewright.schedule.plan import Placement
+from tilewright.schedule.tiles import coords_of, element, tensor_name
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+
+class RingLowering(HandOperands):
+    """Lowers both sides of rings."""
+
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, arrangement: Arrangement):
+        super().__init__(kernel, placement, facts, arrangement)
+        self.rings = arrangement.rings
+        self.declarations: list[Operation] = []
+        self.data: dict[str, SSAValue] = {}
+        self.full: dict[str, SSAValue] = {}
+        self.empty: dict[str, SSAValue] = {}
+        self.maps: dict[Operation, SSAValue] = {}
+        self.guards: list[Expr] = []
+
+    def declare(self) -> None:
+        """Shared buffers, barriers and maps of the rings."""
+        for ring in self.rings:
+            dtype = element(ring.slots[0].copied.load.results[0])
+            data = t.Shared(ring.name, dtype, ring.stages * ring.stage_bytes // dtype.bytes, 0)
+            full = a.Mbarriers(f"{ring.name}_full", ring.stages, 1)
+            empty = a.Mbarriers(
+                f"{ring.name}_empty", ring.stages, self.arrangement.warpgroups * (1 + len(self.others(ring)))
+            )
+            self.declarations += [data, full, empty]
+            self.data[ring.name] = data.buffer
+            self.full[ring.name], self.empty[ring.name] = full.bars, empty.bars
+            for slot in ring.slots:
+                self.tensor_map(slot.copied.load, self.map_of(slot))
+
+    def map_of(self, slot: Slot) -> TensorMapPlan:
+        """The map through which a CTA fetches its share of a tile."""
+        share = self.arrangement.shares.get(slot.copied.load)
+        return slot.copied.map if share is None else share.map
+
+    def others(self, ring: Ring) -> tuple[Expr, ...]:
+        """Ranks of the other CTAs that fill a ring's stages."""
+        if self.arrangement.cluster is None:
+            return ()
+        return self.arrangement.cluster.others(self.arrangement.shares[s.copied.load] for s in ring.slots)
+
+    def tensor_map(self, op: tile.Load | tile.Store, plan: TensorMapPlan) -> SSAValue:
+        """Declares the map of an access, once."""
+        if op in self.maps:
+            return self.maps[op]
+        declared = a.TensorMap(
+            self.arguments[op.tensor],
+            f"{tensor_name(op)}_map{sum(isinstance(d, a.TensorMap) for d in self.declarations)}",
+            data_type=int(plan.data_type),
+            address=plan.address,
+            dims=plan.dims,
+            # the stride of an axis with one element may be anything; every map wants a multiple of 16
+            strides_bytes=[maximum(s // 16 * 16, 16) for s in plan.strides],
+            box=plan.box,
+            axes=map_axes(plan),
+            swizzle=int(plan.swizzle),
+            l2_promotion=int(plan.l2_promotion),
+        )
+        self.declarations.append(declared)
+        # what the encoding of the map needs; what the copies need besides is the access' own condition
+        self.guards += [g for g in conjuncts(plan.guard) if isinstance(op, tile.Load) or about_strides(g)]
+        self.maps[op] = declared.map
+        return declared.map
+
+    def meeting(self) -> list[Operation]:
+        """All threads that share barriers meet: those of the CTA, or of the cluster."""
+        return [t.Barrier()] if self.arrangement.cluster is None else [a.ClusterArrive(), a.ClusterWait()]
+
+    def parting(self) -> list[Operation]:
+        """The end of a role: in a cluster no CTA ends while others may still arrive at its barriers."""
+        return [] if self.arrangement.cluster is None else self.meeting()
+
+    # -- stages ---------------------------------------------------------------------------------------------------
+    def stage(self, ring: Ring, use: Expr) -> Expr:
+        """Byte offset of the stage of use ``use``."""
+        return use % ring.stages * ring.stage_bytes if ring.stages > 1 else Const(0)
+
+    def fill(self, ring: Ring) -> None:
+        """The producer's part of one use."""
+        use = Sym(counter(ring))
+        slot_index = use % ring.stages
+        self.emit(a.MbarrierWait(self.empty[ring.name], slot_index, (use // ring.stages + 1) % 2))
+        self.emit(a.MbarrierArriveExpectTx(self.full[ring.name], slot_index, ring.tx_bytes))
+        for slot in ring.slots:
+            self.fetch(ring, slot, use)
+        self.emit(a.Advance(counter(ring)))
+
+    def fetch(self, ring: Ring, slot: Slot, use: Expr) -> None:
+        """The copies of one tile into the stage of ``use``, or of this CTA's share of it."""
+        load, plan, share = slot.copied.load, self.map_of(slot), self.arrangement.shares.get(slot.copied.load)
+        first = [index_value(c, coords_of(load)) for c in plan.coordinates]
+        offset = self.stage(ring, use) + slot.offset
+        if share is not None and share.parts > 1:
+            first[1] = first[1] + share.place * share.rows
+            offset = offset + share.place * share.bytes
+        for box in plan.boxes:
+            copy = a.TmaLoad(
+                self.maps[load],
+                self.data[ring.name],
+                self.full[ring.name],
+                coords=[c + s for c, s in zip(first, box.start, strict=True)],
+                offset=offset + box.shared_offset_bytes,
+                index=use % ring.stages,
+                box_bytes=plan.box_bytes,
+                ctas=share.receivers if share is not None else (),
+            )
+            self.emit(copy, load)
+
+    def await_full(self, ring: Ring) -> None:
+        """The consumers' wait for the tiles of one use."""
+        use = Sym(counter(ring))
+        self.emit(a.MbarrierWait(self.full[ring.name], use % ring.stages, use // ring.stages % 2))
+
+    def release(self, ring: Ring, use: Expr) -> None:
+        """One thread of each consumer warpgroup gives the stage of ``use`` back."""
+        self.emit(a.Elected(t.block(self.releases(ring, use))))
+
+    def releases(self, ring: Ring, use: Expr) -> list[Operation]:
+        """Arrivals at the empty barriers of all CTAs that fill the stage of ``use``."""
+        bars, index = self.empty[ring.name], use % ring.stages
+        return [a.MbarrierArrive(bars, index), *(a.MbarrierArrive(bars, index, rank) for rank in self.others(ring))]
+
+
+def counter(ring: Ring) -> str:
+    """The carried counter of a ring's uses."""
+    return f"i_{ring.name}"
