@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from tilewright.artifact.descriptor import TensorMapRecipe
@@ -15,20 +15,25 @@ from tilewright.artifact.schema import (
     KernelArg,
     KernelImage,
     Launch,
+    Step,
     TensorMapArg,
     TensorPointer,
     Toolchain,
     Variant,
+    WorkspacePointer,
 )
-from tilewright.base.expr import Const, Sym, maximum
+from tilewright.base.expr import Const, Expr, Sym, maximum
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, Parameter, emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.passes import timed
 from tilewright.compiler.program import PlannedKernel, Program, plan_kernel, with_products
 from tilewright.compiler.requests import Request, interface
+from tilewright.compiler.staging import Staged
+from tilewright.compiler.steps import certify_steps
 from tilewright.diag import fail
 from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
+from tilewright.schedule.facts import Facts
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import TensorMap
 
@@ -38,30 +43,63 @@ _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 def build(program: Program) -> Artifact:
     """Compile every variant; a kernel that spills is planned again on more threads."""
     request = program.request
-    kernels: list[KernelImage] = []
+    images: dict[str, KernelImage] = {}
+    copying: dict[Staged, _Launched] = {}  # variants that stage the same tensor share the kernel that copies it
     variants: list[Variant] = []
     for planned in program.variants:
-        planned, emitted, assembled = _assembled(planned, request)
-        kernels.append(_image(planned, emitted, assembled))
-        maps = tensor_maps(planned.transport)
-        args = tuple(_argument(p, maps) for p in emitted.parameters)
-        launch = Launch(emitted.entry, (planned.grid, Const(1), Const(1)), args)
-        notes = "\n".join((*planned.notes, *planned.placement.notes))
-        encodes = (EncodeTensorMap(slot, recipe) for slot, recipe in enumerate(maps.values()))
-        variants.append(Variant(emitted.entry, planned.predicate, (*encodes, launch), plan=notes))
+        for copy in planned.copies:
+            if copy.item not in copying:
+                copying[copy.item] = _launched(copy.planned, copy.request)
+        own = planned.later.request if planned.later is not None else request
+        launched = [*(copying[copy.item] for copy in planned.copies), _launched(planned, own)]
+        images |= {each.image.symbol: each.image for each in launched}
+        main, steps = launched[-1], tuple(step for each in launched for step in each.steps)
+        variants.append(
+            Variant(
+                name=main.image.symbol,
+                predicate=main.planned.predicate,
+                steps=steps,
+                workspace=tuple(item.size_bytes for item in planned.workspaces.values()),
+                certificate=certify_steps(
+                    steps, {each.image.symbol: (each.planned, each.facts) for each in launched}, main.planned.predicate
+                ),
+                plan="\n".join((*main.planned.notes, *main.planned.placement.notes)),
+            )
+        )
     return replace(
         interface(request, program.variants[-1].tile),
         variants=tuple(variants),
-        kernels=tuple(kernels),
+        kernels=tuple(images.values()),
         toolchain=tuple(Toolchain(name, version(name)) for name in _TOOLS),
         plan=tuple(f"{v.name}: {line}" for v in variants for line in v.plan.splitlines()),
         tile_ir=str(program.variants[-1].tile),
     )
 
 
+@dataclass(frozen=True)
+class _Launched:
+    """A kernel as it was assembled, and the steps that launch it."""
+
+    planned: PlannedKernel
+    facts: Facts
+    image: KernelImage
+    steps: tuple[Step, ...]
+
+
+def _launched(planned: PlannedKernel, request: Request) -> _Launched:
+    planned, emitted, assembled = _assembled(planned, request)
+    maps = tensor_maps(planned.transport, planned.binding)
+    args = tuple(_argument(p, maps, planned) for p in emitted.parameters)
+    encodes = (EncodeTensorMap(slot, recipe) for slot, recipe in enumerate(maps.values()))
+    launch = Launch(emitted.entry, (planned.grid, Const(1), Const(1)), args)
+    return _Launched(planned, request.facts, _image(planned, emitted, assembled), (*encodes, launch))
+
+
 def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel, Emitted, Assembled]:
     """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads."""
+    workspaces = planned.workspaces
     while True:
+        planned = replace(planned, workspaces=workspaces)
         with timed("emit"):
             emitted = emit_kernel(planned.transport)
         numerics = planned.transport.numerics.data
@@ -71,7 +109,7 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
         if not found:
             return planned, emitted, assembled
         if planned.later is not None:
-            planned = with_products(request, planned.predicate, planned.later.next("; ".join(found)))
+            planned = with_products(request, planned.predicate, planned.later.next("; ".join(found)), planned.copies)
             continue
         name, threads = planned.transport.sym_name.data, planned.placement.home.threads
         if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers
@@ -97,6 +135,7 @@ def _image(planned: PlannedKernel, emitted: Emitted, assembled: Assembled) -> Ke
     return KernelImage(
         symbol=emitted.entry,
         threads=planned.transport.threads.data,
+        cluster=(planned.cluster, 1, 1),
         cubin=assembled.cubin,
         source=emitted.source,
         ptx=assembled.ptx,
@@ -109,18 +148,19 @@ def _image(planned: PlannedKernel, emitted: Emitted, assembled: Assembled) -> Ke
     )
 
 
-def tensor_maps(kernel: transport.Kernel) -> dict[str, TensorMapRecipe]:
-    """The tensor maps that a launch of the kernel encodes, by name, in order of their slots.
+def tensor_maps(kernel: transport.Kernel, binding: Mapping[str, Expr] | None = None) -> dict[str, TensorMapRecipe]:
+    """The tensor maps that a launch of the kernel encodes, by name, in order of their slots; ``binding`` stands for
+    the symbols of tensors that lie in a workspace.
 
-    An extent of zero (a product over no elements) is never read through its map, but the driver wants one; the stride
-    of an axis with one element may be anything, and the driver wants a multiple of 16.
+    An extent of zero (a product over no elements) is never read through its map, but the driver wants one.
     """
+    known = binding or {}
     return {
         op.hint.data: TensorMapRecipe(
             element=DataType(op.data_type.data),
-            address=op.address.expr,
+            address=op.address.expr.substitute(known),
             dims=tuple(maximum(d.expr, 1) for d in op.dims),
-            strides_bytes=tuple(maximum(s.expr // 16 * 16, 16) for s in op.strides_bytes),
+            strides_bytes=tuple(maximum(s.expr.substitute(known) // 16 * 16, 16) for s in op.strides_bytes),
             box=tuple(n.data for n in op.box),
             element_strides=(1,) * len(op.box),
             swizzle=Swizzle(op.swizzle.data),
@@ -131,8 +171,10 @@ def tensor_maps(kernel: transport.Kernel) -> dict[str, TensorMapRecipe]:
     }
 
 
-def _argument(parameter: Parameter, maps: Mapping[str, TensorMapRecipe]) -> KernelArg:
+def _argument(parameter: Parameter, maps: Mapping[str, TensorMapRecipe], planned: PlannedKernel) -> KernelArg:
     match parameter.kind:
+        case "tensor" if parameter.symbol in planned.workspaces:
+            return WorkspacePointer(planned.workspaces[parameter.symbol].index)
         case "tensor":
             return TensorPointer(parameter.symbol)
         case "tensor_map":
@@ -140,4 +182,4 @@ def _argument(parameter: Parameter, maps: Mapping[str, TensorMapRecipe]) -> Kern
         case "float":
             return FloatScalar(parameter.symbol)
         case _:
-            return IntScalar(Sym(parameter.symbol), parameter.bits)
+            return IntScalar(Sym(parameter.symbol).substitute(planned.binding), parameter.bits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from xdsl.ir import Operation
@@ -21,7 +21,12 @@ from tilewright.transport.access import accesses_of
 
 
 def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
-    """Whether every store's domain is written once and nothing outside a tensor is touched.
+    """Whether every store's domain is written once and nothing outside a tensor is touched."""
+    return prove_domains(lowered, store_domains(kernel))
+
+
+def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> Proof[AccessWitness]:
+    """Whether the stores write exactly ``domains``, each element once, and nothing outside a tensor is touched.
 
     Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself.
     """
@@ -30,7 +35,7 @@ def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[Access
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
     proved: dict[str, None] = {}
     for case in _cases(replace(accesses, assumptions=about_extents)):
-        answer = prove_accesses(case, store_domains(kernel))
+        answer = prove_accesses(case, domains)
         if not isinstance(answer, Proved):
             return answer
         proved |= dict.fromkeys(answer.obligations)

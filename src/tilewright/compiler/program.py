@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import StringAttr
 
@@ -13,12 +13,14 @@ from tilewright.compiler.certify import certify
 from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.compiler.staging import Staged, copy_request, pays, residual, staged_tensors, with_staged
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe
 from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
 from tilewright.schedule.relayout import separated
+from tilewright.simulate.steps import Scratch, Step
 from tilewright.tile import dialect as tile
 from tilewright.tile.tracer import trace
 from tilewright.transport import dialect as transport
@@ -40,14 +42,50 @@ class PlannedKernel:
     """Further schedules, should the assembler spoil this one."""
     smaller: Callable[[], PlannedKernel] | None = None
     """The same with half the largest extent that the schedule chose; None where all are pinned or 1."""
+    workspaces: Mapping[str, Staged] = field(default_factory=dict[str, Staged])
+    """The kernel's tensors that lie in a workspace of the program."""
+    copies: tuple[StagedCopy, ...] = ()
+    """What runs before, on the same stream: kernels that fill the workspaces."""
 
     @property
     def grid(self) -> Expr:
-        """CTAs of a launch: one a program, or as many as run at once."""
+        """CTAs of a launch: one a program, or as many as run at once; in a cluster kernel whole clusters."""
         total: Expr = Const(1)
-        for extent in self.tile.grid:
+        for extent in next(op for op in self.transport.walk() if isinstance(op, transport.Programs)).extents:
             total = total * extent.expr
-        return total if self.ctas is None else minimum(total, self.ctas)
+        return total if self.ctas is None else minimum(total, self.ctas // self.cluster * self.cluster)
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return 1 if self.transport.cluster is None else self.transport.cluster.data
+
+    @property
+    def binding(self) -> dict[str, Expr]:
+        """What stands for the symbols of tensors that lie in a workspace."""
+        parts = (item.binding(name) for name, item in self.workspaces.items())
+        return {symbol: value for part in parts for symbol, value in part.items()}
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The kernels in order, for the simulator."""
+        kernels = (*(copy.planned for copy in self.copies), self)
+        return tuple(Step(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}) for k in kernels)
+
+    @property
+    def scratch(self) -> tuple[Scratch, ...]:
+        """The workspaces of the steps, for the simulator."""
+        items = self.workspaces.values()
+        return tuple(Scratch(i.copy_name, i.element, i.dims, i.strides, i.size_bytes) for i in items)
+
+
+@dataclass(frozen=True)
+class StagedCopy:
+    """The kernel that copies one tensor to its workspace, with the request it answers."""
+
+    item: Staged
+    request: Request
+    planned: PlannedKernel
 
 
 @dataclass(frozen=True)
@@ -134,7 +172,8 @@ def _with_products(
     dims: Mapping[str, int] | None,
 ) -> Iterator[PlannedKernel]:
     """Variants by the sizes of the ``upto`` axes and by which tile fills its waves better; one for known ``dims``."""
-    found: list[tuple[Expr, Sequence[Mapping[str, int]], Callable[[Mapping[str, int]], tile.Kernel]]] = []
+    found: list[_Choice] = []
+    direct: list[_Choice] = []
     for sizes in ladder:
 
         def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
@@ -142,19 +181,62 @@ def _with_products(
 
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         for variant in product_variants(autos, resized, request.target):
-            if dims is None or variant.predicate.evaluate(dims):
-                found.append((all_of([fits, variant.predicate]), variant.choices, resized))
-                if dims is not None:
-                    break
-    for i, (predicate, choices, remade) in enumerate(found):
+            if dims is not None and not variant.predicate.evaluate(dims):
+                continue
+            plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized)
+            staged = _staged(request, plain, resized(variant.choices[0]))
+            if staged is None:
+                found.append(plain)
+            else:
+                found.append(staged)
+                direct = [d for d in direct if d.remade is not resized] + [replace(plain, predicate=fits)]
+            if dims is not None:
+                break
+    found += direct
+    if dims is not None:
+        found = [next(c for c in found if c.predicate.evaluate(dims))]
+    for i, choice in enumerate(found):
         name = request.function.name + (f"_{i}" if len(found) > 1 else "")
-        yield with_products(request, predicate, search_products(request, choices, remade, name).next())
+        own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
+        search = search_products(own, choice.choices, choice.remade, name)
+        yield with_products(own, choice.predicate, search.next(), choice.copies)
 
 
-def with_products(request: Request, predicate: Expr, found: Found) -> PlannedKernel:
-    """A variant that multiplies matrices; its tensor maps' needs join the predicate."""
-    return PlannedKernel(
-        all_of([predicate, *found.scheduled.guards]),
+@dataclass(frozen=True)
+class _Choice:
+    """Extents to try, best first, for the launches in which ``predicate`` holds, after ``copies`` have been made."""
+
+    predicate: Expr
+    choices: Sequence[Mapping[str, int]]
+    remade: Callable[[Mapping[str, int]], tile.Kernel]
+    copies: tuple[StagedCopy, ...] = ()
+
+
+def _staged(request: Request, plain: _Choice, kernel: tile.Kernel) -> _Choice | None:
+    """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
+    items = staged_tensors(kernel, request.facts)
+    if not items:
+        return None
+    copies = tuple(_copy(item, copy_request(request, item)) for item in items)
+    return replace(
+        plain, predicate=all_of([plain.predicate, pays(kernel, request.facts, items, request.target)]), copies=copies
+    )
+
+
+def _copy(item: Staged, request: Request) -> StagedCopy:
+    """The kernel for tensors of any width: one launch serves the whole class."""
+    planned = plan(request).variants[-1]
+    planned.transport.attributes["sym_name"] = StringAttr(request.function.name)
+    return StagedCopy(item, request, replace(planned, workspaces={item.copy_name: item}))
+
+
+def with_products(
+    request: Request, predicate: Expr, found: Found, copies: tuple[StagedCopy, ...] = ()
+) -> PlannedKernel:
+    """A variant that multiplies matrices; its tensor maps' needs join the predicate, and what the kernels assume of
+    workspaces beyond what their layout gives."""
+    planned = PlannedKernel(
+        predicate,
         found.tile,
         found.scheduled.kernel,
         found.scheduled.placement,
@@ -162,4 +244,10 @@ def with_products(request: Request, predicate: Expr, found: Found) -> PlannedKer
         found.scheduled.notes,
         request.target.sm_count if found.scheduled.placement.persistent else None,
         found.later,
+        workspaces={copy.item.name: copy.item for copy in copies},
+        copies=copies,
     )
+    needs = [residual((*assumptions_of(found.tile, request.facts), *found.scheduled.guards), planned.binding)]
+    needs += [residual(assumptions_of(c.planned.tile, c.request.facts), c.planned.binding) for c in copies]
+    needs += [g for g in found.scheduled.guards if planned.binding.keys().isdisjoint(g.symbols)]
+    return replace(planned, predicate=all_of([predicate, *needs]))

@@ -136,7 +136,8 @@ class Kernel:
         symbols = rooms.runtime.check(interface, described, call.scalars)
         planned = self._plan(request, symbols)
         arrays = rooms.arrays.only_arrays(call.tensors)
-        rooms.simulate.run(planned.variants[0].transport, arrays, call.scalars)
+        variant = planned.variants[0]
+        rooms.simulate.run_steps(variant.steps, variant.scratch, arrays, call.scalars, symbols=symbols)
 
     # -- requests -------------------------------------------------------------------------------------------------
     def _request(

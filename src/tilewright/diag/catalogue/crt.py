@@ -23,4 +23,11 @@ CODES: tuple[Code, ...] = (
         "The checker neither proved the obligation nor found a counterexample, so the kernel is not emitted.",
         source="the cover and guards obligations, tilewright.contract.access",
     ),
+    Code(
+        "CRT003",
+        "the steps of a program do not hand their data on",
+        "A kernel reads a workspace that no earlier step fills, or fills in part, or that is laid out otherwise than "
+        "it assumes. The program is not emitted. This is a defect of the compiler.",
+        source="the order, whole, inside and bound obligations, tilewright.compiler.steps",
+    ),
 )

@@ -1,0 +1,216 @@
+"""Tensors that a kernel reads from an aligned copy: which, where the copy lies, when it pays, and who makes it.
+
+Tensor copies want rows at multiples of 16 bytes, and 8-bit operands of wgmma want K innermost. Where the arguments of a
+class have neither, the program becomes two steps on one stream::
+
+    copy    a[m, k] -> workspace, rows padded to whole lines        (a plain kernel, proved as any other)
+    kernel  scheduled as for aligned tensors; its tensor maps lie over the workspace
+
+The kernel's text speaks of ``a.address`` and ``a.stride0`` as always. What they are is the launch's affair: it passes
+the workspace, and ``Staged.binding`` says which expressions over the real arguments stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.ir import SSAValue
+
+from tilewright.artifact.schema import WORKSPACE_ALIGN_BYTES, workspace_address
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Const, Expr, Sym, all_of, expr
+from tilewright.compiler.requests import Request, tensors_of
+from tilewright.hw.copy_prices import CopyMethod, copy_seconds, staging_seconds
+from tilewright.hw.target import Target
+from tilewright.lang.axes import Span
+from tilewright.lang.fns import Numerics
+from tilewright.lang.functions import grid
+from tilewright.lang.params import KernelFunction, KeywordParam, TensorParam, auto
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
+from tilewright.lang.tensors import Tensor
+from tilewright.legal.facts import Facts as Known
+from tilewright.legal.repairs import staged
+from tilewright.legal.wgmma import Role
+from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts, TensorFacts
+from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
+from tilewright.schedule.tiles import coords_of, moved, tensor_name
+from tilewright.tile import dialect as tile
+
+_FEMTO = 10**15
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Tensor ``name`` in workspace ``index``: dense along ``unit_axis``, ``strides`` in elements."""
+
+    name: str
+    element: DType
+    dims: tuple[Expr, ...]
+    unit_axis: int
+    index: int
+
+    @property
+    def copy_name(self) -> str:
+        """What the copying kernel calls it."""
+        return f"{self.name}_staged"
+
+    @property
+    def strides(self) -> tuple[Expr, ...]:
+        """Elements from one index to the next, per axis."""
+        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).strides
+
+    @property
+    def size_bytes(self) -> Expr:
+        """Bytes of workspace."""
+        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).size_bytes
+
+    @property
+    def address(self) -> Expr:
+        """Where it begins."""
+        return Sym(workspace_address(self.index))
+
+    @property
+    def facts(self) -> TensorFacts:
+        """What a kernel may assume of it."""
+        return TensorFacts(self.unit_axis, MAX_VECTOR_BYTES)
+
+    def binding(self, name: str) -> dict[str, Expr]:
+        """The symbols of a kernel's tensor ``name`` that is this one."""
+        strides = {f"{name}.stride{i}": stride for i, stride in enumerate(self.strides)}
+        return {**strides, f"{name}.address": self.address}
+
+
+def staged_tensors(kernel: tile.Kernel, facts: Facts) -> tuple[Staged, ...]:
+    """The tensors whose tiles would reach wgmma through tensor copies if only they lay otherwise in memory."""
+    uses: dict[str, list[tuple[tile.Load, SSAValue, Role]]] = {}
+    for load, value, role in _operands(kernel):
+        if Analysis(kernel, facts, 1).copied(value, role, COLUMNS) is None:
+            uses.setdefault(tensor_name(load), []).append((load, value, role))
+    written = {tensor_name(op) for op in kernel.walk() if isinstance(op, tile.Store | tile.ReduceAdd)}
+    found: list[Staged] = []
+    for name, tensor in tensors_of(kernel).items():
+        if name not in uses or name in written:
+            continue
+        dims = tuple(d.expr for d in tensor.dims)
+        for axis in _axes(uses[name], facts.of(name)):
+            here = Staged(name, tensor.element, dims, axis, len(found))
+            trial = Analysis(kernel, with_staged(facts, [here]), 1)
+            if all(trial.copied(value, role, COLUMNS) is not None for _, value, role in uses[name]):
+                found.append(here)
+                break
+    return tuple(found)
+
+
+def _operands(kernel: tile.Kernel) -> Iterator[tuple[tile.Load, SSAValue, Role]]:
+    """Loaded tiles that are operands of products, as large as wgmma wants them."""
+    for dot in kernel.walk():
+        if not isinstance(dot, tile.Dot):
+            continue
+        rows, columns = tile.tile_type(dot.result).shape
+        for value, role, whole in ((dot.a, Role.A, rows % ROWS == 0), (dot.b, Role.B, columns % COLUMNS == 0)):
+            load = source_of(value)[0].owner
+            if isinstance(load, tile.Load) and whole:
+                yield load, value, role
+
+
+def _axes(uses: Sequence[tuple[tile.Load, SSAValue, Role]], facts: TensorFacts) -> Iterator[int]:
+    """Axes that might be the dense one of the copy: the one that is already, then those along which products run."""
+    if facts.unit_axis is not None:
+        yield facts.unit_axis
+    for load, value, role in uses:
+        spans = [d for d, c in enumerate(coords_of(load)) if isinstance(c, Span)]
+        yield spans[source_of(value)[1][1 if role is Role.A else 0]]
+
+
+def with_staged(facts: Facts, found: Sequence[Staged]) -> Facts:
+    """The facts of a kernel that reads these tensors from their copies."""
+    own = {s.name: s.facts for s in found}
+    return replace(facts, tensors=tuple((name, own.get(name, known)) for name, known in facts.tensors))
+
+
+def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[Staged], target: Target) -> Expr:
+    """Whether copying first takes less time than bringing every tile by loads through registers: prices in
+    femtoseconds, as an expression over extents."""
+    gained: Expr = Const(0)
+    spent: Expr = Const(0)
+    for item in found:
+        vector = facts.of(item.name).vector(item.element) * item.element.bytes
+        slow, quick = (copy_seconds(m, 10**6, vector, target) for m in (CopyMethod.LOADS, CopyMethod.TENSOR_COPY))
+        for load in (op for op in kernel.walk() if isinstance(op, tile.Load) and tensor_name(op) == item.name):
+            gained = gained + traffic_bytes(kernel, load) * round((slow - quick) * 1e-6 * _FEMTO)
+        launch = staging_seconds(0, target)
+        size: Expr = Const(item.element.bytes)
+        for extent in item.dims:
+            size = size * extent
+        spent = spent + size * round((staging_seconds(10**6, target) - launch) * 1e-6 * _FEMTO) + round(launch * _FEMTO)
+    return spent < gained
+
+
+def traffic_bytes(kernel: tile.Kernel, load: tile.Load) -> Expr:
+    """Bytes that all programs bring by one load; where steps depend on the program, those of the middle one."""
+    kind = tile.tile_type(moved(load))
+    total: Expr = Const(kind.element.bytes)
+    for extent in kind.shape:
+        total = total * extent
+    middle: dict[str, Expr] = {}
+    for i, extent in enumerate(kernel.grid):
+        total = total * extent.expr
+        middle[f"p{i}"] = extent.expr // 2
+    parent = load.parent_op()
+    while parent is not None:
+        if isinstance(parent, tile.Stream):
+            total = total * parent.trip.expr.substitute(middle)
+            middle[parent.counter.data] = expr(0)
+        parent = parent.parent_op()
+    return total
+
+
+# -- the copying kernel ------------------------------------------------------------------------------------------------
+def copy_request(request: Request, item: Staged) -> Request:
+    """A kernel that writes ``item`` to its workspace: every element once, tiles of two axes."""
+    param = next(t for t in request.function.tensors if t.name == item.name)
+    rank = len(param.dims)
+    source_unit = request.facts.of(item.name).unit_axis
+    last = max((d for d in range(rank) if d != item.unit_axis), default=item.unit_axis)
+    other = source_unit if source_unit is not None and source_unit != item.unit_axis else last
+
+    def repitch(*, bm: int, bn: int, **tensors: Tensor) -> None:
+        source, target = tensors[item.name], tensors[item.copy_name]
+        blocks = [None if d not in (other, item.unit_axis) else bn if d == item.unit_axis else bm for d in range(rank)]
+        places = grid(source, tuple(blocks))
+        at = places if rank > 1 else (places,)
+        target[at] = source[at]
+
+    function = KernelFunction(
+        repitch,
+        f"{request.function.name}_stage_{item.name}",
+        (
+            TensorParam(item.name, param.dims),
+            TensorParam(item.copy_name, param.dims),
+            KeywordParam("bm", auto),
+            KeywordParam("bn", auto),
+        ),
+        Numerics.PRECISE,
+        request.function.where,
+    )
+    static = {n: v for n, v in request.signature.static if n in param.dims}
+    signature = Signature.of(dict.fromkeys((item.name, item.copy_name), item.element), static=static)
+    facts = Facts(
+        ((item.name, request.facts.of(item.name)), (item.copy_name, item.facts)), index_bits=request.facts.index_bits
+    )
+    return Request(function, signature, facts, request.target, Schedule())
+
+
+# -- what the launch owes the kernels ----------------------------------------------------------------------------------
+def residual(assumptions: Iterable[Expr], binding: Mapping[str, Expr]) -> Expr:
+    """What dispatch must check for a kernel's assumptions to hold once ``binding`` stands for its symbols: what follows
+    from the workspace's layout and alignment is proved here and left out."""
+    bound = [a.substitute(binding) for a in assumptions if not binding.keys().isdisjoint(a.symbols)]
+    symbols = set[str]().union(*(a.symbols for a in bound))
+    known = Known(
+        bounds={name: (1, None) for name in symbols if "." not in name},
+        divisors={name: WORKSPACE_ALIGN_BYTES for name in symbols if name.startswith("workspace")},
+    )
+    return all_of(known.residual(a) for a in bound)
