@@ -6,7 +6,8 @@ for each (NVRTC, no GPU); ``... run FOLDER TIMES.json`` times them (numpy, an NV
 
 Every way of one access is timed in one process in rotated order, each launch after a flush of the L2 cache, and the
 median is kept; each must sum up every byte of every tile. A repair that copies the tensor first is timed with that
-copy. Threads read the tiles, so copies by threads need no proxy fence here, as they would before wgmma. ``rates`` are plain cases from which the price model's figures are taken; ``accesses`` are what it is judged on.
+copy. Threads read the tiles, so copies by threads need no proxy fence here, as they would before wgmma. ``rates`` are
+plain cases from which the price model's figures are taken; ``accesses`` are what it is judged on.
 """
 
 from __future__ import annotations

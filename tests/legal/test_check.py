@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.base.verdict import Legal, Repairs
 from tilewright.diag import Severity, TilewrightError, render
+from tilewright.hw.tensormap import Direction
 from tilewright.legal.check import check_tensor_map
 from tilewright.legal.explain import explain_tma
 
@@ -70,16 +71,37 @@ def test_bad_arguments_have_codes(overrides: dict[str, Any], code: str) -> None:
 
 
 def test_what_is_undocumented_is_a_warning() -> None:
-    interleaved = {"tensorRank": 3, "globalDim": (64,) * 3, "globalStrides": (128, 8192), "boxDim": (16, 8, 8)}
-    (warning,) = check_tensor_map(**(GOOD | interleaved | {"elementStrides": (1,) * 3, "interleave": 1, "swizzle": 0}))
+    interleaved = {"tensorRank": 3, "globalDim": (64,) * 3, "globalStrides": (128, 8192), "elementStrides": (1,) * 3}
+    interleaved |= {"tensorDataType": 7, "boxDim": (16, 1, 8), "interleave": 1, "swizzle": 0}
+    (warning,) = check_tensor_map(**(GOOD | interleaved))
     assert warning.severity is Severity.WARNING
     assert warning.code == "TMA049"
     assert "execute" in warning.help
-    (repeats,) = check_tensor_map(**(GOOD | {"globalStrides": (0,)}))
-    assert repeats.code == "TMA045"
+    repeats = check_tensor_map(**(GOOD | {"globalStrides": (0,)}))
+    assert [w.code for w in repeats] == ["TMA045", "TMA044"]  # loads repeat, stores race
     (advice,) = check_tensor_map(**(GOOD | {"globalAddress": (1 << 20) + 16}))
     assert advice.code == "TMA050"
     assert render(advice).startswith("warning[TMA050]")
+
+
+def test_copies_through_the_map_are_judged_with_it() -> None:
+    assert check_tensor_map(**GOOD, startCoordinates=(8, -3), direction=Direction.LOAD) == ()
+    late = refused(startCoordinates=(12, 0)).diagnostics[0]
+    assert late.code == "TMA052"
+    assert late.help == "begin at 8, a multiple of 8 elements, and skip 4"
+    assert refused(startCoordinates=(0, -1), direction=Direction.STORE).diagnostics[0].code == "TMA042"
+    assert refused(sharedAddress=64).diagnostics[0].code == "TMA041"
+    assert refused(startCoordinates=(0,)).diagnostics[0].code == "TMA070"
+
+
+def test_what_stores_must_not_do_is_a_warning_until_a_direction_is_told() -> None:
+    ragged = GOOD | {"globalDim": (4093, 4096)}
+    (warning,) = check_tensor_map(**ragged)
+    assert (warning.code, warning.severity) == ("TMA053", Severity.WARNING)
+    assert "5 last elements" in warning.help
+    assert check_tensor_map(**ragged, direction=Direction.LOAD) == ()
+    with pytest.raises(TilewrightError, match="TMA053"):
+        check_tensor_map(**ragged, direction=Direction.STORE)
 
 
 def test_the_explanation_of_an_unaligned_tensor() -> None:

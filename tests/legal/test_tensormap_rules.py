@@ -107,11 +107,13 @@ def test_entries_beyond_the_rank_are_ignored() -> None:
     assert isinstance(judge(wide, SM90A).verdict, Legal)
 
 
-def test_an_interleaved_map_is_encoded_and_unknown_to_run() -> None:
-    judgement = judge(request_of((*RANK_3, ("interleave", 1))), SM90A)
-    assert isinstance(judgement.encodes, Legal)
-    assert isinstance(judgement.runs, Unknown)
-    assert judgement.runs.settle
+def test_an_interleaved_map_is_legal_where_it_was_executed() -> None:
+    halves = judge(request_of((*RANK_3, ("interleave", 1), ("swizzle", 0))), SM90A)
+    assert isinstance(halves.verdict, Legal)
+    singles = judge(request_of((*RANK_3, ("interleave", 1), ("swizzle", 0), ("tensor_data_type", 7))), SM90A)
+    assert isinstance(singles.encodes, Legal)
+    assert isinstance(singles.runs, Unknown)
+    assert singles.runs.settle
 
 
 def test_a_stride_of_zero_repeats_when_loaded_and_is_a_race_to_store() -> None:

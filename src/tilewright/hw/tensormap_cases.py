@@ -28,7 +28,7 @@ RANK_3: Example = (
     ("tensor_rank", 3),
     ("global_dim", (64, 64, 64)),
     ("global_stride", (128, 8192)),
-    ("box_dim", (16, 8, 8)),
+    ("box_dim", (16, 1, 8)),
     ("element_stride", (1, 1, 1)),
     ("start_coordinate", (0, 0, 0)),
 )

@@ -26,6 +26,10 @@ _EXECUTED_ROUNDING = (
     "executed on an H200 (tools/tma_execute.py): loaded singles are rounded to the nearest tf32, ties to even, NaNs to"
     " 0x7fffe000; a FLOAT32_FTZ map changes nothing"
 )
+_EXECUTED_SLICES = (
+    "executed on an H200 (tools/tma_execute.py probe): with an interleave dimension 0 counts slices of 16 or 32 bytes"
+    " that lie densely, and a copy takes one of the channel slices, dimension rank - 2, whatever its box says"
+)
 _DOC, _OBS = Evidence.DOCUMENTED, Evidence.OBSERVED
 
 RUNS: tuple[Rule, ...] = (
@@ -122,12 +126,15 @@ RUNS: tuple[Rule, ...] = (
     ),
     Rule(
         "TMA049",
-        "interleave == INTERLEAVE_NONE",
+        "interleave == INTERLEAVE_NONE or (element_bits == 16 and element_stride_0 == 1 and element_stride_1 == 1"
+        " and element_stride_2 == 1 and element_stride_3 == 1 and element_stride_4 == 1)",
         Consequence.UNSETTLED,
-        _DOC,
-        f"{_PTX}, 5.5.6: interleaved maps encode; their element order was not executed",
-        good=(),
-        bad=(*RANK_3, ("interleave", Interleave.B16)),
+        _OBS,
+        "interleaved loads and stores of 16-bit elements were executed on an H200 (tools/tma_execute.py probe), ranks"
+        " 3 to 5; other widths and element strides were not",
+        scope=_EXECUTED,
+        good=INTERLEAVED,
+        bad=(*INTERLEAVED, ("tensor_data_type", DataType.FLOAT32)),
     ),
     Rule(
         "TMA050",
@@ -177,6 +184,27 @@ RUNS: tuple[Rule, ...] = (
         scope=_EXECUTED,
         good=(("tensor_data_type", DataType.FLOAT32), ("box_dim", (32, 128))),
         bad=(("tensor_data_type", DataType.TFLOAT32), ("box_dim", (32, 128))),
+    ),
+    Rule(
+        "TMA055",
+        "interleave == INTERLEAVE_NONE or (tensor_rank == 3 and box_dim_1 == 1)"
+        " or (tensor_rank == 4 and box_dim_2 == 1) or (tensor_rank == 5 and box_dim_3 == 1)",
+        Consequence.HANG,
+        _OBS,
+        _EXECUTED_SLICES,
+        scope=_EXECUTED,
+        good=INTERLEAVED,
+        bad=(*INTERLEAVED, ("box_dim", (16, 2, 8))),
+    ),
+    Rule(
+        "TMA056",
+        "box_dim_0 * box_dim_1 * box_dim_2 * box_dim_3 * box_dim_4 * interleave * 16 <= MAX_LANDING_BYTES",
+        Consequence.FAULT,
+        _OBS,
+        f"{_EXECUTED_SLICES}; CUDA Programming Guide, 5.1, shared memory of a block",
+        scope=_EXECUTED,
+        good=(*INTERLEAVED, ("box_dim", (32, 1, 227))),
+        bad=(*INTERLEAVED, ("box_dim", (32, 1, 228))),
     ),
 )
 """Every rule about running a copy."""

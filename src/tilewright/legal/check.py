@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import SupportsIndex, SupportsInt
 
 from tilewright.base.verdict import Illegal, Unknown, Violation
 from tilewright.diag import Diagnostic, Severity, TilewrightError, fail
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.target import TARGETS, Target
-from tilewright.hw.tensormap import ELEMENT_BITS, SWIZZLE_SPAN_BYTES
+from tilewright.hw.tensormap import ELEMENT_BITS, SWIZZLE_SPAN_BYTES, Direction
 from tilewright.legal.tensormap import TensorMapRequest, judge
 
 Number = SupportsIndex | SupportsInt
@@ -29,12 +30,17 @@ def check_tensor_map(
     oobFill: Number,
     *,
     tensorMap: Number = 0,
+    startCoordinates: Sequence[Number] | None = None,
+    sharedAddress: Number = 0,
+    direction: Direction | None = None,
     arch: str = "sm_90a",
 ) -> tuple[Diagnostic, ...]:
     """Raise ``TilewrightError`` with a reason for each rule the request breaks; return warnings otherwise.
 
     Arguments are named as ``cuTensorMapEncodeTiled`` names them (strides in bytes, dimension 0 innermost);
-    ``tensorMap`` is the address the map is written to, ``arch`` the device it is for. Warnings concern copies that the
+    ``tensorMap`` is the address the map is written to, ``arch`` the device it is for. ``startCoordinates``,
+    ``sharedAddress`` and ``direction`` describe a copy through the map, which is judged with it; without a direction
+    the map is judged for loads, and what only stores must not do is a warning. Warnings also concern copies that the
     driver encodes but whose outcome is undocumented.
     """
     target = target_named(arch)
@@ -43,6 +49,9 @@ def check_tensor_map(
     for name, values, wanted in (*lengths, ("boxDim", boxDim, rank), ("elementStrides", elementStrides, rank)):
         if len(values) < wanted:
             fail("TMA070", found=f"{name} has {len(values)} entries", required=f"{wanted} for rank {rank}")
+    starts = tuple(int(v) for v in startCoordinates or ())
+    if startCoordinates is not None and len(starts) < rank:
+        fail("TMA070", found=f"startCoordinates has {len(starts)} entries", required=f"{rank} for rank {rank}")
     request = TensorMapRequest(
         _number("tensorDataType", tensorDataType, 32),
         rank,
@@ -56,12 +65,19 @@ def check_tensor_map(
         _number("l2Promotion", l2Promotion, 32),
         _number("oobFill", oobFill, 32),
         _number("tensorMap", tensorMap, 64),
+        direction or Direction.LOAD,
+        _number("sharedAddress", sharedAddress, 32),
+        starts,
     )
     judgement = judge(request, target)
     verdict = judgement.verdict
     if isinstance(verdict, Illegal):
         raise TilewrightError(tuple(diagnostic(v, request, target) for v in verdict.core))
-    warnings = [diagnostic(v, request, target, Severity.WARNING) for v in judgement.advice]
+    advice = judgement.advice
+    if direction is None:
+        stored = judge(replace(request, direction=Direction.STORE), target).verdict
+        advice += stored.core if isinstance(stored, Illegal) else ()
+    warnings = [diagnostic(v, request, target, Severity.WARNING) for v in advice]
     if isinstance(verdict, Unknown):
         code = verdict.obligation.split(":")[0]
         warnings.append(
@@ -127,5 +143,14 @@ def help_for(rule: str, request: TensorMapRequest) -> str:
         case "TMA019":
             span = SWIZZLE_SPAN_BYTES[swizzle] * 8 // bits
             return f"{-(-inner // span)} boxes of {span} elements, panel after panel in shared memory"
+        case "TMA052":
+            unit = max(128 // bits, 1)
+            first = request.start_coordinates[0]
+            return f"begin at {first // unit * unit}, a multiple of {unit} elements, and skip {first % unit}"
+        case "TMA053":
+            unit = max(128 // bits, 1)
+            return (
+                f"store the {request.global_dim[0] % unit} last elements of each row by threads, or own 16 bytes more"
+            )
         case _:
             return f"for example: {CATALOGUE[rule].good}"

@@ -268,11 +268,11 @@ CODES: tuple[Code, ...] = (
     ),
     _code(
         "TMA049",
-        "interleaved tensor map",
-        "Interleaved maps encode, but their element order has not been executed here.",
-        "interleave 16B",
-        "interleave NONE",
-        f"{_PTX}, 5.5.6",
+        "interleaved map of elements that are not 16 bits wide, or with element strides",
+        "What such a copy moves is stated by no document and was not executed; 16-bit elements without strides were.",
+        "FLOAT32, interleave 32B",
+        "FLOAT16, interleave 32B",
+        "executed on an H200",
     ),
     _code(
         "TMA050",
@@ -316,6 +316,23 @@ CODES: tuple[Code, ...] = (
         "tensor.",
         "TFLOAT32 for singles that are needed exactly",
         "FLOAT32",
+        "executed on an H200",
+    ),
+    _code(
+        "TMA055",
+        "box of an interleaved map spans several channel slices",
+        "A copy moves one slice of the channels (dimension rank - 2). A barrier that expects the box's bytes waits for "
+        "ever.",
+        "interleave 16B, rank 3, box (16, 2, 8)",
+        "two copies with boxes of (16, 1, 8)",
+        "executed on an H200",
+    ),
+    _code(
+        "TMA056",
+        "slices of an interleaved box do not fit shared memory",
+        "Dimension 0 of an interleaved map counts slices of 16 or 32 bytes, not elements.",
+        "interleave 32B, box (32, 1, 228): 233,472 bytes",
+        "interleave 32B, box (32, 1, 227): 232,448 bytes",
         "executed on an H200",
     ),
     _code(
