@@ -49,8 +49,11 @@ def convert(plan: ConversionPlan, source: SSAValue, count: int, dtype: DType, ro
     Registers without an element, where a new layout reaches beyond the old one's box, are zero.
     """
     match plan.steps:
-        case None:
+        case None if t.registers_of(source).count.data == count:
             return source
+        case None:  # the source holds copies besides
+            same = tuple(Pick((register,), Const(0)) for register in range(count))
+            return _select(RegisterPlan(1, same), source, count, room)
         case RegisterPlan() as steps:
             return _select(steps, source, count, room)
         case ShufflePlan(elements, rounds, results):

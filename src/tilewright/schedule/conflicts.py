@@ -1,0 +1,90 @@
+"""What the plan says of shared memory: for every access of a lowered kernel how many words a bank serves at once.
+
+The addresses are those written in Transport IR, whoever chose the layout; the banks are the layout room's model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import TRUE, Expr
+from tilewright.hw.banks import BANK_BYTES, BankAccess, phase_cycles
+from tilewright.layout.banks import instruction
+from tilewright.layout.register import LANES
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+SAMPLE = 4
+"""Vectors of an access whose addresses are worked out; the others differ from them by constants."""
+
+
+@dataclass(frozen=True)
+class SharedUse:
+    """One kind of access to a shared buffer, by the first warp: ``degree`` is the worst number of words that one bank
+    serves in a phase (1: free of conflicts)."""
+
+    buffer: str
+    op: str
+    degree: int
+    note: str
+
+    def __str__(self) -> str:
+        word = "free of conflicts" if self.degree == 1 else f"{self.degree} words of a bank at once"
+        return f"shared {self.buffer}: {self.op}{f' ({self.note})' if self.note else ''} {word}"
+
+
+def shared_uses(kernel: t.Kernel, target: str) -> tuple[SharedUse, ...]:
+    """Every distinct access of the kernel, in order."""
+    found: dict[SharedUse, None] = {}
+    seen: set[tuple[SSAValue, Expr, Expr, str]] = set()
+    for op in kernel.walk():
+        if not isinstance(op, t.SharedWrite | t.SharedRead | a.MatrixAccess):
+            continue
+        name = _instruction(op)
+        guard = op.guard.expr if isinstance(op, t.SharedWrite | t.SharedRead) else TRUE
+        key = (op.shared, op.offset.expr, guard, name)
+        if key in seen:
+            continue
+        seen.add(key)
+        degrees = list(_degrees(op, instruction(target, name), guard))
+        if degrees:
+            note = op.note.data if op.note is not None else ""
+            found[SharedUse(_hint(op.shared), name, max(degrees), note)] = None
+    return tuple(found)
+
+
+def _instruction(op: t.SharedWrite | t.SharedRead | a.MatrixAccess) -> str:
+    if isinstance(op, a.MatrixAccess):
+        return f"{'ld' if isinstance(op, a.LoadMatrix) else 'st'}matrix.x{op.matrices.data}"
+    size = t.shared_of(op.shared).dtype.dtype.bytes * op.vector.data
+    return f"{'ld' if isinstance(op, t.SharedRead) else 'st'}.shared.b{8 * max(BANK_BYTES, size)}"
+
+
+def _degrees(op: t.SharedWrite | t.SharedRead | a.MatrixAccess, access: BankAccess, guard: Expr) -> Iterator[int]:
+    """The degree of some of the op's instructions; lanes whose guard is false ask for nothing."""
+    registers: range = range(1)
+    scale = 1
+    if isinstance(op, t.SharedWrite | t.SharedRead):
+        registers = range(0, t.registers_of(op.buffer).count.data, op.vector.data)
+        scale = t.shared_of(op.shared).dtype.dtype.bytes
+    others = dict.fromkeys(op.offset.expr.symbols | guard.symbols, 0)
+    for register in registers[:: -(-len(registers) // SAMPLE)]:
+        places = [others | {t.THREAD: lane, t.REGISTER: register} for lane in range(LANES)]
+        active = [lane for lane in range(LANES) if guard.evaluate(places[lane])]
+        addresses = {lane: op.offset.expr.evaluate(places[lane]) * scale for lane in active}
+        groups = [[lane for lane in group if lane in addresses] for group in access.groups or ()]
+        cycles = [
+            phase_cycles([addresses[lane] for lane in group], access.bytes_per_lane, access.banks)
+            for group in groups
+            if group
+        ]
+        if cycles:
+            yield max(cycles)
+
+
+def _hint(value: SSAValue) -> str:
+    owner = value.owner
+    return owner.hint.data if isinstance(owner, Operation) and isinstance(owner, t.Shared) else "buffer"
