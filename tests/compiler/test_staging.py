@@ -12,9 +12,8 @@ import pytest
 
 import tilewright as tw
 from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, TensorPointer, WorkspacePointer
-from tilewright.base.dtypes import bf16, e4m3
+from tilewright.base.dtypes import bf16, e4m3, f16
 from tilewright.base.expr import TRUE, Const, parse, sym
-from tilewright.compiler import program as program_room
 from tilewright.compiler.build import build
 from tilewright.compiler.program import PlannedKernel, Program, plan, traced
 from tilewright.compiler.requests import Observed, Request, observe_facts
@@ -47,6 +46,12 @@ def batched_nn(
     for k in tw.stream(a.shape[2], bk):
         acc += tw.dot(a[i, m, k], b[i, k, n])
     c[i, m, n] = acc
+
+
+@tw.kernel
+def copied(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(x, (16, 64))
+    y[m, n] = x[m, n]
 
 
 def requested(kernel: KernelFunction, **arrays: tuple[object, tuple[int, ...], tuple[int, ...]]) -> Request:
@@ -91,17 +96,15 @@ def test_eight_bit_operands_are_turned_over_on_the_way() -> None:
     assert [s.evaluate({"B": 2, "K": 200, "N": 256}) for s in item.strides] == [256 * 256, 1, 256]
 
 
-def forced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program_room, "pays", lambda *_: TRUE)
+STAGED = tw.Schedule(staged=True)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(65, 127, 100), (130, 7, 63), (7, 65, 3)])
-def test_a_staged_product_is_right(m: int, n: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    forced(monkeypatch)
+def test_a_staged_product_is_right(m: int, n: int, k: int) -> None:
     rng = np.random.default_rng(m)
     a, b = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((m, k), (n, k)))
     c = np.full((m, n), np.nan, ml_dtypes.bfloat16)
-    (variant,) = plan(odd(m, n, k), sizes(m, n, k)).variants
+    (variant,) = plan(replace(odd(m, n, k), schedule=STAGED), sizes(m, n, k)).variants
     assert [copy.item.name for copy in variant.copies] == ["a", "b"]
     reports = run_steps(variant.steps, variant.scratch, {"a": a, "b": b, "c": c}, symbols=sizes(m, n, k))
     assert len(reports) == 3
@@ -109,13 +112,28 @@ def test_a_staged_product_is_right(m: int, n: int, k: int, monkeypatch: pytest.M
     assert np.allclose(c.astype(np.float64), exact, rtol=2**-8, atol=2**-8)
 
 
-def test_staging_through_the_jit(monkeypatch: pytest.MonkeyPatch) -> None:
-    forced(monkeypatch)
+@pytest.mark.parametrize("staged", [True, False])
+def test_batches_of_odd_rows(staged: bool) -> None:
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((2, 70, 33), (2, 33, 65)))
-    c = np.full((2, 70, 65), np.nan, np.float16)
-    batched_nn(a, b, c)
-    assert np.allclose(c.astype(np.float64), a.astype(np.float64) @ b.astype(np.float64), rtol=2**-8, atol=2**-8)
+    shapes = {"a": (2, 70, 33), "b": (2, 33, 65), "c": (2, 70, 65)}
+    arrays = {n: rng.standard_normal(s).astype(np.float16) for n, s in shapes.items()}
+    strides = {n: (s[1] * s[2], s[2], 1) for n, s in shapes.items()}
+    request = requested(batched_nn, **{n: (f16, s, strides[n]) for n, s in shapes.items()})
+    program = plan(replace(request, schedule=tw.Schedule(staged=staged)))
+    variant = program.variants[0]
+    assert [copy.item.name for copy in variant.copies] == (["a", "b"] if staged else [])
+    symbols = {"B": 2, "M": 70, "K": 33, "N": 65}
+    run_steps(variant.steps, variant.scratch, arrays, symbols=symbols)
+    exact = arrays["a"].astype(np.float64) @ arrays["b"].astype(np.float64)
+    assert np.allclose(arrays["c"].astype(np.float64), exact, rtol=2**-8, atol=2**-8)
+
+
+def test_a_pin_that_nothing_can_keep_is_refused() -> None:
+    request = requested(product, a=(bf16, (64, 64), (64, 1)), b=(bf16, (64, 64), (64, 1)), c=(bf16, (64, 64), (64, 1)))
+    plain = requested(copied, x=(bf16, (65, 65), (65, 1)), y=(bf16, (65, 65), (65, 1)))
+    for each in (request, plain):
+        with pytest.raises(TilewrightError, match="SCH002"):
+            plan(replace(each, schedule=STAGED))
 
 
 # -- the program ------------------------------------------------------------------------------------------------------

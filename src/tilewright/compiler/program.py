@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from xdsl.dialects.builtin import StringAttr
 
@@ -14,6 +15,7 @@ from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.staging import Staged, copy_request, pays, residual, staged_tensors, with_staged
+from tilewright.diag import fail
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe
 from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.hopper.extents import product_variants
@@ -118,6 +120,8 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
     if has_products(smallest):
         return Program(request, tuple(_with_products(request, autos, pinned, ladder, widest, dims)))
+    if request.schedule.staged:
+        _nothing_to_stage(request)
     structure = probe(autos, lambda extents: traced(request, {**extents, **pinned}), request.facts)
     found: list[tuple[Expr, dict[str, int], tuple[tuple[Expr, int], ...]]] = []
     for sizes in ladder:
@@ -185,10 +189,8 @@ def _with_products(
                 continue
             plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized)
             staged = _staged(request, plain, resized(variant.choices[0]))
-            if staged is None:
-                found.append(plain)
-            else:
-                found.append(staged)
+            found.append(plain if staged is None else staged)
+            if staged is not None and request.schedule.staged is None:
                 direct = [d for d in direct if d.remade is not resized] + [replace(plain, predicate=fits)]
             if dims is not None:
                 break
@@ -214,12 +216,24 @@ class _Choice:
 
 def _staged(request: Request, plain: _Choice, kernel: tile.Kernel) -> _Choice | None:
     """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
-    items = staged_tensors(kernel, request.facts)
+    pin = request.schedule.staged
+    items = () if pin is False else staged_tensors(kernel, request.facts)
     if not items:
+        if pin is True:
+            _nothing_to_stage(request)
         return None
     copies = tuple(_copy(item, copy_request(request, item)) for item in items)
-    return replace(
-        plain, predicate=all_of([plain.predicate, pays(kernel, request.facts, items, request.target)]), copies=copies
+    worth = TRUE if pin is True else pays(kernel, request.facts, items, request.target)
+    return replace(plain, predicate=all_of([plain.predicate, worth]), copies=copies)
+
+
+def _nothing_to_stage(request: Request) -> NoReturn:
+    fail(
+        "SCH002",
+        where=request.function.where,
+        found="staged=True",
+        required="an operand of a product that tensor copies can't bring as it lies, and could from a copy",
+        help="leave the pin out",
     )
 
 

@@ -30,8 +30,9 @@ class Schedule:
 
     ``warps`` per CTA (1 to 32; consumers' and producers' together), ``stages`` of a ring, ``consumers`` warpgroups,
     ``mode`` of warp roles, ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs,
-    ``rows_per_cta`` programs that share a CTA, ``vector`` elements per access, ``registers`` per thread, ``extents`` of
-    the ``tw.auto`` keywords.
+    ``rows_per_cta`` programs that share a CTA, ``vector`` elements per access, ``registers`` per thread, ``staged``
+    operands of products: read from aligned copies wherever tensor copies can't bring them, or never; ``extents`` of the
+    ``tw.auto`` keywords.
 
     Text: ``str(schedule)`` is ``stages=4, mode=pingpong, cluster=2x1, @bm=128``, read back by ``Schedule.parse``.
     Unknown keys are refused with LNG027, values out of range with LNG028.
@@ -46,6 +47,7 @@ class Schedule:
     rows_per_cta: int | None = None
     vector: int | None = None
     registers: int | None = None
+    staged: bool | None = None
     extents: Pins = ()
 
     def __init__(
@@ -60,6 +62,7 @@ class Schedule:
         rows_per_cta: int | None = None,
         vector: int | None = None,
         registers: int | None = None,
+        staged: bool | None = None,
         extents: Mapping[str, int] | Pins = (),
         **unknown: object,
     ):
@@ -75,6 +78,7 @@ class Schedule:
             "rows_per_cta": _int("rows_per_cta", rows_per_cta),
             "vector": _int("vector", vector),
             "registers": _int("registers", registers),
+            "staged": _bool("staged", staged),
             "extents": _extents(extents),
         }
         for key, value in values.items():
@@ -176,7 +180,7 @@ def _read(key: str, value: str) -> object:
     if key == "cluster":
         sizes = re.fullmatch(r"(\d+)x(\d+)", value)
         return (int(sizes[1]), int(sizes[2])) if sizes else _refuse_value(key, value, "such as 2x1")
-    if key == "persistent":
+    if key in ("persistent", "staged"):
         return (
             {"True": True, "False": False}.get(value)
             if value in ("True", "False")
