@@ -282,6 +282,9 @@ class _Extraction:
             yield from self._block((op.then if known else op.otherwise).block, scope)
             return
         condition = self._value(op.condition.expr, scope)
+        if condition.constant is not None:
+            yield from self._block((op.then if condition.constant else op.otherwise).block, scope)
+            return
         then = self._block(op.then.block, self._inside(scope, (), ()))
         otherwise = self._block(op.otherwise.block, self._inside(scope, (), ()))
         if condition.symbols <= {*self.counters, *scope.loops}:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.operands import DotPlan
 from tilewright.schedule.hopper.rings import Ring
 from tilewright.tile import dialect as tile
 
+if TYPE_CHECKING:
+    from tilewright.schedule.hopper.rotate import Rotation
+
 
 @dataclass(frozen=True)
 class Arrangement:
     """Products and rings; ``warpgroups`` that share a tile, and how many such sets take ``turns`` at a CTA's tiles; the
-    cluster with each CTA's share of the copied tiles; whether 16-bit stores may go through tensor copies."""
+    cluster with each CTA's share of the copied tiles; whether 16-bit stores may go through tensor copies; the streams
+    that are rotated."""
 
     dots: tuple[DotPlan, ...]
     rings: tuple[Ring, ...]
@@ -23,6 +28,7 @@ class Arrangement:
     cluster: Cluster | None = None
     shares: Mapping[tile.Load, Share] = field(default_factory=dict[tile.Load, Share])
     matrix_stores: bool = True
+    rotations: Mapping[tile.Stream, Rotation] = field(default_factory=dict[tile.Stream, "Rotation"])
 
     @property
     def consumers(self) -> int:

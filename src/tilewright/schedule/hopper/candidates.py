@@ -16,6 +16,7 @@ from tilewright.schedule.hopper.memory import lay_out
 from tilewright.schedule.hopper.operands import ROWS, Analysis, Copied, DotPlan, InPlace
 from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
 from tilewright.schedule.hopper.rings import Ring, group
+from tilewright.schedule.hopper.rotate import reordered, rotations
 from tilewright.schedule.hopper.turns import alike
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import separated
@@ -42,6 +43,7 @@ class Candidate:
     ordinary: bool = False
     stages: int | None = None
     cluster: tuple[int, int] = (1, 1)
+    rotated: bool = False
 
     def __str__(self) -> str:
         how = "tensor copies in rings where legal" if self.copies else "tiles staged by the threads themselves"
@@ -50,6 +52,7 @@ class Candidate:
         out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
         clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
         turns = "" if self.turns == 1 else f"{self.turns} times in turn "
+        clusters += ", streams rotated" if self.rotated else ""
         return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
 
 
@@ -115,6 +118,11 @@ def schedule(
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
     kernel = separated(kernel)
+    if candidate.rotated:
+        moved = reordered(kernel)
+        if moved is None:
+            return Refused("no stream with two products of which the last can wait a step")
+        kernel = moved
     dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies, candidate.ordinary).dots()
     if isinstance(dots, str):
         return Refused(dots)
@@ -133,6 +141,9 @@ def schedule(
             return cluster
     if candidate.turns > 1 and not turns_fit(kernel, dots):
         return Refused("turns need tiles of tensor copies alone, as many for every program")
+    turned = rotations(kernel, dots) if candidate.rotated else {}
+    if candidate.rotated and not turned:
+        return Refused("no stream with two products of copied tiles of which the last can wait a step")
     reason = ""
     streams = sum(isinstance(r.block.parent_op(), tile.Stream) for r in group(dots, 1))
     deepest = MAX_STAGES if streams == 1 else SEVERAL_RINGS_STAGES
@@ -146,7 +157,7 @@ def schedule(
         if isinstance(shares, Refused):
             return shares
         arrangement = Arrangement(
-            dots, rings, candidate.warpgroups, candidate.turns, cluster, shares, candidate.matrix_stores
+            dots, rings, candidate.warpgroups, candidate.turns, cluster, shares, candidate.matrix_stores, turned
         )
         lowering = RoleLowering(kernel, placement, facts, arrangement)
         lowered = lowering.run()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym, maximum
@@ -93,20 +96,20 @@ class RingLowering(HandOperands):
         """Byte offset of the stage of use ``use``."""
         return use % ring.stages * ring.stage_bytes if ring.stages > 1 else Const(0)
 
-    def fill(self, ring: Ring) -> None:
-        """The producer's part of one use."""
+    def fill(self, ring: Ring, at: Mapping[str, Expr] = MappingProxyType({})) -> None:
+        """The producer's part of one use, of the tiles where counters have the values ``at``."""
         use = Sym(counter(ring))
         slot_index = use % ring.stages
         self.emit(a.MbarrierWait(self.empty[ring.name], slot_index, (use // ring.stages + 1) % 2))
         self.emit(a.MbarrierArriveExpectTx(self.full[ring.name], slot_index, ring.tx_bytes))
         for slot in ring.slots:
-            self.fetch(ring, slot, use)
+            self.fetch(ring, slot, use, at)
         self.emit(a.Advance(counter(ring)))
 
-    def fetch(self, ring: Ring, slot: Slot, use: Expr) -> None:
+    def fetch(self, ring: Ring, slot: Slot, use: Expr, at: Mapping[str, Expr]) -> None:
         """The copies of one tile into the stage of ``use``, or of this CTA's share of it."""
         load, plan, share = slot.copied.load, self.map_of(slot), self.arrangement.shares.get(slot.copied.load)
-        first = [index_value(c, coords_of(load)) for c in plan.coordinates]
+        first = [index_value(c, coords_of(load)).substitute(at) for c in plan.coordinates]
         offset = self.stage(ring, use) + slot.offset
         if share is not None and share.parts > 1:
             first[1] = first[1] + share.place * share.rows

@@ -28,7 +28,8 @@ from tilewright.schedule.hopper.feeding import RingLowering, counter
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, Operand, Staged, Widened, source_of
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
-from tilewright.schedule.hopper.turns import Turn, uses
+from tilewright.schedule.hopper.rotate import RotatedLoop
+from tilewright.schedule.hopper.turns import Turn, pass_turn, uses
 from tilewright.schedule.lower import hint, owner
 from tilewright.schedule.mapping import Buffered, ClassId
 from tilewright.schedule.plan import Placement
@@ -147,13 +148,21 @@ class RoleLowering(RingLowering):
         body.add_ops([a.Counter(counter(ring)) for ring in self.rings])
         with self.into(body):
             self.skip(lambda turn: turn.place)
-            if self.turn is not None and self.turn.opens:
-                self.emit(self.turn.passed())
+            self.first_turn()
         body.add_op(self.programs(inner))
         if self.panels is not None:
             body.add_op(a.Elected(t.block([a.BulkWait(0, read=False)])))
         body.add_ops(self.parting())
         return a.Role(label, first, 128 * self.arrangement.warpgroups, Region(body))
+
+    def first_turn(self) -> None:
+        """The last of the warpgroups that take turns gives the first its first one."""
+        if self.turn is not None and self.turn.opens:
+            self.emit(self.turn.passed())
+        shared = self.arrangement.warpgroups
+        if self.arrangement.rotations and shared > 1:
+            last = Sym(a.WARPGROUP).eq(shared - 1)
+            self.emit(t.If(last, t.block([pass_turn(Const(shared - 1), shared)]), t.block()))
 
     def skip(self, programs: Callable[[Turn], int]) -> None:
         """Passes over the stages of programs that others take."""
@@ -221,25 +230,13 @@ class RoleLowering(RingLowering):
     # -- products -------------------------------------------------------------------------------------------------
     def product(self, plan: DotPlan) -> None:
         """One product, waited for at once unless its stream keeps it in flight."""
-        dot = plan.dot
-        fresh = plan.write is None
-        if fresh:
-            axes = self.axes_of[dot.result]
-            count = self.placement.home.registers(axes)
-            buffer = self.registers(hint(dot.result), element(dot.result), count)
-            self.scope.buffers[dot.result] = Buffered(buffer, axes)
-        else:
-            assert plan.write is not None
-            buffer = self.scope.buffers[plan.write.frag].buffer
+        buffer = self.accumulator(plan)
         if isinstance(plan.a, Widened):
-            self.ordinary_product(plan, buffer, fresh=fresh)
+            self.ordinary_product(plan, buffer, fresh=plan.write is None)
             return
         left = self.left(plan)
-        right = self.shared_operand(plan.b, dot)
-        self.emit(a.WgmmaFence())
-        for op in issue(plan, buffer, left, right, self.placement.home.by_class, self.axes_of, scale_first=not fresh):
-            self.emit(op, dot)
-        if self.accumulating(dot.parent_op()):
+        self.multiply(plan, buffer, left)
+        if self.accumulating(plan.dot.parent_op()):
             self.in_flight[buffer] = Const(1)
             return
         self.emit(a.WgmmaCommit())
@@ -247,6 +244,24 @@ class RoleLowering(RingLowering):
         self.emit(a.WgmmaWait(0, held))
         if isinstance(plan.a, Staged) or isinstance(plan.b, Staged):
             self.emit(t.Barrier())  # nobody writes the staged tiles again before all have multiplied
+
+    def accumulator(self, plan: DotPlan) -> SSAValue:
+        """Registers that a product goes to: its fragment's, or new ones."""
+        if plan.write is not None:
+            return self.scope.buffers[plan.write.frag].buffer
+        dot = plan.dot
+        axes = self.axes_of[dot.result]
+        buffer = self.registers(hint(dot.result), element(dot.result), self.placement.home.registers(axes))
+        self.scope.buffers[dot.result] = Buffered(buffer, axes)
+        return buffer
+
+    def multiply(self, plan: DotPlan, buffer: SSAValue, left: tuple[SSAValue, Expr] | None = None) -> None:
+        """The instructions of a product, in the open group."""
+        here, right = left or self.left(plan), self.shared_operand(plan.b, plan.dot)
+        self.emit(a.WgmmaFence())
+        digits, scale = self.placement.home.by_class, plan.write is not None
+        for op in issue(plan, buffer, here, right, digits, self.axes_of, scale_first=scale):
+            self.emit(op, plan.dot)
 
     def left(self, plan: DotPlan) -> tuple[SSAValue, Expr]:
         if isinstance(plan.a, InPlace):
@@ -292,6 +307,10 @@ class RoleLowering(RingLowering):
     def loops_of(self, op: tile.Stream, *, split: bool) -> None:
         if self.accumulating(op):
             self.loop(op, Const(0), op.trip.expr, split=False)
+            return
+        rotation = self.arrangement.rotations.get(op)
+        if rotation is not None:
+            RotatedLoop(self, rotation, {load: ring for load, (ring, _) in self.copied.items()}).lower(split=split)
             return
         super().loops_of(op, split=split)
 

@@ -41,11 +41,21 @@ class Turn:
 
     def taken(self) -> a.NamedBarrierSync:
         """Wait for the warpgroup before."""
-        return a.NamedBarrierSync(Const(ORDER_BARRIER + self.place), 2 * a.WARPGROUP_THREADS)
+        return await_turn(Const(self.place))
 
     def passed(self) -> a.NamedBarrierArrive:
         """The turn of the warpgroup after."""
-        return a.NamedBarrierArrive(Const(ORDER_BARRIER + (self.place + 1) % self.count), 2 * a.WARPGROUP_THREADS)
+        return pass_turn(Const(self.place), self.count)
+
+
+def await_turn(place: Expr) -> a.NamedBarrierSync:
+    """The ``place``-th warpgroup waits for the one before."""
+    return a.NamedBarrierSync(ORDER_BARRIER + place, 2 * a.WARPGROUP_THREADS)
+
+
+def pass_turn(place: Expr, count: int) -> a.NamedBarrierArrive:
+    """The ``place``-th of ``count`` warpgroups gives the turn to the one after."""
+    return a.NamedBarrierArrive(ORDER_BARRIER + (place + 1) % count, 2 * a.WARPGROUP_THREADS)
 
 
 def uses(ring: Ring) -> Expr:

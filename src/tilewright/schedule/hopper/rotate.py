@@ -1,0 +1,251 @@
+"""Rotated streams: the last product of a step is issued in the next one, beside that step's first product.
+
+A step of attention is S = Q K, a softmax, O += P V. Rotated, step i issues S of i and O += P V of i - 1 together, and
+the softmax of i runs while the second is under way::
+
+    for i = 0:       S[0] | softmax
+    for i = 1 ..:    S[i], O += P[i-1] V[i-1] | wait for S | softmax | wait for O | what changes O, P
+    at the end:      O += P[last] V[last]
+
+Warpgroups that share a tile take turns at issuing, so that one's softmax runs under the other's products.
+(Shah et al., FlashAttention-3, 2024, sections 3.1 and 3.2.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
+from tilewright.schedule.hopper.feeding import counter
+from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, accumulation
+from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
+from tilewright.schedule.hopper.turns import await_turn, pass_turn
+from tilewright.schedule.lower import defining, hint, is_elementwise, owner
+from tilewright.schedule.tiles import element, spans_of
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+if TYPE_CHECKING:
+    from tilewright.schedule.hopper.lower import RoleLowering
+
+_SHAPES = (tile.Expand, tile.Broadcast, tile.Transpose)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """One rotated stream: the product issued for its own step, the one issued a step later, and the ops that touch the
+    latter's fragment besides, which stand at the end of the body."""
+
+    stream: tile.Stream
+    early: DotPlan
+    late: DotPlan
+    apart: tuple[Operation, ...]
+
+    @property
+    def between(self) -> tuple[Operation, ...]:
+        """What runs while the late product is under way."""
+        own = {self.early.dot, self.late.dot, self.late.write, *self.apart}
+        return tuple(op for op in self.stream.body.block.ops if op not in own)
+
+
+def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
+    """A copy in which all ops on the fragment of a stream's last product stand at the end of its body; None where no
+    stream has two products of which the last can wait."""
+    copy = kernel.clone()
+    found = False
+    for stream in [op for op in copy.walk() if isinstance(op, tile.Stream)]:
+        body = stream.body.block
+        dots = [op for op in body.ops if isinstance(op, tile.Dot)]
+        write = accumulation(dots[-1]) if len(dots) == 2 else None
+        own = None if write is None else _touching(body, write.frag)
+        if write is None or own is None:
+            continue
+        total = defining(write.value)
+        closing = {write, total, *(owner(v) for v in total.operands)}
+        for op in (*(o for o in own if o not in closing), dots[-1], *(o for o in own if o in closing)):
+            op.detach()
+            assert body.last_op is not None
+            body.insert_op_before(op, body.last_op)
+        found = True
+    return copy if found else None
+
+
+def _touching(block: Block, fragment: SSAValue) -> list[Operation] | None:
+    """Ops of a block on a fragment and what is computed from it, in order; None where it flows into anything else."""
+    own: list[Operation] = []
+    for op in block.ops:
+        mine = isinstance(op, tile.Read | tile.Write) and op.frag == fragment
+        if not mine and not any(v.owner in own for v in op.operands):
+            continue
+        if not (mine or is_elementwise(op)):
+            return None
+        own.append(op)
+    for op in reversed(list(block.ops)):  # shapes of smaller values go along: they cost nothing where they are needed
+        if isinstance(op, _SHAPES) and op not in own and all(u.operation in own for u in op.results[0].uses):
+            own.append(op)
+    return sorted(own, key=block.get_operation_index)
+
+
+def rotations(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> dict[tile.Stream, Rotation]:
+    """The streams of a reordered kernel that can be rotated, their tiles brought by copies."""
+    found: dict[tile.Stream, Rotation] = {}
+    for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
+        plans = [p for p in dots if stream.is_ancestor(p.dot)]
+        if len(plans) != 2 or any(p.dot.parent_op() is not stream for p in plans):
+            continue
+        early, late = plans
+        brought = isinstance(early.a, Copied) and isinstance(early.b, Copied) and isinstance(late.b, Copied)
+        alone = not any(other_uses(load) for load in copied_tiles(plans)) and _tile(early) is not _tile(late)
+        own = _touching(stream.body.block, late.write.frag) if late.write is not None else None
+        if not (brought and alone and early.write is None and isinstance(late.a, InPlace) and own):
+            continue
+        tail = [op for op in list(stream.body.block.ops)[-len(own) - 2 : -1] if op is not late.dot]
+        if tail != own:
+            continue
+        chain = [op for op in own if op is not late.write]
+        found[stream] = Rotation(stream, early, late, tuple(chain))
+    return found
+
+
+def _tile(plan: DotPlan) -> tile.Load | None:
+    """The copied tile on a product's right."""
+    return plan.b.load if isinstance(plan.b, Copied) else None
+
+
+class RotatedLoop:
+    """Lowers one rotated stream, in the producer or in the consumers."""
+
+    def __init__(self, lowering: RoleLowering, rotation: Rotation, rings: Mapping[tile.Load, Ring]):
+        self.lowering, self.rotation = lowering, rotation
+        self.counter, self.trip = rotation.stream.counter.data, rotation.stream.trip.expr
+        early, late = rotation.early.b, rotation.late.b
+        assert isinstance(early, Copied)
+        assert isinstance(late, Copied)
+        self.early_ring, self.late_ring = rings[early.load], rings[late.load]
+
+    def lower(self, *, split: bool) -> None:
+        """The loop and what stands before and after it; nothing at all for a stream of no steps."""
+        low, body = self.lowering, Block()
+        with low.into(body):
+            held = None if low.producing else self.operand()
+            self.loop(Const(0), Const(1), held, first=True, split=False)
+            full = low.scope.full
+            for begin, end, whole in self.ranges(split=split):
+                low.scope.full = full | {self.rotation.stream.axis.data} if whole else full
+                self.loop(begin, end, held, first=False, split=split and whole)
+            low.scope.full = full
+            self.drain(held)
+        low.emit(t.If(self.trip > 0, Region(body), t.block()), self.rotation.stream)
+
+    def ranges(self, *, split: bool) -> list[tuple[Expr, Expr, bool]]:
+        """Begin and end of the loops after the first step, and whether their steps are whole."""
+        low, span = self.lowering, self.rotation.stream.axis.data
+        if not split or low.inside(span):
+            return [(Const(1), self.trip, False)]
+        begin = span.origin.substitute({self.counter: 0})
+        whole = minimum(self.trip, (span.stop - begin) // span.size)
+        if simplify(whole - self.trip, low.placement.bounds) == Const(0):
+            return [(Const(1), self.trip, True)]
+        name = f"{self.counter}_full"
+        low.emit(t.Let(name, whole))
+        return [(Const(1), Sym(name), True), (maximum(Sym(name), 1), self.trip, False)]
+
+    def loop(self, begin: Expr, end: Expr, held: SSAValue | None, *, first: bool, split: bool) -> None:
+        low, block = self.lowering, Block()
+        low.loops += 1
+        with low.into(block):
+            if held is None:
+                self.feed(first=first)
+            elif first:
+                self.open(held, split=split)
+            else:
+                self.step(held, split=split)
+        low.loops -= 1
+        low.emit(t.For(self.counter, begin, end, expr(1), Region(block)), self.rotation.stream)
+
+    # -- producer -------------------------------------------------------------------------------------------------
+    def feed(self, *, first: bool) -> None:
+        """The tiles of a step: its early one, and the late one of the step before."""
+        self.lowering.fill(self.early_ring)
+        if not first:
+            self.lowering.fill(self.late_ring, {self.counter: Sym(self.counter) - 1})
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+    def operand(self) -> SSAValue:
+        """Registers for the late product's left operand, which outlive a step."""
+        value = self.rotation.late.dot.a
+        low = self.lowering
+        return low.registers(hint(value), element(value), low.placement.home.registers(low.axes_of[value]))
+
+    def open(self, held: SSAValue, *, split: bool) -> None:
+        """The first step."""
+        low, rotation = self.lowering, self.rotation
+        low.await_full(self.early_ring)
+        low.product(rotation.early)
+        self.free(self.early_ring)
+        self.run(rotation.between, split=split)
+        self.run(rotation.apart, split=split)
+        self.keep(held)
+
+    def step(self, held: SSAValue, *, split: bool) -> None:
+        """Both products are issued; what does not need the late one runs before it has ended."""
+        low, rotation = self.lowering, self.rotation
+        assert rotation.late.write is not None
+        ordered, place = low.arrangement.warpgroups > 1, Sym(a.WARPGROUP)
+        low.await_full(self.early_ring)
+        if ordered:
+            low.emit(await_turn(place))
+        early = low.accumulator(rotation.early)
+        low.multiply(rotation.early, early)
+        low.emit(a.WgmmaCommit())
+        low.await_full(self.late_ring)
+        late = low.accumulator(rotation.late)
+        low.multiply(rotation.late, late, (held, Const(0)))
+        low.emit(a.WgmmaCommit())
+        if ordered:
+            low.emit(pass_turn(place, low.arrangement.warpgroups))
+        low.emit(a.WgmmaWait(1, [early]))
+        self.free(self.early_ring)
+        self.run(rotation.between, split=split)
+        low.emit(a.WgmmaWait(0, [late, held]))
+        self.free(self.late_ring)
+        self.run(rotation.apart, split=split)
+        self.keep(held)
+
+    def drain(self, held: SSAValue | None) -> None:
+        """The late product of the last step."""
+        low, rotation = self.lowering, self.rotation
+        if held is None:
+            low.fill(self.late_ring, {self.counter: self.trip - 1})
+            return
+        late = low.accumulator(rotation.late)
+        low.await_full(self.late_ring)
+        low.multiply(rotation.late, late, (held, Const(0)))
+        low.emit(a.WgmmaCommit())
+        low.emit(a.WgmmaWait(0, [late, held]))
+        self.free(self.late_ring)
+
+    def run(self, ops: Sequence[Operation], *, split: bool) -> None:
+        for op in ops:
+            self.lowering.op(op, split=split)
+
+    def free(self, ring: Ring) -> None:
+        """One use of a ring is over."""
+        self.lowering.release(ring, Sym(counter(ring)))
+        self.lowering.emit(a.Advance(counter(ring)))
+
+    def keep(self, held: SSAValue) -> None:
+        """The left operand of the late product, zero beyond its domain."""
+        low, dot = self.lowering, self.rotation.late.dot
+        value, axes, spans = dot.a, low.axes_of[dot.a], spans_of(dot.a)
+        builder = low.mapping(axes, value)
+        result = builder.value(value)
+        valid = low.valid([axes[1]], [spans[1]], [builder.coordinate(axes[1])])
+        if valid != TRUE:
+            result = builder.select(valid, result, builder.constant(0.0, element(value)))
+        low.finish(builder, [result], [held], dot, spans, constant=False)
