@@ -47,7 +47,7 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
     ideal = stream_seconds(tensor_copy_cycles(-(-tile // LINE_BYTES), LINE_BYTES, 1), tiles, tensor, target)
     cycles, memory, staging = 0.0, tensor, 0.0
     if remedy.plan is not None:
-        cycles += plan_cycles(remedy.plan)
+        cycles += plan_cycles(remedy.plan, len(remedy.phases.classes) if remedy.phases else 1)
     if remedy.threads is not None:
         copied = prod(remedy.threads.shared.extents) * access.dtype.bytes
         cycles += thread_copy_cycles(remedy.threads.method, copied, remedy.threads.vector_bytes)
@@ -58,7 +58,7 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
     return max(stream_seconds(cycles, tiles, memory, target) + staging - ideal, 0.0)
 
 
-def plan_cycles(plan: TensorMapPlan) -> float:
-    """Cycles of one tile brought in by the copies of ``plan``."""
-    rows = prod(plan.box[1:]) * len(plan.boxes)
-    return tensor_copy_cycles(rows, plan.box[0] * plan.shared.element_bytes, len(plan.boxes))
+def plan_cycles(plan: TensorMapPlan, plans: int = 1) -> float:
+    """Cycles of one tile brought in by the copies of ``plans`` plans of one kind."""
+    boxes = len(plan.boxes) * plans
+    return tensor_copy_cycles(prod(plan.box[1:]) * boxes, plan.box[0] * plan.shared.element_bytes, boxes)

@@ -19,7 +19,9 @@ from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, PATTERNS, Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
+from tilewright.legal.phases import Phases, phases
 from tilewright.legal.prices import Workload, extra_seconds
+from tilewright.legal.reinterpret import as_words
 from tilewright.legal.symbolic import decide_rules
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields
 
@@ -40,6 +42,8 @@ class Change(Enum):
     WIDEN = "load a wider tile and ignore the extra columns"
     SPLIT_COLUMNS = "split off the columns that fill no 16 bytes"
     PAD = "stage the tensor through padded rows"
+    PHASES = "one map for each class of rows that begin equally far behind 16 bytes; readers shift"
+    REINTERPRET = "copy the bytes as wider elements"
     CP_ASYNC = "copy by threads with cp.async, same swizzle"
     LOADS = "copy by threads through registers, same swizzle"
 
@@ -74,7 +78,8 @@ class Remedy:
 
     ``tile`` is the tile that is copied, by tensor axis. With ``folds`` the plan describes a view: ``plan.tile_axes``
     and ``tile`` count the view's axes, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first;
-    coordinates are still over the tensor's own ``index0, index1, ...``.
+    coordinates are still over the tensor's own ``index0, index1, ...``. With ``words`` above 1 the plan counts words of
+    so many elements along the dense axis. With ``phases`` there are several maps, of which ``plan`` is the first.
     """
 
     change: Change
@@ -84,6 +89,8 @@ class Remedy:
     threads: ThreadCopy | None = None
     tile: tuple[int | None, ...] = ()
     folds: tuple[tuple[int, ...], ...] = ()
+    words: int = 1
+    phases: Phases | None = None
 
 
 def legalise(
@@ -112,7 +119,8 @@ def repairs_of(
     load = workload or Workload()
     found = candidates(access, facts, target)
     if found.plans:
-        remedies = [Remedy(Change.SPLIT_BOX, found.plans[0], tile=access.tile), *_threads(access, facts)]
+        whole = Remedy(Change.SPLIT_BOX, found.plans[0], tile=access.tile)
+        remedies = [whole, *_as_words(access, whole, facts, target), *_threads(access, facts)]
     else:
         conditional = found.conditional[0][0] if found.conditional else None
         remedies = list(_remedies(access, facts, target, conditional))
@@ -126,6 +134,8 @@ def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: Ten
     yield from _other_view(access, facts, target)
     yield from _other_swizzle(access, facts, target)
     yield from _other_width(access, facts, target)
+    yield from _as_words(access, Remedy(Change.REINTERPRET, tile=access.tile), facts, target)
+    yield from _phased(access, facts, target)
     yield from _padded(access, facts, target)
     yield from _threads(access, facts)
 
@@ -150,7 +160,12 @@ def _other_view(access: TileAccess, facts: Facts, target: Target) -> Iterator[Re
         if plan is not None:
             names = {f"index{i}": index for i, index in enumerate(view.indices)}
             plan = replace(plan, coordinates=tuple(c.substitute(names) for c in plan.coordinates))
-            yield Remedy(Change.RESHAPE, plan, tile=view.access.tile, folds=view.axes)
+            folded = Remedy(Change.RESHAPE, plan, tile=view.access.tile, folds=view.axes)
+            yield folded
+            for worded in _as_words(view.access, folded, facts, target):
+                assert worded.plan is not None
+                inner = replace(worded.plan, coordinates=tuple(c.substitute(names) for c in worded.plan.coordinates))
+                yield replace(worded, plan=inner)
 
 
 def _other_swizzle(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
@@ -185,6 +200,26 @@ def _other_width(access: TileAccess, facts: Facts, target: Target) -> Iterator[R
             shared, axes = _landing(replace(access, tile=rest, swizzles=(Swizzle.NONE,), panel_bytes=0), axis)
             threads = ThreadCopy(CopyMethod.LOADS, access.dtype.bytes, shared, axes, narrow)
             yield Remedy(Change.SPLIT_COLUMNS, plan, threads=threads, tile=tile)
+
+
+def _as_words(access: TileAccess, remedy: Remedy, facts: Facts, target: Target) -> Iterator[Remedy]:
+    """``remedy`` with its bytes copied as the widest words that need fewer boxes, or any where it has no plan."""
+    dense = _dense_axis(access, facts)
+    if dense is None or (remedy.plan is not None and len(remedy.plan.boxes) == 1):
+        return
+    for words in as_words(access, dense, facts):
+        plan = _first_plan(words.access, facts, target)
+        if plan is not None and (remedy.plan is None or len(plan.boxes) < len(remedy.plan.boxes)):
+            plan = replace(plan, coordinates=tuple(c.substitute(words.indices) for c in plan.coordinates))
+            yield replace(remedy, change=Change.REINTERPRET, plan=plan, words=words.factor)
+            return
+
+
+def _phased(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    dense = _dense_axis(access, facts)
+    found = None if dense is None else phases(access, dense, facts, target)
+    if found is not None:
+        yield Remedy(Change.PHASES, found.classes[0].plan, tile=access.tile, phases=found)
 
 
 def _padded(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
@@ -275,6 +310,12 @@ def _action(remedy: Remedy) -> str:
             return f"{remedy.change.value}: {' '.join(map(str, remedy.folds))}, tile {_extents(remedy.tile)}"
         case Change.WIDEN | Change.SPLIT_COLUMNS:
             return f"{remedy.change.value}: tile {_extents(remedy.tile)}"
+        case Change.PHASES:
+            assert remedy.phases is not None
+            return f"{remedy.change.value}: {len(remedy.phases.classes)} maps"
+        case Change.REINTERPRET:
+            assert remedy.plan is not None
+            return f"{remedy.change.value}: words of {remedy.words}, {len(remedy.plan.boxes)} boxes"
         case Change.PAD:
             assert remedy.staging is not None
             return f"{remedy.change.value}: strides {_extents(remedy.staging.strides)} elements"
