@@ -211,6 +211,8 @@ def build(pairs: int, seed: int) -> None:
         open_places = pairs - len(rows) - sum(max(0, n - kinds[k]) for k, n in least.items())
         if open_places <= 0 and kinds[plan.kind] >= least.get(plan.kind, 0):
             continue
+        if plan.kind is PlanKind.NOTHING and kinds[plan.kind] >= pairs // 20:
+            continue
         kinds[plan.kind] += 1
         dynamic = plan.cost.shared_bytes > STATIC_LIMIT or (plan.cost.shared_bytes > 0 and rng.random() < 0.5)
         emitted = emit_kernel(kernel_of(source, target, size, plan, dynamic))
