@@ -36,8 +36,8 @@ from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
 SOURCE = Path(__file__).with_suffix(".cu")
 RING_BYTES, WIDE_RING_BYTES, MAX_STAGES = 100 << 10, 200 << 10, 16
 METHODS = {CopyMethod.TENSOR_COPY: 0, CopyMethod.CP_ASYNC: 1, CopyMethod.LOADS: 2}
-NOT_TIMED = (Change.CONDITION, Change.SPLIT_COLUMNS)
-"""Changes of one launch alone, and mixed copies, for which there is no kernel here."""
+NOT_TIMED = (Change.CONDITION, Change.SPLIT_COLUMNS, Change.PHASES, Change.REINTERPRET)
+"""Changes of one launch alone, mixed copies, several maps and words, for which there is no kernel here."""
 
 
 @dataclass(frozen=True)
