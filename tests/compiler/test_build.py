@@ -16,7 +16,7 @@ from tilewright.base.verdict import Unknown
 from tilewright.codegen.assemble import Assembled, defects
 from tilewright.compiler import build as build_room
 from tilewright.compiler import certify as certify_room
-from tilewright.compiler.certify import certify
+from tilewright.compiler.certify import certified, prove_stores
 from tilewright.diag import TilewrightError
 from tilewright.jit import Kernel
 from tilewright.lang.params import KernelFunction
@@ -132,7 +132,7 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
     kernel = Kernel(scaled)
     planned = kernel._plan(kernel._ahead("sm_90a", None, None, None, None, {})).variants[-1]
     lowered = planned.transport.clone()
-    assert certify(planned.tile, lowered)
+    assert certified(planned.tile, prove_stores(planned.tile, lowered))
     loads = [op for op in accesses(lowered) if isinstance(op, transport.Load)]
     stores = [op for op in accesses(lowered) if isinstance(op, transport.Store)]
     guarded = next(op for op in stores if op.guard.expr != TRUE)
@@ -153,5 +153,5 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
         case _:
             raise ValueError(fault)
     with pytest.raises(TilewrightError, match="CRT00"):
-        certify(planned.tile, lowered)
+        certified(planned.tile, prove_stores(planned.tile, lowered))
     assert isinstance(lowered.threads, IntAttr)

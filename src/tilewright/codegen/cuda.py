@@ -20,8 +20,11 @@ from tilewright.transport import dialect as t
 from tilewright.transport.asynchronous import CTA_RANK, TensorMap
 
 _INDENT = "  "
-_BATCHED_WORDS = 16
+_BATCHED_WORDS = 20
 """Registers of a guarded load up to which all its vectors are in flight before the first is looked at."""
+
+_ADDRESS_BITS = 0x7FFFFFFF
+"""So much of an address fits an int."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class _Emitter:
         self.symbols: dict[SSAValue, str] = dict(
             zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True)
         )
+        self.addresses: dict[str, None] = {}  # tensors of whose address something is asked
         self.used: dict[str, None] = {}  # integer parameters in order of first use
         self.bound: set[str] = {t.THREAD, t.REGISTER}
         self.shared_bytes = 0
@@ -104,7 +108,7 @@ class _Emitter:
     def c(self, node: Expr) -> str:
         node = simplify(node.substitute(self.constants), self.bounds)
         for symbol in sorted(node.symbols - self.bound):
-            self.used.setdefault(symbol)
+            (self.addresses if symbol.endswith(".address") else self.used).setdefault(symbol)
         return c_expr(node, self.bounds)
 
     def holds(self, guard: Expr) -> bool:
@@ -117,6 +121,7 @@ class _Emitter:
         for arg, name in zip(body.args, names, strict=True):
             self.name(arg, name)
             if isinstance(arg.type, TensorType):
+                self.bounds[f"{name}.address"] = (0, None)
                 for dim in arg.type.dims:
                     for symbol in dim.expr.symbols:
                         self.bounds[symbol] = (0, None)
@@ -136,10 +141,19 @@ class _Emitter:
             + ",\n".join(f"    {self._declare(p)}" for p in parameters)
             + ") {\n"
             + "  const int tid = threadIdx.x;\n"
+            + "".join(f"{line}\n" for line in self._addresses())
             + text
             + "\n}\n"
         )
         return Emitted(source, entry, parameters, self.shared_bytes)
+
+    def _addresses(self) -> list[str]:
+        """The low bits of addresses, of which only residues by powers of two are asked."""
+        pointers = {f"{symbol}.address": self.names[arg] for arg, symbol in self.symbols.items()}
+        return [
+            f"  const int {identifier(symbol)} = (int)((unsigned long long){pointers[symbol]} & {_ADDRESS_BITS:#x});"
+            for symbol in self.addresses
+        ]
 
     def _parameters(self, body: Block, names: Sequence[str]) -> tuple[Parameter, ...]:
         parameters: list[Parameter] = []
@@ -400,11 +414,7 @@ class _Emitter:
             self._load_elements(op, first, count, free=free)
             return
         if isinstance(op, t.Load):
-
-            def emit(base: Expr, part: int) -> None:
-                self._load(op, base, part, TRUE if free or guard in self.assumed else whole)
-
-            self.parts(TRUE if free else op.live.expr, [guard], first, count, emit, width)
+            self._load(op, first, count, TRUE if free else whole)
             return
         with self.unrolled("v", count // width) as step:
             register = first + step * width
@@ -428,17 +438,28 @@ class _Emitter:
         self.line(f"{const}{memory}* at = {address};")
 
     def _load(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
-        """Vectors outside the domain come from the tensor's first element, so that no load waits for a branch, and are
-        set to 0 afterwards; of a long row each at once, lest its addresses take more registers than the row."""
-        storage, width = self.storages[op.buffer], op.vector.data
-        together = whole == TRUE or count <= _BATCHED_WORDS * storage.per_word
-        with self.unrolled("v", count // width) as step:
-            self._load_vector(op, first + step * width, whole)
-            if not together:
-                self._clear_outside(op, first + step * width, whole)
+        """Vectors that are not wholly in the domain come from the tensor's first element, so that no load waits for a
+        branch, and are mended when all are in flight; of a long row each at once, lest its addresses take more
+        registers than the row."""
+        guard, width = op.guard.expr, op.vector.data
+        live = TRUE if whole == TRUE else op.live.expr
+        together = whole == TRUE or count <= _BATCHED_WORDS * self.storages[op.buffer].per_word
+
+        def load(base: Expr, part: int) -> None:
+            here = TRUE if guard in self.assumed else whole
+            with self.unrolled("v", part // width) as step:
+                self._load_vector(op, base + step * width, here)
+                if not together and here != TRUE:
+                    self._mend(op, base + step * width, here)
+
+        def mend(base: Expr, part: int) -> None:
+            if guard not in self.assumed:
+                with self.unrolled("v", part // width) as step:
+                    self._mend(op, base + step * width, whole)
+
+        self.parts(live, [guard], first, count, load, width)
         if together and whole != TRUE:
-            with self.unrolled("v", count // width) as step:
-                self._clear_outside(op, first + step * width, whole)
+            self.parts(live, [guard], first, count, mend, width)
 
     def _load_elements(self, op: t.Load, first: Expr, count: int, *, free: bool) -> None:
         """Single narrow elements: all loads first, then they are packed, so that none waits for the one before."""
@@ -473,7 +494,8 @@ class _Emitter:
             for line in self.storages[op.buffer].vector_load(self.names[op.buffer], "r", op.vector.data, "at"):
                 self.line(line)
 
-    def _clear_outside(self, op: t.Load, register: Expr, whole: Expr) -> None:
+    def _mend(self, op: t.Load, register: Expr, whole: Expr) -> None:
+        """A vector that is not wholly in the domain: element by element, 0 outside."""
         storage, buffer = self.storages[op.buffer], self.names[op.buffer]
         here = whole.substitute({t.REGISTER: register})
         with self.braces(f"if (!{self.c(here)})"):

@@ -14,12 +14,13 @@ from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.diag import Location, fail
 from tilewright.lang.axes import Span
-from tilewright.protocol.access import Index, IndexRole, KernelAccesses, StoreDomain
+from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of
 
 
+@timed("prove")
 def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
     """Whether every store's domain is written once and nothing outside a tensor is touched."""
     return prove_domains(lowered, store_domains(kernel))
@@ -35,11 +36,25 @@ def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> 
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
     proved: dict[str, None] = {}
     for case in _cases(replace(accesses, assumptions=about_extents)):
-        answer = prove_accesses(case, domains)
+        answer = prove_accesses(case, [_by_step(d) for d in domains] if _shifted(case) else domains)
         if not isinstance(answer, Proved):
             return answer
         proved |= dict.fromkeys(answer.obligations)
     return Proved(tuple(proved))
+
+
+def _shifted(accesses: KernelAccesses) -> bool:
+    """Tiles are laid from a place that a program finds out for itself: then each is proved by itself."""
+    return any(
+        isinstance(item, Definition) and any(item.name in coord.symbols for coord in access.coords)
+        for access in accesses.accesses
+        for item in access.scope
+    )
+
+
+def _by_step(domain: StoreDomain) -> StoreDomain:
+    """The promise of each step of each program by itself."""
+    return replace(domain, instances=tuple(i.name for i in domain.indices if i.role is not IndexRole.AXIS))
 
 
 def _cases(accesses: KernelAccesses) -> Iterator[KernelAccesses]:
@@ -59,13 +74,11 @@ def _cases(accesses: KernelAccesses) -> Iterator[KernelAccesses]:
         yield from _cases(replace(accesses, accesses=kept, assumptions=(*accesses.assumptions, truth)))
 
 
-@timed("prove")
-def certify(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, ...]:
+def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obligation, ...]:
     """The proved obligations of one lowered kernel; CRT001 with the witness, CRT002 with the open question.
 
     No certificate, no code: an unproved kernel is never emitted.
     """
-    answer = prove_stores(kernel, lowered)
     where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
     match answer:
         case Proved(obligations):

@@ -10,13 +10,15 @@ from xdsl.dialects.builtin import StringAttr
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import TRUE, Const, Expr, all_of, minimum
-from tilewright.compiler.certify import certify
+from tilewright.base.verdict import Proved
+from tilewright.compiler.certify import certified, prove_stores
 from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.staging import Staged, copy_request, pays, residual, staged_tensors, with_staged
 from tilewright.diag import fail
-from tilewright.schedule.extents import bound_ladder, choose_extents, probe
+from tilewright.lang.schedule import Mode
+from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.lower import Lowering
@@ -114,14 +116,15 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     pinned = dict(request.schedule.extents)
     autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
     smallest = traced(request, {**dict.fromkeys(autos, 1), **pinned})
-    ladder = bound_ladder([b.data for b in smallest.bounds])
+    products = has_products(smallest)
+    unaligned = {} if products else unaligned_ends(smallest, request.facts)
+    ladder = bound_ladder([b.data for b in smallest.bounds], unaligned)
     widest = ladder[-1]
     if dims is not None:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
-    if has_products(smallest):
+    if products:
         return Program(request, tuple(_with_products(request, autos, pinned, ladder, widest, dims)))
-    if request.schedule.staged:
-        _nothing_to_stage(request)
+    refuse_pins(request)
     structure = probe(autos, lambda extents: traced(request, {**extents, **pinned}), request.facts)
     found: list[tuple[Expr, dict[str, int], tuple[tuple[Expr, int], ...]]] = []
     for sizes in ladder:
@@ -158,13 +161,64 @@ def plan_kernel(
     threads: int | None = None,
     min_ctas: int | None = None,
 ) -> PlannedKernel:
-    """Lower one variant and prove it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice."""
+    """Lower one variant and prove it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice.
+
+    A tile laid from boundaries that can't be proved is laid from its first element, which always can.
+    """
     assumptions = assumptions_of(kernel, request.facts)
     apart = separated(kernel)
-    placement = place(apart, request.facts, threads or request.schedule.threads, assumptions, min_ctas)
-    lowered = Lowering(apart, placement, request.facts).run()
-    lowered.attributes["sym_name"] = StringAttr(name)
-    return PlannedKernel(predicate, kernel, lowered, placement, certify(kernel, lowered))
+    pins = request.schedule
+    for skewed in (True, False):
+        placement = place(apart, request.facts, pins, assumptions, threads=threads, min_ctas=min_ctas, skewed=skewed)
+        lowered = Lowering(apart, placement, request.facts).run()
+        lowered.attributes["sym_name"] = StringAttr(name)
+        answer = prove_stores(kernel, lowered)
+        if placement.skew is None or isinstance(answer, Proved):
+            break
+    certificate = certified(kernel, answer)
+    _check_vector(request, lowered)
+    ctas = request.target.sm_count * placement.min_ctas if placement.persistent else None
+    return PlannedKernel(predicate, kernel, lowered, placement, certificate, ctas=ctas)
+
+
+def _check_vector(request: Request, lowered: transport.Kernel) -> None:
+    """SCH002 if no access moves as many elements as pinned."""
+    accesses = (transport.Load, transport.Store, transport.ReduceAdd)
+    widest = max((op.vector.data for op in lowered.walk() if isinstance(op, accesses)), default=1)
+    if request.schedule.vector not in (None, widest):
+        fail(
+            "SCH002",
+            where=request.function.where,
+            found=f"vector={request.schedule.vector}; the widest access that tiles and alignment allow has {widest}",
+            required="a power of two up to what the tensors' alignment, strides and the tile's extent allow",
+            help="leave the pin out",
+        )
+
+
+def refuse_pins(request: Request) -> None:
+    """SCH002 for decisions that kernels without matrix products do not have."""
+    pins = request.schedule
+    found = [
+        f"{name}={value}"
+        for name, value in (
+            ("stages", pins.stages),
+            ("consumers", pins.consumers),
+            ("cluster", pins.cluster),
+            ("rows_per_cta", pins.rows_per_cta),
+            ("registers", pins.registers),
+            ("staged", pins.staged or None),
+            ("mode", None if pins.mode is Mode.PLAIN else pins.mode),
+        )
+        if value is not None
+    ]
+    if found:
+        fail(
+            "SCH002",
+            where=request.function.where,
+            found=", ".join(found),
+            required="warps, persistent, vector or extents: this kernel multiplies no matrices",
+            help="leave the pin out",
+        )
 
 
 def _with_products(

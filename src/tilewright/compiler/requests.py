@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument
 
 from tilewright.artifact.schema import Access, Artifact, Bound, ScalarParam, TensorParam
-from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Expr, Sym
 from tilewright.hw.target import Target
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
-from tilewright.schedule.facts import Facts, contiguous, observe, offsets_fit, predicates
+from tilewright.schedule.facts import Facts, Observed, contiguous, observe_facts, offsets_fit, predicates
 from tilewright.tile import dialect as tile
+
+__all__ = ["Observed", "Request", "assumptions_of", "default_facts", "interface", "observe_facts", "tensors_of"]
 
 
 @dataclass(frozen=True)
@@ -27,28 +27,6 @@ class Request:
     facts: Facts
     target: Target
     schedule: Schedule
-
-
-@dataclass(frozen=True)
-class Observed:
-    """One tensor argument: ``address`` in bytes, ``strides`` in elements."""
-
-    dtype: DType
-    address: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @property
-    def reach(self) -> int:
-        """Greatest element offset in magnitude."""
-        return sum(max(0, n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
-
-
-def observe_facts(tensors: Mapping[str, Observed]) -> Facts:
-    """The specialisation class that arguments belong to."""
-    found = tuple((name, observe(t.dtype, t.address, t.shape, t.strides)) for name, t in tensors.items())
-    wide = any(t.reach >= 2**31 for t in tensors.values())
-    return Facts(found, 64 if wide else 32)
 
 
 def default_facts(function: KernelFunction) -> Facts:

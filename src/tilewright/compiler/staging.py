@@ -127,7 +127,8 @@ def _axes(uses: Sequence[tuple[tile.Load, SSAValue, Role]], facts: TensorFacts) 
 def with_staged(facts: Facts, found: Sequence[Staged]) -> Facts:
     """The facts of a kernel that reads these tensors from their copies."""
     own = {s.name: s.facts for s in found}
-    return replace(facts, tensors=tuple((name, own.get(name, known)) for name, known in facts.tensors))
+    kept = ((name, replace(known, peer="") if known.peer in own else known) for name, known in facts.tensors)
+    return replace(facts, tensors=tuple((name, own.get(name, known)) for name, known in kept))
 
 
 def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[Staged], target: Target) -> Expr:

@@ -15,7 +15,7 @@ witness, or ``Unknown``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from tilewright.base.expr import Const
@@ -138,8 +138,16 @@ def _cover(
         )
     if not domains:
         return Unknown(f"domain: stores to {tensor}", "no store of the tile program names this tensor", "")
+    added = kinds == {AccessKind.REDUCE}
     try:
-        return _Cover(kernel, tensor, accesses, domains, added=kinds == {AccessKind.REDUCE}).prove()
+        if not added and accesses and any(d.instances for d in domains):
+            # each instance writes what it promises; that no two write one element is left to the promises
+            promised = [replace(d, instances=()) for d in domains]
+            apart = _Cover(kernel, tensor, [d.as_map(accesses[0].dims) for d in promised], promised, added=False)
+            answer = apart.prove()
+            if not isinstance(answer, Proved):
+                return answer
+        return _Cover(kernel, tensor, accesses, domains, added=added).prove()
     except GaveUpError as error:
         return Unknown(f"cover: stores to {tensor}", str(error), "simplify the guards of the stores")
 
@@ -162,7 +170,7 @@ class _Cover:
         dims = accesses[0].dims if accesses else tuple(Const(0) for _ in domains[0].coords)
         self.domains = [d.as_map(dims) for d in domains]
         self.accesses = list(accesses)
-        self.instances = sorted({i for d in domains for i in d.instances}) if added else []
+        self.instances = sorted({i for d in domains for i in d.instances})
 
     def prove(self) -> Proof[AccessWitness]:
         """``once`` and ``domain`` for plain stores, ``added`` for atomic additions."""

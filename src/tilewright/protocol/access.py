@@ -128,8 +128,9 @@ class KernelAccesses:
 class StoreDomain:
     """What one store of the tile program promises to write: the coordinates of all points of its indices.
 
-    For an atomic addition ``instances`` names the indices (programs, stream counters) that contribute separately: each
-    element is added once for every value of them. They are found by name in the kernel's access maps.
+    ``instances`` names the indices (programs, stream counters) that keep the promise separately, for each of their
+    values; they are found by name in the kernel's access maps. Of an atomic addition they are all those that
+    contribute. Of plain stores, promises of different instances must not meet either.
     """
 
     tensor: str

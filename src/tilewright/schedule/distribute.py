@@ -18,7 +18,7 @@ reductions need no data movement: a value without some class is replicated over 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
@@ -103,6 +103,8 @@ class Distribution:
 
     threads: int
     digits: tuple[tuple[int, Digits], ...]
+    skew: tuple[int, Expr] | None = None
+    """A class whose first place lies that many elements before the tile's first (see ``schedule.skew``)."""
 
     @cached_property
     def by_class(self) -> Mapping[int, Digits]:
@@ -160,9 +162,17 @@ class Distribution:
         shape = tuple(1 if c is None else self.by_class[c].covered for c in axes)
         return RegisterLayout(shape, atom, tuple(repeats))
 
+    def coordinates(self, axes: Sequence[int | None], thread: Expr, register: Expr) -> tuple[Expr, ...]:
+        """Coordinates in the tile of what a thread holds in a register; negative ones lie before the tile."""
+        places = self.layout(axes).coordinates(thread, register)
+        if self.skew is None:
+            return places
+        skewed, before = self.skew
+        return tuple(p - before if axis == skewed else p for axis, p in zip(axes, places, strict=True))
+
     def reordered(self, first: int) -> Distribution:
         """The same threads and elements with ``first`` fastest in the registers."""
-        return Distribution(self.threads, tuple(sorted(self.digits, key=lambda cd: cd[0] != first)))
+        return replace(self, digits=tuple(sorted(self.digits, key=lambda cd: cd[0] != first)))
 
     def registers(self, classes: Iterable[int | None]) -> int:
         """Elements per thread of a value with these classes."""

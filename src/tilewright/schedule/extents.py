@@ -14,7 +14,7 @@ from tilewright.base.expr import FALSE, TRUE, Expr
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.distribute import floor_power
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
 from tilewright.schedule.tiles import coords_of, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
 
@@ -34,6 +34,8 @@ _NOMINAL = 64
 
 _ROW_BYTES = 512
 """Contiguous bytes of one row in a tile of several rows: four lines."""
+_ALONE = 512
+"""Elements from which an unaligned row gets a program of its own, so that it can be laid from its own boundary."""
 _NARROW = (64, 128)
 """Widths of rows that get a kernel of their own, so that narrow tensors don't leave most threads idle."""
 
@@ -63,6 +65,20 @@ class Structure:
     autos: Mapping[str, _Auto]
     values: tuple[tuple[tuple[str, ...], tuple[tuple[Expr, int], ...]], ...]
     element_bytes: int
+    unaligned: Mapping[Expr, int]
+    """Ends of axes along which a tensor is contiguous but its rows are not aligned: elements between 16-byte
+    boundaries. Tiles along them start up to that many elements before the row (``schedule.skew``)."""
+
+
+def unaligned_ends(kernel: tile.Kernel, facts: Facts) -> dict[Expr, int]:
+    """The extents of rows that do not start at multiples of 16 bytes, with the elements between two of those."""
+    found: dict[Expr, int] = {}
+    for arg in kernel.body.block.args:
+        if isinstance(arg.type, tile.TensorType):
+            own = facts.of(arg.type.tensor_name.data)
+            if own.unit_axis is not None and own.align_bytes < MAX_VECTOR_BYTES:
+                found[arg.type.dims.data[own.unit_axis].expr] = MAX_VECTOR_BYTES // arg.type.element.bytes
+    return found
 
 
 def choose_extents(structure: Structure, limits: Mapping[Expr, int]) -> list[Choice]:
@@ -88,7 +104,7 @@ def choose_extents(structure: Structure, limits: Mapping[Expr, int]) -> list[Cho
 def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts) -> Structure:
     """Finds out which axes each auto sizes, from two traces."""
     if not autos:
-        return Structure({}, (), 1)
+        return Structure({}, (), 1, {})
     probes = dict(zip(autos, _PRIMES, strict=False))
     kernel = trace(probes)
     classes = classify(kernel)
@@ -120,7 +136,8 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
         here = tuple(dict.fromkeys(owners[c] for c in roots if c in owners))
         shapes.append((here, tuple((ends[c], sizes[c]) for c in roots if c not in owners)))
     tensors = [a.type for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)]
-    return Structure(found, tuple(shapes), min((t.element.bytes for t in tensors), default=4))
+    smallest_bytes = min((t.element.bytes for t in tensors), default=4)
+    return Structure(found, tuple(shapes), smallest_bytes, unaligned_ends(kernel, facts))
 
 
 def _extents(structure: Structure, limits: Mapping[Expr, int], narrow: int | None) -> dict[str, int]:
@@ -129,9 +146,23 @@ def _extents(structure: Structure, limits: Mapping[Expr, int], narrow: int | Non
     for names, axes in structure.values:
         here = [structure.autos[n] for n in names]
         fixed = prod(min(size, limits.get(stop, size)) for stop, size in axes)
-        for name, size in _share(here, fixed, structure.element_bytes, narrow).items():
+        if fixed >= _ALONE and any(stop in structure.unaligned for stop, _ in axes):
+            fixed = max(fixed, _TILE_BYTES // structure.element_bytes)
+        sizes = _share(here, fixed, structure.element_bytes, narrow)
+        for name, size in _room_for_skew(structure, here, sizes).items():
             choice[name] = min(choice.get(name, size), size)
     return {name: choice.get(name, 1) for name in structure.autos}
+
+
+def _room_for_skew(structure: Structure, autos: Sequence[_Auto], sizes: Mapping[str, int]) -> dict[str, int]:
+    """One vector less along the row of a tile of one unaligned row, whose first vector reaches before it."""
+    rows = [a for a in autos if sizes[a.name] > 1]
+    if len(rows) == 1 and rows[0].contiguous and rows[0].stop in structure.unaligned:
+        (row,), size = rows, sizes[rows[0].name]
+        vector = structure.unaligned[row.stop] if row.stop is not None else 0
+        if size >= _ALONE:
+            return {**sizes, row.name: size - vector}
+    return dict(sizes)
 
 
 def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int, narrow: int | None) -> dict[str, int]:
@@ -186,26 +217,32 @@ def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: Facts, owners: M
     return {root for weight, root in found if weight * 4 >= heaviest}
 
 
-def bound_ladder(bounds: Sequence[tuple[Expr, int]]) -> list[tuple[tuple[Expr, int], ...]]:
+def bound_ladder(
+    bounds: Sequence[tuple[Expr, int]], unaligned: Mapping[Expr, int] | None = None
+) -> list[tuple[tuple[Expr, int], ...]]:
     """Sizes for which an ``upto`` axis gets a kernel of its own, smallest first: the bound halved again and again, and
-    three quarters of the large ones, where idle threads cost most.
+    three quarters of the large ones, where idle threads cost most. Unaligned rows get five quarters of each half
+    instead: they are most often a few elements longer than a power of two, and reach over both their ends.
 
     Several bounds shrink together, each no further than its own size allows.
     """
     if not bounds:
         return [()]
     largest = max(upto for _, upto in bounds)
+    skewed = {extent: unaligned[extent] for extent, _ in bounds if unaligned and extent in unaligned}
     shares: list[tuple[int, int]] = []  # a quarter of the bound times the first, divided by two to the second
     step = 0
     while not step or largest >> step >= _SMALLEST_BOUND:
-        shares.append((4, step))
-        if largest >> step > _FINE_BOUND:
+        shares.append((5 if skewed and step else 4, step))
+        if largest >> step > _FINE_BOUND and not skewed:
             shares.append((3, step))
         step += 1
     ladder: list[tuple[tuple[Expr, int], ...]] = []
     for quarters, step in reversed(shares):
         sizes = tuple(
-            (extent, max(min(upto, _SMALLEST_BOUND), -(-upto * quarters // (4 << step)))) for extent, upto in bounds
+            (extent, max(min(upto, _SMALLEST_BOUND), -(-upto * quarters // (4 << step)) - reach))
+            for extent, upto in bounds
+            for reach in [skewed[extent] - 1 if extent in skewed and step else 0]
         )
         if sizes not in ladder:
             ladder.append(sizes)

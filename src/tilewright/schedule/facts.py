@@ -7,7 +7,8 @@ fit 32 bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import gcd
 
 from tilewright.base.dtypes import DType
@@ -20,10 +21,14 @@ MAX_VECTOR_BYTES = 16
 @dataclass(frozen=True)
 class TensorFacts:
     """``unit_axis`` has stride 1 (None: no axis); ``align_bytes`` (a power of two, at most 16) divides the base address
-    and the byte stride of every other axis that has more than one element."""
+    and the byte stride of every other axis that has more than one element.
+
+    ``peer`` names another tensor of the same shape and element size whose every row starts as far from a multiple of
+    16 bytes as this one's; only where rows are not aligned."""
 
     unit_axis: int | None
     align_bytes: int
+    peer: str = ""
 
     def vector(self, dtype: DType) -> int:
         """Elements of the widest aligned access along the unit axis."""
@@ -56,6 +61,44 @@ def observe(dtype: DType, address: int, shape: tuple[int, ...], strides: tuple[i
     return TensorFacts(unit, max(align, dtype.bytes))
 
 
+@dataclass(frozen=True)
+class Observed:
+    """One tensor argument: ``address`` in bytes, ``strides`` in elements."""
+
+    dtype: DType
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def reach(self) -> int:
+        """Greatest element offset in magnitude."""
+        return sum(max(0, n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
+
+    def starts_like(self, other: Observed) -> bool:
+        """Every row starts as far from a multiple of 16 bytes as the same row of ``other``."""
+        if (self.dtype.bytes, self.shape) != (other.dtype.bytes, other.shape):
+            return False
+        steps = [(a - b) * self.dtype.bytes for a, b in zip(self.strides, other.strides, strict=True)]
+        moved = [step for step, extent in zip(steps, self.shape, strict=True) if extent > 1]
+        return not any(d % MAX_VECTOR_BYTES for d in (self.address - other.address, *moved))
+
+
+def observe_facts(tensors: Mapping[str, Observed]) -> Facts:
+    """The specialisation class that arguments belong to."""
+    found: dict[str, TensorFacts] = {}
+    for name, tensor in tensors.items():
+        own = observe(tensor.dtype, tensor.address, tensor.shape, tensor.strides)
+        alike = (
+            n
+            for n, other in found.items()
+            if not other.peer and other.unit_axis == own.unit_axis and tensor.starts_like(tensors[n])
+        )
+        found[name] = own if own.align_bytes == MAX_VECTOR_BYTES else replace(own, peer=next(alike, ""))
+    wide = any(t.reach >= 2**31 for t in tensors.values())
+    return Facts(tuple(found.items()), 64 if wide else 32)
+
+
 def contiguous(rank: int) -> TensorFacts:
     """Facts of a freshly allocated row-major tensor whose rows start 16-byte aligned."""
     return TensorFacts(rank - 1 if rank else None, MAX_VECTOR_BYTES)
@@ -72,6 +115,12 @@ def predicates(name: str, dtype: DType, dims: tuple[Expr, ...], facts: TensorFac
             if d != facts.unit_axis and facts.align_bytes > dtype.bytes:
                 aligned = (Sym(f"{name}.stride{d}") * dtype.bytes % facts.align_bytes).eq(0)
                 result.append(any_of([dim <= 1, aligned]))  # a single element is at the base, whatever the stride
+    if facts.peer:
+        result.append(((Sym(f"{name}.address") - Sym(f"{facts.peer}.address")) % MAX_VECTOR_BYTES).eq(0))
+        for d, dim in enumerate(dims):
+            apart = (Sym(f"{name}.stride{d}") - Sym(f"{facts.peer}.stride{d}")) * dtype.bytes
+            if d != facts.unit_axis:
+                result.append(any_of([dim <= 1, (apart % MAX_VECTOR_BYTES).eq(0)]))
     return tuple(result)
 
 

@@ -17,7 +17,7 @@ from math import prod
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, minimum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Sum, Sym, all_of, expr, minimum, simplify
 from tilewright.lang.axes import Span
 from tilewright.layout.conversion import conversion_plan
 from tilewright.layout.plan import ConversionPlan
@@ -28,6 +28,7 @@ from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.reduce import Reduction, accumulator
 from tilewright.schedule.relayout import Relayout
+from tilewright.schedule.skew import SYMBOL, Skew
 from tilewright.schedule.staging import Room, convert
 from tilewright.schedule.tiles import Access, coords_of, element, place, spans_of
 from tilewright.tile import dialect as tile
@@ -62,6 +63,7 @@ class Lowering:
         self.sunk: set[Operation] = set()
         self.moves = bool(placement.foreign) or any(isinstance(op, Relayout) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
+        self.program_extents = {f"p{i}": extent.expr for i, extent in enumerate(kernel.grid)}
         self.bounds = {t.THREAD: (0, placement.home.threads - 1)}
 
     warps_meet = True
@@ -118,6 +120,8 @@ class Lowering:
         grid = [g.expr for g in source.grid]
         body = Block()
         with self.into(body):
+            if self.placement.skew is not None:
+                self.emit(t.Let(SYMBOL, self.placement.skew.distance))
             self.bodies()
         programs = t.Programs([f"p{i}" for i in range(len(grid))], grid, self.placement.persistent, Region(body))
         result.body.block.add_ops([*self.shared, programs])
@@ -126,6 +130,8 @@ class Lowering:
     def bodies(self) -> None:
         """The interior body, and beside it the guarded one for programs at an edge."""
         spans = [s for s in self.placement.program_spans if not self.inside(s)]
+        if self.placement.skew is not None:  # its vectors are guarded at both ends in any body
+            spans = [s for s in spans if s not in self.skewed_spans(self.placement.skew)]
         condition = all_of(s.origin + s.size <= s.stop for s in spans)
         if condition == TRUE or not spans:
             self.scope.full |= frozenset(spans)
@@ -142,9 +148,24 @@ class Lowering:
         self.scope = outer
         self.emit(t.If(condition, Region(then), Region(otherwise)))
 
+    def skewed_spans(self, skew: Skew) -> set[Span | None]:
+        """The ranges of all axes that are skewed."""
+        return {
+            span
+            for value, axes in self.axes_of.items()
+            for axis, span in zip(axes, spans_of(value), strict=True)
+            if axis == skew.axis
+        }
+
     def inside(self, span: Span) -> bool:
-        """The span never leaves its domain, whatever the arguments."""
-        return simplify(span.origin + span.size <= span.stop, self.placement.bounds) == TRUE
+        """The span never leaves its domain, whatever the arguments: not even that of the last programs."""
+        reach = span.origin + span.size
+        terms = dict(reach.terms) if isinstance(reach, Sum) else {reach: 1}
+        last = {p: extent - 1 for p, extent in self.program_extents.items() if terms.get(Sym(p), 0) > 0}
+        rest = {s for term in terms if not isinstance(term, Sym) for s in term.symbols} | span.stop.symbols
+        if rest.isdisjoint(last):
+            reach = reach.substitute(last)
+        return simplify(reach <= span.stop, self.placement.bounds) == TRUE
 
     def body(self, block: Block, *, split: bool) -> None:
         for op in block.ops:
@@ -244,12 +265,31 @@ class Lowering:
         if value in self.scope.buffers:
             return self.scope.buffers[value]
         axes = self.axes_of[value]
+        seen = self.viewed(value)
+        if seen is not None:
+            self.scope.buffers[value] = seen
+            return seen
         builder = self.mapping(axes, value)
         result = builder.value(value)
         buffer = self.registers(hint(value), element(value), builder.count)
         self.finish(builder, [result], [buffer], source or defining(value), spans_of(value))
         self.scope.buffers[value] = Buffered(buffer, axes)
         return self.scope.buffers[value]
+
+    def viewed(self, value: SSAValue) -> Buffered | None:
+        """The registers of what ``value`` is only another shape of, where they are the same ones.
+
+        Not those of a fragment, which may be written while the view is still in use.
+        """
+        source, axes = value, self.axes_of[value]
+        while isinstance(op := owner(source), tile.Transpose | tile.Expand | tile.Broadcast):
+            source = op.operands[0]
+        held = self.scope.buffers.get(source)
+        if held is None or source == value or isinstance(owner(source), tile.Read) or held.window:
+            return None
+        home = self.placement.home
+        same = home.registers(held.axes) == home.registers(axes)
+        return Buffered(held.buffer, axes) if same and home.register_of(held.axes, axes, R) == R else None
 
     # -- memory ---------------------------------------------------------------------------------------------------
     def valid(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None], places: Sequence[Expr]) -> Expr:
@@ -262,6 +302,9 @@ class Lowering:
             if axis is None or span is None:
                 continue
             digits = self.placement.digits(axis)
+            skewed = self.placement.skew is not None and axis == self.placement.skew.axis
+            if skewed:
+                parts.append(at >= 0)
             if digits.covered > span.size:
                 parts.append(at < span.size)
             if span not in self.scope.full and not self.inside(span):
@@ -287,7 +330,7 @@ class Lowering:
         if fastest is not None:
             repeats = fastest.repeats
             step *= min(repeats & -repeats, floor_power(max(1, repeats // _LIVE_PARTS)))
-        places = distribution.layout(axes).coordinates(Const(0), R // step * step)
+        places = distribution.coordinates(axes, Const(0), R // step * step)
         parts: list[Expr] = []
         for axis, span, at in zip(axes, spans, places, strict=True):
             if axis is None or span is None or distribution.by_class[axis].repeats == 1:
@@ -300,7 +343,7 @@ class Lowering:
         """Coordinates, guard, vector width and its axis for an access of ``value`` under ``distribution``."""
         axes = self.axes_of[value]
         layout = distribution.layout(axes)
-        places = layout.coordinates(TID, R)
+        places = distribution.coordinates(axes, TID, R)
         spans = [c for c in coords_of(op) if isinstance(c, Span)]
         kept = iter(zip(spans, places, strict=True))
         coords: list[Expr] = []
@@ -319,10 +362,19 @@ class Lowering:
             dim = sum(isinstance(c, Span) for c in coords_of(op)[:unit])
             if axes[dim] is not None:
                 span = spans[dim]
-                width = min(facts.vector(tensor.element), layout.contiguous_registers(dim))
-                while width > 1 and self.placement.divisor(span.origin) % width:
-                    width //= 2
+                width = min(self.vector(op, axes[dim], span), layout.contiguous_registers(dim))
         return coords, guard, width, axis
+
+    def vector(self, op: Access, axis: ClassId | None, span: Span) -> int:
+        """Elements of the widest aligned access along ``axis``, along which the tensor is contiguous."""
+        skew = self.placement.skew
+        if skew is not None and axis == skew.axis:
+            return skew.vector if op in skew.accesses else 1
+        tensor = tile.tensor_type(op.tensor)
+        width = self.facts.of(tensor.tensor_name.data).vector(tensor.element)
+        while width > 1 and self.placement.divisor(span.origin) % width:
+            width //= 2
+        return width
 
     def load(self, op: tile.Load) -> None:
         value = op.results[0]
@@ -533,7 +585,7 @@ class Lowering:
         home = self.placement.home
         spans = spans_of(op.operands[shapes.index(axes)]) if shapes else ()
         layout = home.layout(axes)
-        guard = all_of([layout.owner_predicate(TID), self.valid(axes, spans, layout.coordinates(TID, R))])
+        guard = all_of([layout.owner_predicate(TID), self.valid(axes, spans, home.coordinates(axes, TID, R))])
         indices = [home.register_of(v.axes, axes, R) for v in values]
         self.emit(t.Print(op.format.data, [v.buffer for v in values], indices, guard, home.registers(axes)), op)
 

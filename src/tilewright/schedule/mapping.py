@@ -53,7 +53,7 @@ class MapBuilder:
         self.arguments = arguments
         first, self.count = window if window is not None else (0, distribution.registers(axes))
         self.register = Sym(t.REGISTER) + first
-        places = distribution.layout(axes).coordinates(Sym(t.THREAD), Sym(t.REGISTER))
+        places = distribution.coordinates(axes, Sym(t.THREAD), Sym(t.REGISTER))
         self.coordinates = dict(zip(axes, (p.substitute({t.REGISTER: self.register}) for p in places), strict=True))
         self.block = Block()
         self.inputs: list[SSAValue] = []

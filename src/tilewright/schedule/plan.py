@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Expr, Interval, divisor
+from tilewright.base.expr import Expr, Interval, Sym, divisor
 from tilewright.hw.target import SM90A
 from tilewright.lang.axes import Span
+from tilewright.lang.schedule import Schedule
 from tilewright.schedule.classes import Position, classify
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
 from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.relayout import Relayout
+from tilewright.schedule.skew import SYMBOL, Skew, find_skew
 from tilewright.schedule.tiles import Access, coords_of, element, extents, is_tile, moved, spans_of, tensor_name
 from tilewright.tile import dialect as tile
 
@@ -33,6 +36,7 @@ class Placement:
     program_spans: tuple[Span, ...]
     bounds: Mapping[str, Interval]
     assumptions: tuple[Expr, ...]
+    skew: Skew | None = None
     min_ctas: int = 1
     persistent: bool = False
     notes: tuple[str, ...] = field(default=())
@@ -64,11 +68,16 @@ class _Weighed:
 def place(
     kernel: tile.Kernel,
     facts: Facts,
-    threads: int | None,
+    pins: Schedule,
     assumptions: tuple[Expr, ...],
+    *,
+    threads: int | None = None,
     min_ctas: int | None = None,
+    skewed: bool = True,
 ) -> Placement:
-    """Chooses threads and CTAs per SM (unless pinned) and distributions for ``kernel``."""
+    """Chooses threads and CTAs per SM (unless given) and distributions for ``kernel``; unaligned rows are laid from
+    boundaries where that is possible and ``skewed``."""
+    threads = threads or pins.threads
     classes = classify(kernel)
     ids: dict[Position, ClassId] = {}
     axes_of: dict[SSAValue, tuple[ClassId | None, ...]] = {}
@@ -89,13 +98,28 @@ def place(
     together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     order = _order(accesses, sizes)
     vectors = _vectors(accesses, sizes)
+    if pins.vector is not None:
+        vectors = {c: min(v, pins.vector) for c, v in vectors.items()}
+    turned = [a for a in accesses if _is_foreign(a, order, axes_of)]
+    stays = (
+        skewed
+        and pins.vector is None
+        and order
+        and not turned
+        and not any(isinstance(op, Relayout) for op in kernel.walk())
+    )
+    skew = _skew(accesses, sizes, facts, order[0]) if stays else None
+    if skew is not None:
+        vectors[skew.axis] = skew.vector
+        sizes[skew.axis] += skew.vector - 1
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
     reduces = any(isinstance(op, tile.Reduce) for op in kernel.walk())
     count = threads or default_threads(largest, reduces=reduces)
-    turned = [a for a in accesses if _is_foreign(a, order, axes_of)]
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
     home = spread(sizes, vectors, together, order, count)
+    if skew is not None:
+        home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
     foreign: dict[Operation, Distribution] = {}
     notes = [f"{count} threads a CTA; {_describe(home)}"]
     for access in turned:
@@ -104,13 +128,17 @@ def place(
         widths = vectors | {access.unit: min(access.vector, floor_power(sizes[access.unit]))}
         foreign[access.op] = spread(sizes, widths, together, own, count)
         notes.append(f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared")
+    if skew is not None:
+        notes.append(f"axis {skew.axis} is laid from the {MAX_VECTOR_BYTES}-byte boundary before each row")
     return Placement(
         home=home,
+        skew=skew,
+        persistent=bool(pins.persistent),
         min_ctas=min_ctas if min_ctas is not None else _occupancy(kernel, home, axes_of),
         foreign=foreign,
         axes_of=axes_of,
         program_spans=_program_spans(kernel),
-        bounds={"tid": (0, count - 1)} | dict.fromkeys(_symbols(kernel), (0, None)),
+        bounds=_bounds(kernel, count, skew),
         assumptions=assumptions,
         notes=tuple(notes),
     )
@@ -136,7 +164,7 @@ def default_threads(elements: int, *, reduces: bool) -> int:
     """
     if not reduces:
         elements *= 2
-    for threads, most in ((32, 512), (64, 1024), (128, 4096), (256, 16384), (512, 32768)):
+    for threads, most in ((32, 640), (64, 1280), (128, 5120), (256, 20480), (512, 40960)):
         if elements <= most:
             return threads
     return 1024
@@ -182,6 +210,21 @@ def _weigh(op: Access, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], f
     return _Weighed(op, unit, own.vector(tensor.element), weight, elements)
 
 
+_MOST_SKEWED = 72
+"""Elements per thread of a skewed tile: one register more than fits would spill."""
+
+
+def _skew(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int], facts: Facts, axis: ClassId) -> Skew | None:
+    """The skew of the axis that most traffic is contiguous along, if its heavy accesses share one."""
+    heaviest = max((a.weight for a in accesses), default=0)
+    heavy = [a.op for a in accesses if a.weight * _HEAVY >= heaviest]
+    found = find_skew({a.op: a.unit for a in accesses}, heavy, sizes, facts, axis)
+    if found is None:
+        return None
+    most = _MOST_SKEWED * SM90A.max_threads_per_cta
+    return found if sizes[axis] + found.vector - 1 <= most else None
+
+
 def _order(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> list[ClassId]:
     """Classes, the one with most contiguous traffic first."""
     traffic = {c: sum(a.weight for a in accesses if a.unit == c) for c in sizes}
@@ -210,6 +253,12 @@ def _program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
             if span is not None and not (span.origin.symbols | span.stop.symbols) & counters:
                 found[span] = None
     return tuple(found)
+
+
+def _bounds(kernel: tile.Kernel, threads: int, skew: Skew | None) -> dict[str, Interval]:
+    """Known intervals of symbols."""
+    found: dict[str, Interval] = {"tid": (0, threads - 1), **dict.fromkeys(_symbols(kernel), (0, None))}
+    return found if skew is None else {**found, SYMBOL: (0, skew.vector - 1)}
 
 
 def _symbols(kernel: tile.Kernel) -> set[str]:

@@ -1,0 +1,93 @@
+"""Rows that do not start at a multiple of 16 bytes: the threads' vectors are laid from the boundary before the row.
+
+    memory     |. . . x x x x x|x x x x x x x x|x x x . . . . .|      | multiples of 16 bytes
+    vectors    |   thread 0    |   thread 1    |   thread 2    |      . not of this row
+
+The vectors inside the row are aligned and move in one instruction; the first and the last are guarded element by
+element. All values along the axis are spread the same way, so that nothing but accesses sees the difference. It takes
+one distance from the boundary for all that a program touches: one row, and every large access to it a peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Const, Expr, Sym
+from tilewright.lang.axes import Span
+from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
+from tilewright.schedule.tiles import Access, coords_of
+from tilewright.tile import dialect as tile
+
+SYMBOL = "skew"
+"""Name of the distance in a lowered kernel."""
+
+_LEAST_VECTORS = 8
+"""Rows of fewer vectors stay as they are: the two at their ends would be a good part of them."""
+
+
+@dataclass(frozen=True)
+class Skew:
+    """``distance`` elements lie between a 16-byte boundary and the first element of the tile; ``vector`` elements
+    between two boundaries."""
+
+    axis: int
+    vector: int
+    distance: Expr
+    accesses: frozenset[Access]
+
+
+def find_skew(
+    accesses: Mapping[Access, int | None], heavy: Sequence[Access], sizes: Mapping[int, int], facts: Facts, axis: int
+) -> Skew | None:
+    """How the tiles along ``axis`` may be laid from boundaries, if they need that and every heavy access can.
+
+    ``accesses`` holds the class along which each access is contiguous.
+    """
+    groups: dict[tuple[str, Expr], list[Access]] = {}
+    widths: set[int] = set()
+    for op, unit in accesses.items():
+        if unit != axis:
+            continue
+        tensor = tile.tensor_type(op.tensor)
+        own = facts.of(tensor.tensor_name.data)
+        distance = _distance(op, own.unit_axis or 0, tensor.element, own.peer or tensor.tensor_name.data)
+        if own.align_bytes < MAX_VECTOR_BYTES and distance is not None:
+            key = (own.peer or tensor.tensor_name.data, distance)
+            groups.setdefault(key, []).append(op)
+            widths.add(MAX_VECTOR_BYTES // tensor.element.bytes)
+    for (_, distance), members in groups.items():
+        if all(op in members for op in heavy) and len(widths) == 1:
+            (vector,) = widths
+            if sizes[axis] >= _LEAST_VECTORS * vector:
+                return Skew(axis, vector, distance, frozenset(members))
+    return None
+
+
+def _distance(op: Access, unit: int, element: DType, name: str) -> Expr | None:
+    """Elements between a boundary and the tile's first; None if that is not one number for the whole program.
+
+    Peers have the distance of the tensor they are peers of.
+    """
+    counters = {p.counter.data for p in _streams(op)}
+    vector = MAX_VECTOR_BYTES // element.bytes
+    total: Expr = Sym(f"{name}.address") // element.bytes
+    for axis, coord in enumerate(coords_of(op)):
+        if isinstance(coord, Span):
+            if axis != unit and coord.size != 1:
+                return None
+            coord = coord.origin
+        total = total + coord * (Const(1) if axis == unit else Sym(f"{name}.stride{axis}"))
+    distance = total % vector
+    return None if distance.symbols & counters else distance
+
+
+def _streams(op: Access) -> list[tile.Stream]:
+    found: list[tile.Stream] = []
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, tile.Stream):
+            found.append(parent)
+        parent = parent.parent_op()
+    return found
