@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from tilewright import simulate
 from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import TRUE, Const, Expr, sym
 from tilewright.diag import TilewrightError
+from tilewright.hw.tensormap import Swizzle
+from tilewright.tier.descriptor_attrs import OperandNumbers, TmaAttr, WgmmaOperandAttr
 from tilewright.tile.attributes import DTypeAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -78,7 +82,9 @@ def test_counts_and_bytes_must_be_what_arrives() -> None:
 def test_descriptors_stay_inside_the_tile_they_declare() -> None:
     op = matmul()
     for product in [o for o in op.walk() if isinstance(o, a.Wgmma)]:
-        product.attributes["a_template"] = t.IntAttr(product.a_template.data + ((64 >> 4) << 32))
+        numbers = product.a_operand.data
+        wider = replace(numbers, stride_bytes=numbers.stride_bytes + 64)
+        product.attributes["a_operand"] = WgmmaOperandAttr(wider)
     assert "a descriptor that reads" in _fails("SIM019", op)
 
 
@@ -130,18 +136,19 @@ def _one_product(layout: int, *, a_major: int, b_major: int, registers: bool, fe
         buffer = t.Registers(f"{name}_in", bf16, count)
         shared = t.Shared(name, bf16, 8192, at)
         place = _place(layout, mn, k, mn_major=bool(mn_major), leading=leading, stride=stride)
-        template = layout << 62 | (stride * 2 >> 4) << 32 | (leading * 2 >> 4) << 16
+        swizzle = {0: Swizzle.NONE, 1: Swizzle.B128, 2: Swizzle.B64, 3: Swizzle.B32}[layout]
+        numbers = OperandNumbers(mn_major, extent, 16, swizzle, leading * 2, stride * 2)
         ops = [
             shared,
             buffer,
             t.Load(source, buffer.buffer, [mn, k], TRUE),
             t.SharedWrite(shared.buffer, buffer.buffer, place, TRUE),
         ]
-        return ops, shared.buffer, template
+        return ops, shared.buffer, numbers
 
     def build(x, y, out):
-        ops_a, shared_a, template_a = operand("a", x, 64, a_major, 0)
-        ops_b, shared_b, template_b = operand("b", y, n, b_major, 16384)
+        ops_a, shared_a, operand_a = operand("a", x, 64, a_major, 0)
+        ops_b, shared_b, operand_b = operand("b", y, n, b_major, 16384)
         acc, held = t.Registers("acc", f32, n // 2), t.Registers("held", bf16, 8)
         lane, warp = TID % 32, TID // 32
         row = warp * 16 + lane // 4
@@ -155,10 +162,8 @@ def _one_product(layout: int, *, a_major: int, b_major: int, registers: bool, fe
             a_register=0,
             a_offset=Const(0),
             b_offset=Const(0),
-            a_template=template_a,
-            b_template=template_b,
-            a_major=a_major,
-            b_major=b_major,
+            a_operand=None if registers else operand_a,
+            b_operand=operand_b,
             a_region=Const(0),
             a_bytes=16384,
             b_region=Const(0),
@@ -230,7 +235,8 @@ def test_boxes_stay_inside_their_buffer_and_maps_inside_their_tensor() -> None:
     _fails("SIM011", op)
     op = matmul()
     tensor_map = next(o for o in op.walk() if isinstance(o, a.TensorMap))
-    tensor_map.attributes["dims"] = t.ArrayAttr([t.ExprAttr.of(sym("K")), t.ExprAttr.of(sym("M") + 1)])
+    numbers = replace(tensor_map.numbers, dims=(sym("K"), sym("M") + 1))
+    tensor_map.attributes["descriptor"] = TmaAttr(numbers)
     tensors = _operands(100, 64, 64)
     with pytest.raises(TilewrightError) as caught:
         simulate.run(op, tensors)

@@ -13,6 +13,8 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from support.transport import M, N, R, fill, programs, tensor
 from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import Const, Expr, ceildiv, sym
+from tilewright.hw.tensormap import Swizzle
+from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import DTypeAttr
 from tilewright.transport import asynchronous as a
@@ -23,7 +25,7 @@ BM, BN, BK, STAGES = 128, 64, 64, 2
 A_BYTES, B_BYTES, C_BYTES = BM * BK * 2, BN * BK * 2, 64 * BN * 2
 A_AT, B_AT, C_AT = 0, STAGES * A_BYTES, STAGES * (A_BYTES + B_BYTES)
 SHARED_BYTES = C_AT + 2 * C_BYTES
-TEMPLATE = (1 << 62) | ((1024 >> 4) << 32) | (1 << 16)  # 128-byte swizzle, 1024 bytes between groups of 8 rows
+OPERAND = OperandNumbers(0, 64, BK, Swizzle.B128, leading_bytes=16, stride_bytes=1024)  # groups of 8 rows: 1024 bytes
 
 
 def matmul(without: Collection[str] = (), *, slot_bytes: int = A_BYTES + B_BYTES, empty_count: int = 2) -> t.Kernel:
@@ -135,10 +137,8 @@ def _consumer(keep, map_c, shared_a, shared_b, shared_c, full, empty) -> list[Op
             a_register=0,
             a_offset=sym("slot") * A_BYTES + rows + step * 32,
             b_offset=sym("slot") * B_BYTES + step * 32,
-            a_template=TEMPLATE,
-            b_template=TEMPLATE,
-            a_major=0,
-            b_major=0,
+            a_operand=OPERAND,
+            b_operand=OPERAND,
             a_region=sym("slot") * A_BYTES + rows,
             a_bytes=A_BYTES // 2,
             b_region=sym("slot") * B_BYTES,

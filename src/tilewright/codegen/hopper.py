@@ -248,16 +248,19 @@ class HopperEmitter:
         e = self.emitter
         n, kind = op.n.data, op.dtype.dtype.name
         registers = op.a_in_registers
-        form = f"{'r' if registers else 's'}s_{op.a_major.data}{op.b_major.data}"
+        a_major = op.a_operand.data.major if op.a_operand is not None else 0
+        b_major = op.b_operand.data.major
+        form = f"{'r' if registers else 's'}s_{a_major}{b_major}"
         name = f"wgmma_n{n}_{kind}_{form}"
         if name not in self.functions:
             self.functions[name] = wgmma(
-                name, n, kind, 256 // op.dtype.dtype.bits, op.a_major.data, op.b_major.data, registers=registers
+                name, n, kind, 256 // op.dtype.dtype.bits, a_major, b_major, registers=registers
             )
         accumulator = f"{e.names[op.accumulator]} + {op.first.data}"
         if registers:
             left = f"{e.names[op.a]} + {op.a_register.data // 2}"
         else:
-            left = self.descriptor(op.a_template.data, op.a, op.a_offset.expr)
-        right = self.descriptor(op.b_template.data, op.b, op.b_offset.expr)
+            assert op.a_operand is not None
+            left = self.descriptor(op.a_operand.data.template, op.a, op.a_offset.expr)
+        right = self.descriptor(op.b_operand.data.template, op.b, op.b_offset.expr)
         e.line(f"{name}({accumulator}, {left}, {right}, {op.scale_d.data});")

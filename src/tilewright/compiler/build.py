@@ -32,7 +32,6 @@ from tilewright.compiler.requests import Request, interface
 from tilewright.compiler.staging import Staged
 from tilewright.compiler.steps import certify_steps
 from tilewright.diag import fail
-from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
 from tilewright.schedule.facts import Facts
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import TensorMap
@@ -157,17 +156,18 @@ def tensor_maps(kernel: transport.Kernel, binding: Mapping[str, Expr] | None = N
     known = binding or {}
     return {
         op.hint.data: TensorMapRecipe(
-            element=DataType(op.data_type.data),
-            address=op.address.expr.substitute(known),
-            dims=tuple(maximum(d.expr, 1) for d in op.dims),
-            strides_bytes=tuple(maximum(s.expr.substitute(known) // 16 * 16, 16) for s in op.strides_bytes),
-            box=tuple(n.data for n in op.box),
-            element_strides=(1,) * len(op.box),
-            swizzle=Swizzle(op.swizzle.data),
-            l2_promotion=L2Promotion(op.l2_promotion.data),
+            element=numbers.data_type,
+            address=numbers.address.substitute(known),
+            dims=tuple(maximum(d, 1) for d in numbers.dims),
+            strides_bytes=tuple(s.substitute(known) for s in numbers.strides_bytes),
+            box=numbers.box,
+            element_strides=(1,) * len(numbers.box),
+            swizzle=numbers.swizzle,
+            l2_promotion=numbers.l2_promotion,
         )
         for op in kernel.body.block.ops
         if isinstance(op, TensorMap)
+        for numbers in (op.numbers,)
     }
 
 

@@ -296,10 +296,11 @@ def _product(op: a.Wgmma, agent: Agent) -> None:
         used.append(operand)
         read_a = _register_operand(op, operand, groups)
     else:
-        shared, template = agent.cta.shared[op.a], op.a_template.data
+        assert op.a_operand is not None
+        shared, left = agent.cta.shared[op.a], op.a_operand.data
         region = (agent.symbols.uniform(op.a_region.expr), op.a_bytes.data)
         offset = agent.symbols.uniform(op.a_offset.expr)
-        read_a = _shared_operand(op, agent, shared, template, offset, region, ROWS, bool(op.a_major.data))
+        read_a = _shared_operand(op, agent, shared, left.template, offset, region, ROWS, bool(left.major))
     for buffer in used:
         if buffer.touched or not groups.fenced:
             refuse(
@@ -310,8 +311,8 @@ def _product(op: a.Wgmma, agent: Agent) -> None:
             )
     region = (agent.symbols.uniform(op.b_region.expr), op.b_bytes.data)
     offset = agent.symbols.uniform(op.b_offset.expr)
-    shared = agent.cta.shared[op.b]
-    read_b = _shared_operand(op, agent, shared, op.b_template.data, offset, region, n, bool(op.b_major.data))
+    shared, right = agent.cta.shared[op.b], op.b_operand.data
+    read_b = _shared_operand(op, agent, shared, right.template, offset, region, n, bool(right.major))
     registers = np.arange(held.start, held.stop)
     if op.scale_d.data:
         accumulator.require(op, index=registers)

@@ -61,7 +61,7 @@ class Encoded:
             inside &= (coordinate >= 0) & (coordinate < extent)
             source += coordinate * stride
         linear: Array = np.arange(len(source)) * self.element_bytes
-        return swizzled(offset + linear, _SWIZZLE_BITS[self.op.swizzle.data]), source, inside
+        return swizzled(offset + linear, _SWIZZLE_BITS[self.op.numbers.swizzle]), source, inside
 
 
 def swizzled(addresses: Array, bits: int) -> Array:
@@ -71,17 +71,17 @@ def swizzled(addresses: Array, bits: int) -> Array:
 
 def encode(op: TensorMap, tensor: BoundTensor, symbols: Symbols) -> Encoded:
     """The map of a launch; SIM019 if it is not one the hardware has."""
-    element = _ELEMENT_BYTES[op.data_type.data]
-    dims = tuple(symbols.uniform(d.expr) for d in op.dims)
-    strides = (element, *(symbols.uniform(s.expr) for s in op.strides_bytes))
-    base = symbols.uniform(op.address.expr) - address_of(tensor.array)
-    box = tuple(b.data for b in op.box)
+    numbers = op.numbers
+    element, box = _ELEMENT_BYTES[numbers.data_type], numbers.box
+    dims = tuple(map(symbols.uniform, numbers.dims))
+    strides = (element, *map(symbols.uniform, numbers.strides_bytes))
+    base = symbols.uniform(numbers.address) - address_of(tensor.array)
     wrong = [s for s in strides[1:] if s % 16] or [n for n in box if not 1 <= n <= 256]
-    if wrong or op.swizzle.data not in _SWIZZLE_BITS or element != tensor.array.itemsize:
+    if wrong or numbers.swizzle not in _SWIZZLE_BITS or element != tensor.array.itemsize:
         refuse(
             op,
             "SIM019",
-            found=f"strides {list(strides)}, box {list(box)}, swizzle {op.swizzle.data}, elements of {element} bytes",
+            found=f"strides {list(strides)}, box {list(box)}, swizzle {numbers.swizzle:d}, elements of {element} bytes",
             required="strides of 16 bytes, boxes of 1 to 256 elements, the tensor's element size",
         )
     return Encoded(op, tensor, base, dims, strides, box, element)

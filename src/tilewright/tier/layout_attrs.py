@@ -4,8 +4,9 @@
     #layout.f2<(register: 2, lane: 5, warp: 2) -> (dim0: 6, dim1: 3) : [64, 8, 128, 256, 1, 2, 4, 16, 32]>
     #layout.register<(64, 24) : (register: 2, ...) -> (...) : [...] : [(1, 3, 8)]>
 
-They say nothing about what a layout means: ``tier.convert`` makes layouts of them, so that readers of the IR which must
-not share the layout code (the simulator) can take the numbers as they are.
+and the descriptors of ``tier.descriptor_attrs``. They say nothing about what a layout means: ``tier.convert`` makes
+layouts of them, so that readers of the IR which must not share the layout code (the simulator) can take the numbers as
+they are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
+
+from tilewright.tier.descriptor_attrs import TmaAttr, WgmmaOperandAttr
 
 IntTuple: TypeAlias = "int | tuple[IntTuple, ...]"
 Axes: TypeAlias = tuple[tuple[str, int], ...]
@@ -121,7 +124,7 @@ class RegisterLayoutAttr(Data[RegisterNumbers]):
                 raise VerifyException(f"no such repeat: {(dim, count, stride)}")
 
 
-LAYOUT_ATTRIBUTES = Dialect("layout", [], [CuteLayoutAttr, F2LayoutAttr, RegisterLayoutAttr])
+LAYOUT_ATTRIBUTES = Dialect("layout", [], [CuteLayoutAttr, F2LayoutAttr, RegisterLayoutAttr, TmaAttr, WgmmaOperandAttr])
 """Register this with a parser's context to read the attributes."""
 
 

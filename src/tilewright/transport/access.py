@@ -153,20 +153,20 @@ class _Collector:
         """
         declared = op.map.owner
         assert isinstance(declared, TensorMap)
-        tensor = declared.tensor.type
+        tensor, numbers = declared.tensor.type, declared.numbers
         assert isinstance(tensor, TensorType)
         coords: list[Expr] = [Const(0)] * len(tensor.dims)
         inside: list[Expr] = []
         known = {part for c in self.conditions for part in (c.args if isinstance(c, All) else (c,))}
         below = 1
-        for axis, first, extent, dim in zip(declared.axes, op.coords, declared.box, declared.dims, strict=True):
-            place = first.expr + Sym(REGISTER) // below % extent.data
-            coords[axis.data] = place
+        for axis, first, extent, dim in zip(numbers.axes, op.coords, numbers.box, numbers.dims, strict=True):
+            place = first.expr + Sym(REGISTER) // below % extent
+            coords[axis] = place
             unit = 16 // tensor.element.bytes if below == 1 else 1
-            if (dim.expr % unit).eq(0) in known:
+            if (dim % unit).eq(0) in known:
                 unit = 1
-            inside.append(place // unit * unit < dim.expr)
-            below *= extent.data
+            inside.append(place // unit * unit < dim)
+            below *= extent
         self._found(op, declared.tensor, AccessKind.WRITE, below, coords, all_of(inside))
 
     def _found(

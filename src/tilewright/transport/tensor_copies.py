@@ -11,6 +11,8 @@ from xdsl.irdl import attr_def, irdl_attr_definition, irdl_op_definition, operan
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
+from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
+from tilewright.tier.descriptor_attrs import TmaAttr, TmaNumbers
 from tilewright.tile.dialect import ExprAttr, TensorType
 from tilewright.transport.base import SharedType, TransportOp, exprs
 from tilewright.transport.mbarriers import MbarriersType
@@ -36,14 +38,7 @@ class TensorMap(TransportOp):
     name = "transport.tensor_map"
     tensor = operand_def(TensorType)
     hint = attr_def(StringAttr)
-    data_type = attr_def(IntAttr)
-    address = attr_def(ExprAttr)
-    dims = attr_def(ArrayAttr[ExprAttr])
-    strides_bytes = attr_def(ArrayAttr[ExprAttr])
-    box = attr_def(ArrayAttr[IntAttr])
-    axes = attr_def(ArrayAttr[IntAttr])
-    swizzle = attr_def(IntAttr)
-    l2_promotion = attr_def(IntAttr)
+    descriptor = attr_def(TmaAttr)
     map = result_def(TensorMapType)
 
     def __init__(
@@ -64,22 +59,26 @@ class TensorMap(TransportOp):
             operands=[tensor],
             attributes={
                 "hint": StringAttr(hint),
-                "data_type": IntAttr(data_type),
-                "address": ExprAttr.of(address),
-                "dims": exprs(dims),
-                "strides_bytes": exprs(strides_bytes),
-                "box": ArrayAttr([IntAttr(n) for n in box]),
-                "axes": ArrayAttr([IntAttr(n) for n in axes]),
-                "swizzle": IntAttr(swizzle),
-                "l2_promotion": IntAttr(l2_promotion),
+                "descriptor": TmaAttr(
+                    TmaNumbers(
+                        DataType(data_type),
+                        address,
+                        tuple(dims),
+                        tuple(strides_bytes),
+                        tuple(box),
+                        tuple(axes),
+                        Swizzle(swizzle),
+                        L2Promotion(l2_promotion),
+                    )
+                ),
             },
             result_types=[TensorMapType(IntAttr(len(dims)))],
         )
 
-    def verify_(self) -> None:
-        rank = len(self.dims)
-        if not 1 <= rank <= 5 or len(self.strides_bytes) != rank - 1 or not len(self.box) == len(self.axes) == rank:
-            raise VerifyException(f"{rank} dims, {len(self.strides_bytes)} strides, {len(self.box)} box extents")
+    @property
+    def numbers(self) -> TmaNumbers:
+        """What the launch encodes."""
+        return self.descriptor.data
 
 
 class _TensorCopy(TransportOp):

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, var_operand_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
+from tilewright.tier.descriptor_attrs import OperandNumbers, WgmmaOperandAttr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
 from tilewright.transport.base import RegistersType, SharedType, TransportOp, registers_of, shared_of
 
@@ -96,10 +97,9 @@ class WgmmaFence(TransportOp):
 class Wgmma(TransportOp):
     """One wgmma.mma_async of each warpgroup: ``acc[first ..] (+)= A B``, m64 x ``n`` x (256 bits of K).
 
-    ``a`` is a shared buffer, read through the descriptor ``a_template`` at byte ``a_offset``, or a 16-bit register
-    buffer, read from element ``a_register``. ``b`` is shared. Templates hold every field but the start address.
-    ``a_major``, ``b_major``: 1 is MN-major. The instruction reads ``a_bytes`` from ``a_region`` and ``b_bytes`` from
-    ``b_region`` at most (its whole tile). ``scale_d`` 0 ignores what the accumulator held.
+    ``a`` is a shared buffer, read through the descriptor of ``a_operand`` at byte ``a_offset``, or a 16-bit register
+    buffer, read from element ``a_register``. ``b`` is shared. The instruction reads ``a_bytes`` from ``a_region`` and
+    ``b_bytes`` from ``b_region`` at most (its whole tile). ``scale_d`` 0 ignores what the accumulator held.
     The accumulator and a register A are untouchable until a ``wgmma_wait`` has retired the group.
     """
 
@@ -113,10 +113,8 @@ class Wgmma(TransportOp):
     a_register = attr_def(IntAttr)
     a_offset = attr_def(ExprAttr)
     b_offset = attr_def(ExprAttr)
-    a_template = attr_def(IntAttr)
-    b_template = attr_def(IntAttr)
-    a_major = attr_def(IntAttr)
-    b_major = attr_def(IntAttr)
+    a_operand = opt_attr_def(WgmmaOperandAttr)
+    b_operand = attr_def(WgmmaOperandAttr)
     a_region = attr_def(ExprAttr)
     a_bytes = attr_def(IntAttr)
     b_region = attr_def(ExprAttr)
@@ -135,10 +133,8 @@ class Wgmma(TransportOp):
         a_register: int,
         a_offset: Expr,
         b_offset: Expr,
-        a_template: int,
-        b_template: int,
-        a_major: int,
-        b_major: int,
+        a_operand: OperandNumbers | None,
+        b_operand: OperandNumbers,
         a_region: Expr,
         a_bytes: int,
         b_region: Expr,
@@ -154,15 +150,13 @@ class Wgmma(TransportOp):
                 "a_register": IntAttr(a_register),
                 "a_offset": ExprAttr.of(a_offset),
                 "b_offset": ExprAttr.of(b_offset),
-                "a_template": IntAttr(a_template),
-                "b_template": IntAttr(b_template),
-                "a_major": IntAttr(a_major),
-                "b_major": IntAttr(b_major),
+                "b_operand": WgmmaOperandAttr(b_operand),
                 "a_region": ExprAttr.of(a_region),
                 "a_bytes": IntAttr(a_bytes),
                 "b_region": ExprAttr.of(b_region),
                 "b_bytes": IntAttr(b_bytes),
                 "scale_d": IntAttr(int(scale_d)),
+                **({} if a_operand is None else {"a_operand": WgmmaOperandAttr(a_operand)}),
             },
         )
 
@@ -177,6 +171,8 @@ class Wgmma(TransportOp):
             raise VerifyException(f"wgmma has n of 8 to 256 in steps of 8, not {self.n.data}")
         if self.first.data + self.n.data // 2 > count:
             raise VerifyException(f"{self.n.data // 2} accumulators from {self.first.data} of {count}")
+        if self.a_in_registers is (self.a_operand is not None):
+            raise VerifyException("a left operand has a descriptor where it is in shared memory, and only there")
         if not self.a_in_registers:
             shared_of(self.a)
 

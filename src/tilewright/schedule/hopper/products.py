@@ -10,10 +10,11 @@ from tilewright.base.expr import Const, Expr, Sym
 from tilewright.hw.tensormap import Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.wgmma import WgmmaOperandPlan
+from tilewright.legal.wgmma import Major, WgmmaOperandPlan
 from tilewright.schedule.distribute import Digits
 from tilewright.schedule.hopper.operands import ROWS, DotPlan, InPlace
 from tilewright.schedule.mapping import ClassId
+from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile.dialect import DTypeAttr
 from tilewright.transport import asynchronous as a
 
@@ -66,16 +67,21 @@ def issue(
                     a_register=register,
                     a_offset=offset,
                     b_offset=right[1] + b_plan.mn_offset(part * plan.n) + b_k,
-                    a_template=a_plan.template if a_plan is not None else 0,
-                    b_template=b_plan.template,
-                    a_major=a_plan.transpose if a_plan is not None else 0,
-                    b_major=b_plan.transpose,
+                    a_operand=operand_numbers(a_plan) if a_plan is not None else None,
+                    b_operand=operand_numbers(b_plan),
                     a_region=region,
                     a_bytes=size,
                     b_region=right[1],
                     b_bytes=b_plan.shared.size_bytes,
                     scale_d=scale_first or k > 0,
                 )
+
+
+def operand_numbers(plan: WgmmaOperandPlan) -> OperandNumbers:
+    """The plan's tile and descriptor as the dialect writes them."""
+    inner, outer = plan.shared.extents
+    mn, k = (outer, inner) if plan.major is Major.K else (inner, outer)
+    return OperandNumbers(plan.transpose, mn, k, plan.swizzle, plan.leading_bytes, plan.stride_bytes)
 
 
 def _shared_plan(operand: object) -> WgmmaOperandPlan | None:

@@ -1,0 +1,238 @@
+"""Products whose rows are no multiple of 16 bytes, against cuBLAS on the same tensors, on one GPU.
+
+    python benchmarks/unaligned.py build
+    python benchmarks/unaligned.py run --json benchmarks/results/unaligned.json
+
+Every output and input lies between guards of NaNs, at an address that is a multiple of its element only; outputs are
+poisoned, the guards checked, errors compared with float64 beside cuBLAS's own. Times: order rotated every round, L2
+flushed before every launch, medians; the aligned copies that our programs make are part of theirs.
+"""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# ruff: noqa: F821, UP037
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent
+ARTIFACTS = ROOT / "artifacts"
+sys.path.insert(0, str(ROOT.parent / "src"))
+sys.path.insert(0, str(ROOT))
+
+EXTENTS = (1, 7, 63, 65, 127, 1000, 2880, 4099, 4100)
+SPEED = (
+    (4100, 4100, 4100, 2.0),
+    (4099, 4097, 4101, 2.0),
+    (1000, 2881, 2883, 0.0),
+    (8004, 8004, 8004, 0.0),
+    (64, 4100, 4100, 0.0),
+    (4104, 4104, 4104, 0.0),
+)
+"""M, N, K and the goal as a share of cuBLAS; the last one is aligned."""
+GUARD = 1024
+SHAPES = {"nt": ("mk", "nk"), "nn": ("mk", "kn"), "tn": ("km", "kn"), "tt": ("km", "nk")}
+HOW = {"": None, "_staged": True, "_direct": False}
+CHECKED = (
+    ("nt", "bf16", "_staged", EXTENTS),
+    ("nt", "bf16", "_direct", EXTENTS[::2]),
+    ("nt", "bf16", "", EXTENTS[::2]),
+    ("nt", "f16", "_staged", EXTENTS[::2]),
+    ("nn", "bf16", "_staged", EXTENTS[::2]),
+    ("tn", "bf16", "_staged", EXTENTS[::2]),
+    ("tt", "bf16", "_staged", EXTENTS[::2]),
+)
+"""Operand order, dtype, how, and the extents that M, N and K take."""
+
+
+def products() -> dict[str, Any]:
+    """Kernels for both orders of each operand, by name."""
+    import tilewright as tw
+
+    def body(a: Any, b: Any, c: Any, bm: int, bn: int, order: str) -> None:
+        left, right = SHAPES[order]
+        m, n = tw.grid(c, (bm, bn))
+        acc = tw.zeros((m, n), tw.f32)
+        for k in tw.stream(a.shape[left.index("k")], 64):
+            x = a[m, k] if left == "mk" else a[k, m].T
+            acc += tw.dot(x, b[n, k].T if right == "nk" else b[k, n])
+        c[m, n] = acc
+
+    @tw.kernel
+    def nt(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+        body(a, b, c, bm, bn, "nt")
+
+    @tw.kernel
+    def nn(a: tw.Tensor["M", "K"], b: tw.Tensor["K", "N"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+        body(a, b, c, bm, bn, "nn")
+
+    @tw.kernel
+    def tn(a: tw.Tensor["K", "M"], b: tw.Tensor["K", "N"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+        body(a, b, c, bm, bn, "tn")
+
+    @tw.kernel
+    def tt(a: tw.Tensor["K", "M"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+        body(a, b, c, bm, bn, "tt")
+
+    return {"nt": nt, "nn": nn, "tn": tn, "tt": tt}
+
+
+def build(only: str) -> None:
+    """One artifact for each operand order, dtype and pin, for tensors aligned to ``2`` or ``8`` bytes."""
+    from tilewright.artifact.bundle import to_bytes
+    from tilewright.base.dtypes import dtype_named
+    from tilewright.compiler.requests import Observed, observe_facts
+    from tilewright.jit import Kernel
+    from tilewright.lang.schedule import Schedule
+
+    ARTIFACTS.mkdir(exist_ok=True)
+    kernels = products()
+    wanted = {f"{order}_{dtype}{how}_2" for order, dtype, how, _ in CHECKED}
+    wanted |= {f"nt_bf16{how}_{align}" for how in HOW for align in (2, 8, 16)} - {"nt_bf16_staged_16"}
+    for name in sorted(w for w in wanted if only in w):
+        order, dtype, *pin, align = name.split("_")
+        extent = {"2": 4099, "8": 4100, "16": 4104}[align]
+        kind = dtype_named(dtype)
+        assert kind is not None
+        facts = observe_facts({n: Observed(kind, int(align), (extent,) * 2, (extent, 1)) for n in "abc"})
+        schedule = Schedule(staged=HOW[f"_{pin[0]}"]) if pin else Schedule()
+        started = time.perf_counter()
+        artifact = Kernel(kernels[order]).compile(dtypes=dict.fromkeys("abc", dtype), facts=facts, schedule=schedule)
+        (ARTIFACTS / f"unaligned_{name}.twb").write_bytes(to_bytes(artifact))
+        seconds = time.perf_counter() - started
+        print(f"{name}: {seconds:.2f} s", *(f"{v.name}: {len(v.steps)} steps" for v in artifact.variants), flush=True)
+
+
+def load(name: str) -> Any:
+    """An artifact ready to launch."""
+    from tilewright import runtime
+    from tilewright.artifact.bundle import from_bytes
+
+    return runtime.load(from_bytes((ARTIFACTS / f"unaligned_{name}.twb").read_bytes(), name))
+
+
+class Operands:
+    """a, b and c between guards, ``shift`` elements after an aligned address."""
+
+    def __init__(self, torch: Any, order: str, dtype: Any, m: int, n: int, k: int, shift: int) -> None:
+        extents = {"m": m, "n": n, "k": k}
+        self.torch = torch
+        self.buffers: list[Any] = []
+        self.a, self.b = (self._tensor(dtype, [extents[x] for x in axes], shift) for axes in SHAPES[order])
+        self.c = self._tensor(dtype, [m, n], shift)
+        self.a.copy_(torch.randn(self.a.shape, device="cuda"))
+        self.b.copy_(torch.randn(self.b.shape, device="cuda"))
+        self.left = self.a if SHAPES[order][0] == "mk" else self.a.t()
+        self.right = self.b.t() if SHAPES[order][1] == "nk" else self.b
+
+    def _tensor(self, dtype: Any, shape: list[int], shift: int) -> Any:
+        size = shape[0] * shape[1]
+        buffer = self.torch.full((2 * GUARD + shift + size,), float("nan"), device="cuda", dtype=dtype)
+        self.buffers.append((buffer, GUARD + shift, size))
+        return buffer[GUARD + shift : GUARD + shift + size].view(shape)
+
+    def guards_hold(self) -> bool:
+        """Nothing was written outside of the output."""
+        buffer, first, size = self.buffers[2]
+        return bool(buffer[:first].isnan().all()) and bool(buffer[first + size :].isnan().all())
+
+
+def check(torch: Any, order: str, dtype: str, how: str, extents: tuple[int, ...]) -> dict[str, Any]:
+    """All shapes of one artifact: how many are right, and the worst error beside cuBLAS's."""
+    program = load(f"{order}_{dtype}{how}_2")
+    kind = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
+    wrong: list[str] = []
+    worst = worst_peer = 0.0
+    count = 0
+    for m, n, k in itertools.product(extents, repeat=3):
+        x = Operands(torch, order, kind, m, n, k, shift=(m + n + k) % 8)
+        program.launch((x.a, x.b, x.c))
+        exact = x.left.double() @ x.right.double()
+        scale = float(exact.abs().max())
+        error = float((x.c.double() - exact).abs().max()) / scale
+        peer = float(((x.left @ x.right).double() - exact).abs().max()) / scale
+        count += 1
+        if not (error <= 1.05 * peer + 1e-7 and x.guards_hold()):
+            wrong.append(f"{m}x{n}x{k}: {error:.2e} / {peer:.2e}{'' if x.guards_hold() else ', guards written'}")
+        worst, worst_peer = max(worst, error), max(worst_peer, peer)
+    row = {"case": f"{order} {dtype}{how}", "shapes": count, "right": count - len(wrong), "error": worst}
+    print(json.dumps({**row, "peer_error": worst_peer}), *wrong[:12], sep="\n    ", flush=True)
+    return {**row, "peer_error": worst_peer, "wrong": wrong}
+
+
+def speed(torch: Any, measure: Any, flush: Any, rounds: int, m: int, n: int, k: int, goal: float) -> dict[str, Any]:
+    """One shape: our programs and cuBLAS in one rotation."""
+    align = min(16, 2 * (n & -n), 2 * (k & -k))
+    align = align if align in (8, 16) else 2
+    x = Operands(torch, "nt", torch.bfloat16, m, n, k, shift=0)
+    variants: dict[str, Any] = {}
+    for how in HOW:
+        if align == 16 and how:
+            continue
+        program = load(f"nt_bf16{how}_{align}")
+        variants[f"ours{how}"] = lambda p=program: p.launch((x.a, x.b, x.c))
+    variants["cublas"] = lambda: torch.matmul(x.a, x.b.t())
+    exact = x.a.double() @ x.b.double().t()
+    errors: dict[str, float] = {}
+    for name, launch in variants.items():
+        x.c.fill_(float("nan"))
+        y = launch()
+        errors[name] = float(((x.c if y is None else y).double() - exact).norm() / exact.norm())
+    seconds = measure(torch, variants, flush, rounds)
+    flops = 2.0 * m * n * k
+    row = {
+        "case": f"matmul {m}x{n}x{k}",
+        "align_bytes": align,
+        "microseconds": {name: round(s * 1e6, 1) for name, s in seconds.items()},
+        "tflops": {name: round(flops / s * 1e-12, 1) for name, s in seconds.items()},
+        "of_peer": round(seconds["cublas"] / seconds["ours"], 3),
+        "goal_of_peer": goal,
+        "errors": errors,
+    }
+    print(row["case"], json.dumps(row["microseconds"]), json.dumps(row["tflops"]), row["of_peer"], flush=True)
+    return row
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check and time every case; print a table and write JSON."""
+    import torch
+    from memory_bound import measure, smi
+
+    torch.manual_seed(0)
+    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    rows = [speed(torch, measure, flush, args.rounds, *case) for case in SPEED]
+    checks = [check(torch, *case) for case in CHECKED] if not args.fast else []
+    document = {
+        "command": "python " + " ".join(sys.argv),
+        "date": str(date.today()),
+        "device": torch.cuda.get_device_name(),
+        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
+        "clock_mhz": smi("clocks.sm"),
+        "rounds": args.rounds,
+        "rows": rows,
+        "checks": checks,
+    }
+    if args.json:
+        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("build", "run"))
+    parser.add_argument("--only", default="", help="artifacts whose name contains this")
+    parser.add_argument("--json", default="")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--fast", action="store_true", help="times only")
+    args = parser.parse_args()
+    build(args.only) if args.what == "build" else run(args)
+
+
+if __name__ == "__main__":
+    main()
