@@ -45,7 +45,9 @@ def lint(copy: Path, contract: str) -> tuple[bool, str]:
 
 
 def plant(copy: Path, room: str, *imports: str, name: str = "planted") -> None:
-    (copy / "src" / "tilewright" / room / f"{name}.py").write_text("".join(f"import {i}\n" for i in imports))
+    (copy.joinpath("src", "tilewright", *room.split("."), f"{name}.py")).write_text(
+        "".join(f"import {i}\n" for i in imports)
+    )
 
 
 def test_every_row_and_every_neighbour(copy: Path) -> None:

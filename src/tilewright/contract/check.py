@@ -10,6 +10,7 @@ from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
 from tilewright.contract.machine import Breach
+from tilewright.contract.parametric import prove
 from tilewright.contract.prove import Failure, Search, machine, search
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
 from tilewright.contract.state import Decision
@@ -70,13 +71,20 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
+    if not prove(protocol, policy):
+        return _proved(protocol, policy, "event graph (all trip counts at once)", Search(0, 0))
     result = search(machine(protocol, policy))
     if result.failure is not None:
         return _refute(protocol, policy, result, result.failure)
     if result.reason:
         unknown = Unknown("termination of the proof search", result.reason, "bound the counters used as indices")
         return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
-    certificate = _certificate(protocol, policy, result)
+    method = f"canonical runs to state recurrence ({result.states} states, {result.ends} endings, all trip counts)"
+    return _proved(protocol, policy, method, result)
+
+
+def _proved(protocol: Protocol, policy: Policy, method: str, result: Search) -> Judgement:
+    certificate = _certificate(protocol, policy, method, result)
     warnings = tuple(_diagnostic(b, protocol, result, None, Severity.WARNING) for b in result.warnings.values())
     return Judgement(
         Proved(tuple(f"{o.name}: {o.method}" for o in certificate.obligations)), certificate, warnings, result.states
@@ -269,8 +277,7 @@ def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:
 
 
 # -- certificates --------------------------------------------------------------------------------------------------
-def _certificate(protocol: Protocol, policy: Policy, result: Search) -> Certificate:
-    method = f"canonical runs to state recurrence ({result.states} states, {result.ends} endings, all trip counts)"
+def _certificate(protocol: Protocol, policy: Policy, method: str, result: Search) -> Certificate:
     obligations = tuple(Obligation(r.value.obligation, r.value.rule, method) for r in Rule)
     warnings = tuple(f"{b.rule.code}: {b.detail}" for b in result.warnings.values())
     digest = hashlib.sha256(to_text(protocol).encode()).hexdigest()

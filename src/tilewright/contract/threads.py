@@ -76,6 +76,11 @@ _RUNS: dict[Kind, frozenset[By]] = {
 }
 
 
+def runs(kind: Kind) -> frozenset[By]:
+    """The steps that threads of this kind execute."""
+    return _RUNS[kind]
+
+
 def program_of(role: Role, group: Group) -> tuple[Node, ...]:
     """The steps that ``group`` executes; counters nobody reads and loops without steps are dropped."""
     body = _only(role.body, _RUNS[group.kind])

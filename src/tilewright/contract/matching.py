@@ -1,0 +1,384 @@
+"""Which arrivals, bytes and waits belong together, for every trip count: numbering the uses of a barrier.
+
+The uses of a barrier by one class (or by classes that take turns) form a *family* if, along every word, they come as
+use 0, 1, 2, ... in this order: the number of uses made so far minus the turns of the ring's unit is then a constant of
+the place. Families of one barrier run in parallel: each gives every phase the same arrivals, and the phase of an
+arrival is its number, whatever its slot expression leaves open modulo the ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tilewright.contract.knowledge import Class, Knowledge
+from tilewright.protocol import ops
+from tilewright.protocol.graph import EventGraph, Index, Site, Unit
+from tilewright.protocol.word import NoWord, Word
+
+Array = tuple[int, str]
+"""A barrier array of a CTA."""
+
+
+class Ref(NamedTuple):
+    """Op ``i`` of a class in a stretch."""
+
+    c: Class
+    s: int
+    i: int
+
+    @property
+    def site(self) -> Site:
+        """The site it executes."""
+        return self.c.code[self.s][self.i]
+
+    @property
+    def op(self) -> ops.Op:
+        """The op."""
+        return self.site.step.op
+
+
+class Piece(NamedTuple):
+    """A use of a barrier: in the phase of use ``unit + number``."""
+
+    ref: Ref
+    number: int
+
+
+@dataclass(frozen=True)
+class Family:
+    """Uses that take the phases in turn, each once. ``lead``: uses made before a stretch minus the turns until then."""
+
+    pieces: tuple[Piece, ...]
+    lead: dict[int, int]
+    weight: int = 0
+    bytes: int = 0
+
+    def at(self, s: int) -> list[Piece]:
+        """The family's pieces in a stretch."""
+        return [p for p in self.pieces if p.ref.s == s]
+
+
+@dataclass
+class BarrierUse:
+    """All uses of one barrier array."""
+
+    array: Array
+    slots: int
+    count: int
+    unit: Unit
+    arrivals: list[Family] = field(default_factory=list[Family])
+    landings: list[Family] = field(default_factory=list[Family])
+    expects: list[Family] = field(default_factory=list[Family])
+    waits: list[Piece] = field(default_factory=list[Piece])
+    covers: list[Family] = field(default_factory=list[Family])
+    """Families of waits: someone waits for every phase."""
+    users: list[Ref] = field(default_factory=list[Ref])
+    """Everything that refers to the barrier."""
+
+    @property
+    def signals(self) -> list[Family]:
+        """What a phase needs to complete."""
+        return [*self.arrivals, *self.landings]
+
+
+@dataclass
+class _Raw:
+    slots: list[tuple[str, Ref, Index | None, int, int]] = field(
+        default_factory=list[tuple[str, Ref, Index | None, int, int]]
+    )
+    waits: list[tuple[Ref, Index]] = field(default_factory=list[tuple[Ref, Index]])
+    users: list[Ref] = field(default_factory=list[Ref])
+
+
+def barrier_uses(graph: EventGraph, k: Knowledge) -> dict[Array, BarrierUse]:
+    """Every barrier array with its uses, numbered; raises ``NoWord``."""
+    raw: dict[Array, _Raw] = {}
+    for c in k.classes:
+        for s, code in enumerate(c.code):
+            for i in range(len(code)):
+                _collect(graph, Ref(c, s, i), raw)
+    return {array: _numbered(graph, array, found) for array, found in raw.items()}
+
+
+def _collect(graph: EventGraph, ref: Ref, raw: dict[Array, _Raw]) -> None:
+    op, size = ref.op, ref.c.group.size
+
+    def use(kind: str, slot: ops.Slot, weight: int, bytes: int) -> None:
+        array, index = graph.slot(ref.site, slot)
+        found = raw.setdefault(array, _Raw())
+        found.slots.append((kind, ref, index, weight, bytes))
+        if ref not in found.users:
+            found.users.append(ref)
+
+    match op:
+        case ops.Arrive():
+            use("arrive", op.bar, op.count * size, 0)
+        case ops.ArriveExpectTx():
+            use("arrive", op.bar, size, 0)
+            use("expect", op.bar, 0, op.bytes * size)
+        case ops.ExpectTx():
+            use("expect", op.bar, 0, op.bytes * size)
+        case ops.TmaLoad():
+            if size > 1:
+                raise NoWord("a copy issued by many threads")
+            ranks = {e.constant for e in op.ctas} or {ref.c.cta}
+            for rank in ranks:
+                if rank is None or not 0 <= rank < graph.protocol.cluster:
+                    raise NoWord("a multicast to computed ranks")
+                array, index = graph.slot(ref.site, op.bar)
+                found = raw.setdefault((rank, array[1]), _Raw())
+                found.slots.append(("land", ref, index, 0, op.dst.size))
+                found.users.append(ref)
+        case ops.Wait():
+            if op.peeked:
+                raise NoWord("waits after tests")
+            array, _ = graph.slot(ref.site, op.bar)
+            found = raw.setdefault(array, _Raw())
+            found.waits.append((ref, graph.awaited(ref.site, op)))
+            found.users.append(ref)
+        case _:
+            if isinstance(getattr(op, "bar", None), ops.Slot):
+                raise NoWord(f"{type(op).__name__} on a barrier")
+
+
+def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
+    barrier = graph.protocol.barrier(array[1])
+    units = {x.unit for _, _, x, _, _ in raw.slots if x is not None} | {x.unit for _, x in raw.waits}
+    if len(units) > 1:
+        raise NoWord(f"uses of {array[1]} follow different counters")
+    unit = units.pop() if units else frozenset[int]()
+    use = BarrierUse(array, barrier.slots, barrier.count, unit, users=raw.users)
+    for kind, target in (("arrive", use.arrivals), ("expect", use.expects), ("land", use.landings)):
+        found = [(r, x, w, b) for name, r, x, w, b in raw.slots if name == kind]
+        target += _families(graph.word, unit, barrier.slots, found)
+    if sum(f.weight for f in use.arrivals) != barrier.count:
+        raise NoWord(f"arrivals on {array[1]} do not sum to {barrier.count} by families")
+    if sum(f.bytes for f in use.expects) != sum(f.bytes for f in use.landings):
+        raise NoWord(f"bytes of {array[1]} do not balance by families")
+    ends = {tuple(sorted((e, f.lead[-1 - e]) for e in graph.word.ends)) for f in [*use.signals, *use.expects]}
+    if len(ends) > 1:
+        raise NoWord(f"some phase of {array[1]} stays incomplete")
+    use.waits = [Piece(ref, x.offset) for ref, x in raw.waits]
+    use.covers = _covers(graph.word, unit, use.waits)
+    return use
+
+
+def _families(word: Word, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]) -> list[Family]:
+    """Splits uses into families: by class, by order within a stretch, or over classes that take turns."""
+    out: list[Family] = []
+    left: list[tuple[Ref, Index | None, int, int]] = []
+    for c in dict.fromkeys(r.c.index for r, _, _, _ in uses):
+        mine = [u for u in uses if u[0].c.index == c]
+        found = _by_order(word, unit, slots, mine)
+        if found is None:
+            left += mine
+        else:
+            out += found
+    if left:
+        by_class: dict[int, list[Ref]] = {}
+        for r, _, _, _ in left:
+            by_class.setdefault(r.c.index, []).append(r)
+        # classes of one kind that take turns, such as the elected threads of the consumers
+        kinds: dict[str, list[tuple[Ref, Index | None, int, int]]] = {}
+        for u in left:
+            kinds.setdefault(u[0].c.group.kind.value, []).append(u)
+        for group in kinds.values():
+            found = _by_order(word, unit, slots, group)
+            if found is None or not _one_class_a_stretch(group):
+                raise NoWord("uses of a barrier that do not take its phases in turn")
+            out += found
+    return out
+
+
+def _one_class_a_stretch(uses: list[tuple[Ref, Index | None, int, int]]) -> bool:
+    return all(a[0].c is b[0].c for a in uses for b in uses if a[0].s == b[0].s)
+
+
+def _by_order(
+    word: Word, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
+) -> list[Family] | None:
+    """One family, or as many as the most uses in one stretch: the first ones, the second ones, ..."""
+    by_stretch: dict[int, list[tuple[Ref, Index | None, int, int]]] = {}
+    for u in uses:
+        by_stretch.setdefault(u[0].s, []).append(u)
+    for ways in dict.fromkeys((1, max(map(len, by_stretch.values())))):
+        if ways > 1 and len(set(map(len, by_stretch.values()))) > 1:
+            return None
+        out: list[Family] = []
+        for w in range(ways):
+            mine = [u for us in by_stretch.values() for n, u in enumerate(us) if n % ways == w]
+            if len({(x[2], x[3]) for x in mine}) > 1:
+                break
+            lead = numbered(word, unit, {s: len(us) // ways for s, us in by_stretch.items()}, 0)
+            if lead is None:
+                break
+            pieces = _pieces(lead, slots, mine)
+            if pieces is None:
+                break
+            out.append(Family(pieces, lead, mine[0][2], mine[0][3]))
+        else:
+            return out
+    return None
+
+
+def _pieces(
+    lead: dict[int, int], slots: int, uses: list[tuple[Ref, Index | None, int, int]]
+) -> tuple[Piece, ...] | None:
+    out: list[Piece] = []
+    seen: dict[int, int] = {}
+    for ref, index, _, _ in uses:
+        number = lead[ref.s] + seen.get(ref.s, 0)
+        seen[ref.s] = seen.get(ref.s, 0) + 1
+        if index is not None and (index.offset - number) % slots:
+            return None
+        out.append(Piece(ref, number))
+    return tuple(out)
+
+
+def numbered(word: Word, unit: Unit, uses: dict[int, int], start: int) -> dict[int, int] | None:
+    """Per stretch: uses made before it, minus turns of the unit; None if that depends on the way. The value at the end
+    after stretch ``e`` is under ``-1 - e``."""
+    lead = dict.fromkeys(word.starts, start)
+    pending = list(word.starts)
+    while pending:
+        at = pending.pop()
+        for f in word.flows:
+            if f.source != at:
+                continue
+            value = lead[at] + uses.get(at, 0) - len(unit.intersection(f.turns))
+            if f.target not in lead:
+                lead[f.target] = value
+                pending.append(f.target)
+            elif lead[f.target] != value:
+                return None
+    return lead | {-1 - e: lead[e] + uses.get(e, 0) for e in word.ends if e in lead}
+
+
+def _covers(word: Word, unit: Unit, waits: Sequence[Piece]) -> list[Family]:
+    """Families among the waits, by class and over all classes of one kind."""
+    groups: dict[object, list[Piece]] = {}
+    for p in waits:
+        groups.setdefault(p.ref.c.index, []).append(p)
+        groups.setdefault(p.ref.c.group.kind, []).append(p)
+        groups.setdefault("all", []).append(p)
+    out: list[Family] = []
+    for pieces in groups.values():
+        family = covering(word, unit, pieces)
+        if family is not None and all(set(f.pieces) != set(family.pieces) for f in out):
+            out.append(family)
+    return out
+
+
+def covering(word: Word, unit: Unit, pieces: Sequence[Piece]) -> Family | None:
+    """The pieces as a family that takes every number from its first one on, if they do."""
+    by_stretch: dict[int, list[Piece]] = {}
+    for p in sorted(pieces, key=lambda p: p.ref.i):
+        by_stretch.setdefault(p.ref.s, []).append(p)
+    if any(a.ref.c is not b.ref.c for group in by_stretch.values() for a in group for b in group):
+        return None
+    uses = {s: len(group) for s, group in by_stretch.items()}
+    lead = numbered(word, unit, uses, 0)
+    if lead is None:
+        return None
+    shifts = {p.number - lead[s] - n for s, group in by_stretch.items() for n, p in enumerate(group)}
+    if len(shifts) != 1 or min(shifts) > 0:
+        return None
+    (shift,) = shifts
+    return Family(tuple(pieces), {s: x + shift for s, x in lead.items()})
+
+
+# -- barriers of threads -----------------------------------------------------------------------------------------------
+@dataclass
+class ThreadBarrier:
+    """A named barrier (or the cluster barrier): in every use each participating class takes part once."""
+
+    label: str
+    ops: dict[int, dict[int, list[Ref]]]
+    """Per class and stretch: its ops in order."""
+    ahead: dict[int, dict[int, int]]
+    """Per class and stretch: uses it has begun before the stretch, compared with the first class."""
+
+    def partner(self, ref: Ref, other: int, back: int = 0) -> tuple[list[Ref], bool]:
+        """The op of class ``other`` in the use that ``ref`` begins (or in that many uses before), and whether it is in
+        the same turn of the same stretch; else where it may stand: the other's last op before this stretch."""
+        mine = self.ops[ref.c.index][ref.s].index(ref)
+        q = mine + self.ahead[ref.c.index][ref.s] - self.ahead[other][ref.s] - back
+        here = self.ops[other].get(ref.s, [])
+        if 0 <= q < len(here):
+            return [here[q]], True
+        if q >= len(here):
+            raise NoWord(f"{self.label}: {ref.c.group.label} meets what comes later")
+        if q < -1 and not back:
+            raise NoWord(f"{self.label}: partners are more than one use apart")
+        return [refs[-1] if q == -1 else refs[0] for refs in self.ops[other].values() if refs], False
+
+
+def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBarrier], list[ThreadBarrier]]:
+    """The barrier of every sync and arrive; raises ``NoWord``."""
+    found: dict[tuple[object, ...], list[Ref]] = {}
+    for c in k.classes:
+        for s, code in enumerate(c.code):
+            for i in range(len(code)):
+                ref = Ref(c, s, i)
+                key = _barrier_key(ref)
+                if key is not None:
+                    found.setdefault(key, []).append(ref)
+    out: dict[Ref, ThreadBarrier] = {}
+    barriers: list[ThreadBarrier] = []
+    for key, refs in found.items():
+        threads = {r.op.threads for r in refs if isinstance(r.op, ops.BarSync | ops.BarArrive)}
+        if key[0] == "named":
+            whole = sum(c.group.size for c in k.classes if c.cta == key[1])
+            threads |= {whole for r in refs if isinstance(r.op, ops.CtaSync)}
+        members = {r.c.index for r in refs}
+        if key[0] == "cluster":
+            complete = members == {c.index for c in k.classes}
+        else:
+            complete = threads == {sum(c.group.size for c in k.classes if c.index in members)}
+        if not complete or any(getattr(r.op, "aligned", False) for r in refs):
+            raise NoWord(f"{key[0]} barrier {key[-1]}: not all uses have the same threads")
+        barrier = _thread_barrier(graph.word, f"{key[0]} barrier {key[-1]}", refs)
+        barriers.append(barrier)
+        out |= dict.fromkeys(refs, barrier)
+    return out, barriers
+
+
+def _barrier_key(ref: Ref) -> tuple[object, ...] | None:
+    match ref.op:
+        case ops.CtaSync():
+            return "named", ref.c.cta, 0
+        case ops.BarSync(id) | ops.BarArrive(id):
+            if id.constant is None:
+                raise NoWord(f"named barrier {id}")
+            return "named", ref.c.cta, id.constant
+        case ops.ClusterArrive():
+            return "cluster", "arrivals"
+        case _:
+            return None
+
+
+def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:
+    by_class: dict[int, dict[int, list[Ref]]] = {}
+    for r in refs:
+        by_class.setdefault(r.c.index, {}).setdefault(r.s, []).append(r)
+    first = next(iter(by_class.values()))
+    ahead: dict[int, dict[int, int]] = {}
+    for c, mine in by_class.items():
+        stretches = set(first) | set(mine)
+        difference = {s: len(mine.get(s, [])) - len(first.get(s, [])) for s in stretches}
+        lead = numbered(word, frozenset(), difference, 0)
+        if lead is None:
+            raise NoWord(f"{label}: classes use it at different paces")
+        ahead[c] = lead
+    return ThreadBarrier(label, by_class, ahead)
+
+
+def refs_of(k: Knowledge, wanted: Callable[[ops.Op], bool]) -> Iterable[Ref]:
+    """All refs whose op is wanted."""
+    for c in k.classes:
+        for s, code in enumerate(c.code):
+            for i, site in enumerate(code):
+                if wanted(site.step.op):
+                    yield Ref(c, s, i)

@@ -1,0 +1,267 @@
+"""The event graph of a protocol: its events, named by how often the loops have turned, for any trip count.
+
+An event is an op of a stretch of the common word (``protocol.word``). Which of its executions is meant is told by
+*units*: a unit counts the turns of a set of loops since the start, alike for all parties. A ring's carried counter is
+a unit plus a constant that depends on the place alone, which is checked here, not assumed:
+
+    slot (g + c) % S, parity ((g + c) // S + d) % 2   at a place where g = unit + o    ->   phase  unit + o + c + d S
+
+so an arrival and a wait of one ring are compared by a difference of units, across tiles and whatever the trip counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import Buffer, Protocol, Step
+from tilewright.protocol.word import NoWord, Word, expressions_of, word_of
+
+MAX_LOOPS = 6
+
+Unit = frozenset[int]
+"""The loops of the word whose turns are counted."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """``unit + offset``: the turns of the unit's loops so far, plus a constant. Without loops a constant."""
+
+    unit: Unit
+    offset: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """One op at its place: ``party`` executes it as number ``position`` of its code in ``stretch``."""
+
+    party: int
+    stretch: int
+    position: int
+    step: Step
+
+
+@dataclass(frozen=True)
+class Place:
+    """Bytes an op touches: ``begin .. end`` of a memory, or of one stage of a ring in it.
+
+    A ring has ``stages`` of ``stage`` bytes from ``base`` on; the op touches ``begin .. end`` of stage
+    ``index % stages``.
+    """
+
+    memory: tuple[object, ...]
+    buffer: Buffer
+    begin: int
+    end: int
+    index: Index | None = None
+    stages: int = 1
+    stage: int = 0
+    base: int = 0
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte and end of what any execution may touch."""
+        if self.index is None:
+            return self.begin, self.end
+        return self.base + self.begin, self.base + (self.stages - 1) * self.stage + self.end
+
+
+@dataclass
+class EventGraph:
+    """Sites of a protocol on its word, with the meaning of their indices."""
+
+    protocol: Protocol
+    word: Word
+    sites: tuple[tuple[tuple[Site, ...], ...], ...]
+    """Per party and stretch, in program order."""
+    units: list[Unit] = field(default_factory=list[Unit])
+    """All units in use."""
+    _offsets: dict[tuple[int, str], tuple[Unit, dict[int, int]]] = field(
+        default_factory=dict[tuple[int, str], tuple[Unit, dict[int, int]]]
+    )
+
+    def all_sites(self) -> Iterator[Site]:
+        """Every site, party by party."""
+        for stretches in self.sites:
+            for code in stretches:
+                yield from code
+
+    # -- indices ------------------------------------------------------------------------------------------------------
+    def index(self, site: Site, e: Expr) -> Index:
+        """``e`` as it stands at ``site``; raises ``NoWord`` where it is not a counter plus a constant."""
+        match e:
+            case Const(value):
+                return Index(frozenset(), value)
+            case Sym(name):
+                return self._counter(site, name)
+            case Sum(offset, ((Sym(name), 1),)):
+                found = self._counter(site, name)
+                return Index(found.unit, found.offset + offset)
+            case _:
+                raise NoWord(f"an index {e}")
+
+    def _counter(self, site: Site, name: str) -> Index:
+        loop = next((x for x in self.word.loops if x.counter == name and x.outermost), None)
+        if loop is not None:
+            return self._known(Index(frozenset((loop.index,)), 0))
+        if any(x.counter == name for x in self.word.loops):
+            raise NoWord(f"the inner loop counter {name} as an index")
+        unit, entries = self._carried(site.party, name)
+        code = self.sites[site.party][site.stretch]
+        moved = sum(_advance(s.step, name) for s in code[: site.position])
+        return self._known(Index(unit, entries[site.stretch] + moved))
+
+    def _known(self, index: Index) -> Index:
+        if index.unit not in self.units:
+            self.units.append(index.unit)
+        return index
+
+    def _carried(self, party: int, name: str) -> tuple[Unit, dict[int, int]]:
+        """The unit a carried counter follows, and its distance from it on entry to each stretch."""
+        found = self._offsets.get((party, name))
+        if found is not None:
+            return found
+        role, _ = self.word.parties[party]
+        start = dict(role.counters).get(name)
+        if start is None:
+            raise NoWord(f"an index over {name}")
+        loops = [x.index for x in self.word.loops]
+        if len(loops) > MAX_LOOPS:
+            raise NoWord(f"more than {MAX_LOOPS} loops")
+        moved = [sum(_advance(s.step, name) for s in code) for code in self.sites[party]]
+        turned = {t for f in self.word.flows if moved[f.source] for t in f.turns}
+        subsets = [frozenset(c) for n in range(len(loops) + 1) for c in combinations(loops, n)]
+        for unit in sorted(subsets, key=lambda u: (u not in self.units, len(u ^ turned))):
+            entries = self._offsets_along(unit, moved, start)
+            if entries is not None:
+                found = self._offsets[party, name] = (unit, entries)
+                return found
+        raise NoWord(f"counter {name} of {role.name} follows no loops")
+
+    def _offsets_along(self, unit: Unit, moved: list[int], start: int) -> dict[int, int] | None:
+        entries = dict.fromkeys(self.word.starts, start)
+        pending = list(self.word.starts)
+        leaving: dict[int, list[tuple[int, int]]] = {}
+        for f in self.word.flows:
+            leaving.setdefault(f.source, []).append((f.target, len(unit.intersection(f.turns))))
+        while pending:
+            at = pending.pop()
+            for target, turns in leaving.get(at, ()):
+                value = entries[at] + moved[at] - turns
+                if target not in entries:
+                    entries[target] = value
+                    pending.append(target)
+                elif entries[target] != value:
+                    return None
+        return entries
+
+    # -- barriers -----------------------------------------------------------------------------------------------------
+    def slot(self, site: Site, slot: ops.Slot) -> tuple[tuple[int, str], Index | None]:
+        """The barrier array (CTA and name) and the index whose residue is the slot; None for an array of one slot."""
+        barrier = self.protocol.barrier(slot.barrier)
+        cta = self.word.parties[site.party][1] if slot.cta is None else slot.cta.constant
+        if cta is None or not 0 <= cta < self.protocol.cluster:
+            raise NoWord(f"CTA {slot.cta}")
+        key = (cta, slot.barrier)
+        match slot.index:
+            case Const(0) if barrier.slots == 1:
+                return key, None
+            case Mod(inner, Const(m)) if m == barrier.slots:
+                return key, self.index(site, inner)
+            case _:
+                raise NoWord(f"slot {slot.index} of {slot.barrier}")
+
+    def awaited(self, site: Site, wait: ops.Wait) -> Index:
+        """The phase that a wait is for, as the use of the ring that it follows: never one to come."""
+        slots = self.protocol.barrier(wait.bar.barrier).slots
+        _, slot = self.slot(site, wait.bar)
+        lap = self._lap(site, wait.parity, slots)
+        if slot is not None and (slot.unit != lap.unit or (slot.offset - lap.offset) % slots):
+            raise NoWord(f"a wait whose slot {wait.bar.index} and parity {wait.parity} are of different uses")
+        # parity tells phases modulo two laps: the latest that is not later than the place itself
+        return Index(lap.unit, lap.offset % (2 * slots) - 2 * slots) if lap.offset % (2 * slots) else Index(lap.unit, 0)
+
+    def _lap(self, site: Site, parity: Expr, slots: int) -> Index:
+        """``parity`` as ``(index // slots) % 2``."""
+        match parity:
+            case Const(value) if slots == 1:
+                return Index(frozenset(), value)
+            case Mod(inner, Const(2)):
+                return self._lap(site, inner, slots)
+            case Sum(offset, ((term, 1 | -1),)):
+                found = self._lap(site, term, slots)
+                return Index(found.unit, found.offset + offset * slots)
+            case FloorDiv(inner, Const(d)) if d == slots:
+                return self.index(site, inner)
+            case Sym() if slots == 1:
+                return self.index(site, parity)
+            case _:
+                raise NoWord(f"parity {parity}")
+
+    # -- bytes --------------------------------------------------------------------------------------------------------
+    def place(self, site: Site, region: ops.Region, cta: int | None = None) -> Place:
+        """The bytes of a region at its site; raises ``NoWord`` where they may leave the buffer."""
+        role, own = self.word.parties[site.party]
+        buffer = self.protocol.buffer(region.buffer)
+        if region.cta is not None:
+            cta = region.cta.constant
+        elif cta is None:
+            cta = own
+        if cta is None or not 0 <= cta < self.protocol.cluster:
+            raise NoWord(f"CTA {region.cta}")
+        match buffer.space:
+            case Space.REGISTER:
+                memory: tuple[object, ...] = ("register", role.name, own)
+            case Space.GLOBAL:
+                memory = ("global",)
+            case Space.TMEM:
+                memory = ("tmem", cta)
+            case _:
+                memory = ("shared", cta)
+        offset, index, stages, stage = self._begin(site, region.begin)
+        end = offset + region.size
+        if offset < 0 or end + (stages - 1) * stage > buffer.size or (index is not None and end > stage):
+            raise NoWord(f"bytes {region.begin} of {buffer.name}")
+        if index is None:
+            return Place(memory, buffer, buffer.offset + offset, buffer.offset + end)
+        return Place(memory, buffer, offset, end, index, stages, stage, buffer.offset)
+
+    def _begin(self, site: Site, begin: Expr) -> tuple[int, Index | None, int, int]:
+        match begin:
+            case Const(value):
+                return value, None, 1, 0
+            case Mod(inner, Const(m)) if m > 1:
+                return 0, self.index(site, inner), m, 1
+            case Sum(offset, ((Mod(inner, Const(m)), factor),)) if m > 1 and factor > 0:
+                return offset, self.index(site, inner), m, factor
+            case _:
+                raise NoWord(f"byte position {begin}")
+
+
+def _advance(step: Step, name: str) -> int:
+    if not isinstance(step.op, ops.Advance) or step.op.counter != name:
+        return 0
+    by = step.op.by.constant
+    if by is None:
+        raise NoWord(f"counter {name} advances by {step.op.by}")
+    return by
+
+
+def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGraph | str:
+    """The event graph, or why there is none. ``early``: as in ``word_of``."""
+    try:
+        word = word_of(protocol, early)
+        sites = tuple(
+            tuple(tuple(Site(p, s.index, i, step) for i, step in enumerate(s.code[p])) for s in word.stretches)
+            for p in range(len(word.parties))
+        )
+        return EventGraph(protocol, word, sites)
+    except NoWord as e:
+        return str(e)
+
+
+__all__ = ["EventGraph", "Index", "Place", "Site", "Unit", "expressions_of", "graph_of"]
