@@ -27,6 +27,8 @@ sys.path.insert(0, str(ROOT.parent / "src"))
 
 WARPS, STEPS, UNROLLED = 16, 64, 8
 SHARED_BYTES = 64 << 10
+APART_BYTES = 4096
+"""Distance of the accesses of one step: whole lines, so that they meet the same banks, and none can be left out."""
 _WORDS = {4: ("b32", 1), 8: ("v2.b32", 2), 16: ("v4.b32", 4)}
 
 
@@ -38,7 +40,7 @@ def _instruction(op: str) -> tuple[str, int]:
         count = int(op[-1])
         return f"{way}matrix.sync.aligned.m8n8.x{count}.shared.b16", count
     kind, words = _WORDS[int(op.rsplit("b", 1)[1]) // 8]
-    return f"{way}.shared.{kind}", words
+    return f"{way}.volatile.shared.{kind}", words
 
 
 def source_of(op: str) -> str:
@@ -48,10 +50,11 @@ def source_of(op: str) -> str:
     names = ", ".join(f"%{i + (0 if load else 1)}" for i in range(words))
     names = f"{{{names}}}" if words > 1 or "matrix" in op else names
     values = ", ".join(f'"{"=" if load else ""}r"(w[u][{i}])' for i in range(words))
+    at = f'"r"(at + {APART_BYTES} * u)'
     if load:
-        access = f'asm volatile("{text} {names}, [%{words}];" : {values} : "r"(at));'
+        access = f'asm volatile("{text} {names}, [%{words}];" : {values} : {at} : "memory");'
     else:
-        access = f'asm volatile("{text} [%0], {names};" :: "r"(at), {values});'
+        access = f'asm volatile("{text} [%0], {names};" :: {at}, {values} : "memory");'
     gather = " ".join(f"sum ^= w[u][{i}];" for i in range(words)) if load else ""
     return f"""extern "C" __global__ void access(const int* addresses, long long* cycles, unsigned* sink) {{
   extern __shared__ __align__(1024) unsigned tile[];

@@ -23,7 +23,7 @@ from tilewright.base.expr import (
     interval,
 )
 
-LOCALS = frozenset({"at", "b", "e", "g", "i", "program", "r", "raw", "tid", "u", "v", "word"})
+LOCALS = frozenset("at b e from g i moved pairs program r raw sent taken tid u v word".split())
 """Names that emitted code declares itself."""
 
 LOOP = "loop."

@@ -7,7 +7,7 @@ smaller one travels in the low bits of a word and is put together with its neigh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Operation, SSAValue
@@ -21,6 +21,9 @@ from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
     from tilewright.codegen.cuda import _Emitter  # pyright: ignore[reportPrivateUsage]
+
+_Pair: TypeAlias = tuple[str, int, str, int]
+"""Two bytes side by side: word and byte of either."""
 
 CONVERSIONS = (*conversion.OPS, a.StoreMatrix, a.LoadMatrix)
 
@@ -78,8 +81,42 @@ class ConversionEmitter:
         e, elements = self.emitter, op.elements.data
         storage, name = e.storages[op.source], e.names[op.source]
         with e.braces(""):
+            if elements * storage.dtype.bits < 32 and all(len(row) == 1 for row in op.choices):
+                starts = [row.data[0].data for row in op.choices]
+                self.permute(
+                    [first + i for first in starts for i in range(elements)], storage, name, e.names[op.target]
+                )
+                return
             picks = list(self.picks(op.choices, op.indices, "from"))
             self.assign(op.target, elements, picks, lambda first, word: _bits(storage, name, first, elements, word))
+
+    def permute(self, moved: Sequence[int], storage: Storage, source: str, target: str) -> None:
+        """Elements narrower than a word in fixed places: ``target[i] = source[moved[i]]`` by byte permutations.
+
+        Bytes are first paired: one permutation of two words makes two of the pairs that are needed, so that a block of
+        4 x 4 bytes is turned over in 8 instructions.
+        """
+        per, size = storage.per_word, storage.dtype.bytes
+        places = [(f"{source}[{r // per}]", r % per * size) for r in moved]
+        bytes_of = [(word, byte + b) for word, byte in places for b in range(size)]
+        pairs = [(*bytes_of[i], *bytes_of[i + 1]) for i in range(0, len(bytes_of) - 1, 2)]
+        pairs += [(*bytes_of[-1], *bytes_of[-1])] if len(bytes_of) % 2 else []
+        by_words: dict[tuple[str, str], list[_Pair]] = {}
+        for pair in dict.fromkeys(p for p in pairs if not (p[0] == p[2] and p[3] == p[1] + 1)):
+            by_words.setdefault((pair[0], pair[2]), []).append(pair)
+        made = [needed[i : i + 2] for needed in by_words.values() for i in range(0, len(needed), 2)]
+        named: dict[_Pair, tuple[str, int]] = {}
+        if made:
+            self.emitter.line(f"unsigned pairs[{len(made)}];")
+        for number, needed in enumerate(made):
+            name = f"pairs[{number}]"
+            selector = "".join(f"{4 + second}{first}" for _, first, _, second in reversed(needed))
+            self.emitter.line(f"{name} = __byte_perm({needed[0][0]}, {needed[0][2]}, 0x{selector});")
+            named |= {pair: (name, 2 * half) for half, pair in enumerate(needed)}
+        for i in range(0, len(pairs), 2):
+            halves = [named.get(p, (p[0], p[1])) for p in pairs[i : i + 2]]
+            halves += [halves[-1]] if len(halves) == 1 else []
+            self.emitter.line(f"{target}[{i // 2}] = {_permuted(halves[0], halves[1])};")
 
     def exchange(self, op: t.Exchange) -> None:
         """Rounds into temporaries, then a select among them."""
@@ -104,13 +141,13 @@ class ConversionEmitter:
         self, choices: ArrayAttr[ArrayAttr[IntAttr]], indices: ArrayAttr[ExprAttr], hint: str
     ) -> Iterator[tuple[list[int], str]]:
         """The choices of every pick and the C name of its index; an index that several share is computed once."""
-        e, named = self.emitter, dict[Expr, str]()
-        for row, index in zip(choices, indices, strict=True):
-            numbers = [c.data for c in row]
-            if len(numbers) > 1 and index.expr not in named:
-                named[index.expr] = f"{hint}{len(named)}"
-                e.line(f"const int {named[index.expr]} = {e.c(index.expr)};")
-            yield numbers, named.get(index.expr, "")
+        e, rows = self.emitter, [[c.data for c in row] for row in choices]
+        several = dict.fromkeys(i.expr for row, i in zip(rows, indices, strict=True) if len(row) > 1)
+        if several:
+            e.line(f"const int {hint}[] = {{{', '.join(map(e.c, several))}}};")
+        named = {index: f"{hint}[{i}]" for i, index in enumerate(several)}
+        for row, index in zip(rows, indices, strict=True):
+            yield row, named.get(index.expr, "")
 
     def assign(
         self,
@@ -169,6 +206,14 @@ def _bits(storage: Storage, name: str, first: int, elements: int, word: int) -> 
         return f"({at} >> {shift})"
     low = f"({at} >> {shift})" if shift else at
     return f"({low} & {(1 << width) - 1:#x}u)"
+
+
+def _permuted(low: tuple[str, int], high: tuple[str, int]) -> str:
+    """A word of two halves, each two bytes of a word from a byte on."""
+    (word, first), (other, second) = low, high
+    if word == other and (first, second) == (0, 2):
+        return word
+    return f"__byte_perm({word}, {other}, 0x{5 + second}{4 + second}{first + 1}{first})"
 
 
 def _chosen(pick: tuple[list[int], str], value: Callable[[int], str]) -> str:
