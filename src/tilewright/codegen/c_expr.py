@@ -23,7 +23,8 @@ from tilewright.base.expr import (
     interval,
 )
 
-LOCALS = frozenset("at b e from g i moved pairs program r raw sent taken tid u v word".split())
+_OWN = "at b e from g i moved pairs program r raw sent taken tid u v word"
+LOCALS = frozenset(_OWN.split())
 """Names that emitted code declares itself."""
 
 LOOP = "loop."
