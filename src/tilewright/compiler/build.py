@@ -62,7 +62,7 @@ def build(program: Program) -> Artifact:
                 certificate=certify_steps(
                     steps, {each.image.symbol: (each.planned, each.facts) for each in launched}, main.planned.predicate
                 ),
-                plan="\n".join((*main.planned.notes, *main.planned.placement.notes)),
+                plan="\n".join(main.planned.remarks(request.target.name)),
             )
         )
     return replace(

@@ -18,6 +18,7 @@ from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.staging import Staged, copy_request, pays, residual, staged_tensors, with_staged
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
+from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.hopper.extents import product_variants
@@ -58,6 +59,10 @@ class PlannedKernel:
         for extent in next(op for op in self.transport.walk() if isinstance(op, transport.Programs)).extents:
             total = total * extent.expr
         return total if self.ctas is None else minimum(total, self.ctas // self.cluster * self.cluster)
+
+    def remarks(self, target: str) -> tuple[str, ...]:
+        """What the plan says of this kernel, and how its shared accesses meet the banks."""
+        return (*self.notes, *self.placement.notes, *map(str, shared_uses(self.transport, target)))
 
     @property
     def cluster(self) -> int:

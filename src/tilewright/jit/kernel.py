@@ -77,7 +77,7 @@ class Kernel:
         lines = [f"{self.function.name} for {request.target.name}"]
         for variant in self._plan(request).variants:
             lines.append(f"  {variant.transport.sym_name.data}: if {variant.predicate}")
-            lines += [f"    {note}" for note in variant.placement.notes]
+            lines += [f"    {note}" for note in variant.remarks(request.target.name)]
             lines += [f"    proved {o.name}: {o.method}" for o in variant.certificate]
         return "\n".join(lines)
 
