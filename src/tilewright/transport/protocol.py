@@ -41,7 +41,8 @@ def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) ->
 
 def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
     """One protocol for every way that the kernel's branches on extents alone can go: a launch takes one of them."""
-    varying = {n.data for op in kernel.walk() if isinstance(op, t.Programs) for n in op.names}
+    varying = {a.WARPGROUP, a.CTA_RANK}
+    varying |= {n.data for op in kernel.walk() if isinstance(op, t.Programs) for n in op.names}
     varying |= {op.counter.data for op in kernel.walk() if isinstance(op, t.For)}
     varying |= {op.symbol.data for op in kernel.walk() if isinstance(op, a.Counter | t.Let)}
     trips = {op.end.expr > 0 for op in kernel.walk() if isinstance(op, t.For)}

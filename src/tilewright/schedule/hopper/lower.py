@@ -38,9 +38,9 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-PRODUCER_REGISTERS = 24
-CONSUMER_REGISTERS = 240
-"""setmaxnreg with two consumer warpgroups: 24 + 2 * 240 = 3 * 168 (measured on H200; benchmarks/results)."""
+REGISTERS = {2: (24, 240), 3: (32, 160)}
+"""setmaxnreg of the producer and of each consumer warpgroup, by the number of these: 24 + 2 * 240 = 3 * 168 registers
+at launch, 32 + 3 * 160 = 4 * 128 (measured on H200; benchmarks/results)."""
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
 
@@ -116,7 +116,7 @@ class RoleLowering(RingLowering):
         self.producing = False
         counters = [a.Counter(counter(ring)) for ring in self.rings]
         if self.redistributes:
-            body.add_op(a.SetMaxRegisters(PRODUCER_REGISTERS))
+            body.add_op(a.SetMaxRegisters(REGISTERS[self.arrangement.consumers][0]))
         body.add_op(a.Elected(t.block([*counters, self.programs(inner)])))
         body.add_ops(self.parting())
         return a.Role("producer", 0, 128, Region(body))
@@ -124,7 +124,7 @@ class RoleLowering(RingLowering):
     @property
     def redistributes(self) -> bool:
         """Registers move from the producer to the consumers: the compiler's even share would not do."""
-        return bool(self.rings) and self.arrangement.consumers == 2
+        return bool(self.rings) and self.arrangement.consumers in REGISTERS
 
     def consumers(self, first: int) -> list[a.Role]:
         """The warpgroups that multiply, and do everything else: one role, or one for each turn."""
@@ -144,7 +144,7 @@ class RoleLowering(RingLowering):
             self.body(self.kernel.body.block, split=True)
             self.skip(lambda turn: turn.count - 1)
         if self.redistributes:
-            body.add_op(a.SetMaxRegisters(CONSUMER_REGISTERS))
+            body.add_op(a.SetMaxRegisters(REGISTERS[self.arrangement.consumers][1]))
         body.add_ops([a.Counter(counter(ring)) for ring in self.rings])
         with self.into(body):
             self.skip(lambda turn: turn.place)

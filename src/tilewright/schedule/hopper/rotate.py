@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, expr, maximum, minimum, simplify
 from tilewright.schedule.hopper.feeding import counter
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, accumulation
 from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
@@ -117,6 +117,12 @@ def _tile(plan: DotPlan) -> tile.Load | None:
     return plan.b.load if isinstance(plan.b, Copied) else None
 
 
+def extent_bounds(kernel: tile.Kernel) -> dict[str, Interval]:
+    """Extents of tensors are at least 1."""
+    kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
+    return {symbol: (1, None) for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
+
+
 class RotatedLoop:
     """Lowers one rotated stream, in the producer or in the consumers."""
 
@@ -140,7 +146,17 @@ class RotatedLoop:
                 self.loop(begin, end, held, first=False, split=split and whole)
             low.scope.full = full
             self.drain(held)
+        if self.always():
+            for op in list(body.ops):
+                op.detach()
+                low.block.add_op(op)
+            return
         low.emit(t.If(self.trip > 0, Region(body), t.block()), self.rotation.stream)
+
+    def always(self) -> bool:
+        """The stream has a step whatever the extents: tensors without elements never reach a kernel."""
+        bounds = {**self.lowering.placement.bounds, **extent_bounds(self.lowering.kernel)}
+        return simplify(self.trip > 0, bounds) == TRUE
 
     def ranges(self, *, split: bool) -> list[tuple[Expr, Expr, bool]]:
         """Begin and end of the loops after the first step, and whether their steps are whole."""
