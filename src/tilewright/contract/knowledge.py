@@ -274,16 +274,10 @@ class Knowledge:
     def path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
         """The ways from ``source`` to a later stretch ``target`` that pass none of ``avoiding`` in between."""
 
-        def forward(s: int) -> list[tuple[int, tuple[int, ...]]]:
-            return self.leaving[s] if s == source or s not in avoiding else []
-
-        def backward(s: int) -> list[tuple[int, tuple[int, ...]]]:
-            return [(x, t) for x, t in self.entering[s] if x not in avoiding or x == source]
-
-        after = {s for s, _ in self._reach((source, 0), forward, -1, 0, 1)}
+        after = self._open_ways({x for x, _ in self.leaving[source]}, self.leaving, avoiding)
         if target not in after:
             return None
-        before = {s for s, _ in self._reach((target, 0), backward, -1, 0, -1)}
+        before = self._open_ways({x for x, _ in self.entering[target]}, self.entering, avoiding)
         inside = (after & before) - avoiding
         longest = {source: (0,) * self.j}
         goal: tuple[int, ...] | None = None
@@ -307,6 +301,19 @@ class Knowledge:
         else:
             goal = (FAR,) * self.j
         return Link(goal or (FAR,) * self.j, frozenset(inside))
+
+    def _open_ways(
+        self, first: set[int], flows: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]
+    ) -> set[int]:
+        """All stretches from ``first`` on along ``flows``; ways end at those to be avoided."""
+        found, pending = set(first), [s for s in first if s not in avoiding]
+        while pending:
+            for x, _ in flows[pending.pop()]:
+                if x not in found:
+                    found.add(x)
+                    if x not in avoiding:
+                        pending.append(x)
+        return found
 
     def parted(self, source: int, target: int, by: int) -> bool:
         """Whether every way from ``source`` to a later ``target`` passes stretch ``by`` in between."""

@@ -72,6 +72,8 @@ class BarrierUse:
     landings: list[Family] = field(default_factory=list[Family])
     expects: list[Family] = field(default_factory=list[Family])
     waits: list[Piece] = field(default_factory=list[Piece])
+    alike: dict[Site, list[Ref]] = field(default_factory=dict[Site, list[Ref]])
+    """The classes that run one wait."""
     covers: list[Family] = field(default_factory=list[Family])
     """Families of waits: someone waits for every phase."""
     users: list[Ref] = field(default_factory=list[Ref])
@@ -161,6 +163,8 @@ def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     if len(ends) > 1:
         raise NoWord(f"some phase of {array[1]} stays incomplete")
     use.waits = [Piece(ref, x.offset) for ref, x in raw.waits]
+    for p in use.waits:
+        use.alike.setdefault(p.ref.site, []).append(p.ref)
     use.covers = _covers(graph.word, unit, use.waits)
     return use
 
@@ -257,11 +261,12 @@ def numbered(word: Word, unit: Unit, uses: dict[int, int], start: int) -> dict[i
 
 
 def _covers(word: Word, unit: Unit, waits: Sequence[Piece]) -> list[Family]:
-    """Families among the waits, by class and over all classes of one kind."""
+    """Families among the waits, of one party or of several that take turns; of the classes that run one wait any."""
+    sites = {p.ref.site: p for p in reversed(waits)}
     groups: dict[object, list[Piece]] = {}
-    for p in waits:
-        groups.setdefault(p.ref.c.index, []).append(p)
-        groups.setdefault(p.ref.c.group.kind, []).append(p)
+    for site, p in sites.items():
+        groups.setdefault(site.party, []).append(p)
+        groups.setdefault(f"CTA {p.ref.c.cta}", []).append(p)
         groups.setdefault("all", []).append(p)
     out: list[Family] = []
     for pieces in groups.values():
@@ -368,11 +373,28 @@ def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:
     for c, mine in by_class.items():
         stretches = set(first) | set(mine)
         difference = {s: len(mine.get(s, [])) - len(first.get(s, [])) for s in stretches}
-        lead = numbered(word, frozenset(), difference, 0)
-        if lead is None:
+        lead = _paced(word, difference)
+        if not stretches <= lead.keys():
             raise NoWord(f"{label}: classes use it at different paces")
         ahead[c] = lead
     return ThreadBarrier(label, by_class, ahead)
+
+
+def _paced(word: Word, difference: dict[int, int]) -> dict[int, int]:
+    """The sum of ``difference`` before each stretch, where it does not depend on the way."""
+    found: dict[int, set[int]] = {s: {0} for s in word.starts}
+    pending = list(word.starts)
+    while pending:
+        at = pending.pop()
+        for f in word.flows:
+            if f.source != at:
+                continue
+            values = {v + difference.get(at, 0) for v in found[at]}
+            known = found.setdefault(f.target, set())
+            if not values <= known and len(known) < 2:  # two values are as bad as many
+                known |= values
+                pending.append(f.target)
+    return {s: min(values) for s, values in found.items() if len(values) == 1}
 
 
 def refs_of(k: Knowledge, wanted: Callable[[ops.Op], bool]) -> Iterable[Ref]:

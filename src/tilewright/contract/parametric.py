@@ -333,6 +333,10 @@ class _Proof:
             return np.minimum(row, self.mine(ref, other))
         return row
 
+    def _seen(self, ref: Ref, segment: int, use: BarrierUse, wait: Piece) -> list[Rows]:
+        """The rows of a wait at an op, one for each class that runs it."""
+        return [self.known(ref, segment, w, own=w.c is ref.c) for w in use.alike[wait.ref.site]]
+
     def upto(self, use_unit: object, bound: int) -> Answer:
         """Whether a row covers all executions up to ``bound`` turns before now."""
         if not use_unit:
@@ -409,7 +413,7 @@ class _Proof:
             return True
         for cover in use.covers:
             if all(
-                self.upto(use.unit, w.number - number)(self.known(ref, S, w.ref, own=w.ref.c is ref.c))
+                any(self.upto(use.unit, w.number - number)(row) for row in self._seen(ref, S, use, w))
                 for w in cover.pieces
             ):
                 return True
@@ -694,11 +698,11 @@ class _Proof:
         for cover in use.covers:
             row = np.full(self.k.j + 2, FAR, np.int32)
             row[self.k.j :] = 1
-            told = [(w, self.known(y.ref, segment, w.ref, own=w.ref.c is y.ref.c)) for w in cover.pieces]
+            told = [(w, self._seen(y.ref, segment, use, w)) for w in cover.pieces]
             if use.unit:
                 column = self.column[use.unit]
-                row[column] = max(int(r[column]) - w.number for w, r in told) + number
-            elif all(self._past(r) for _, r in told):
+                row[column] = max(min(int(r[column]) for r in rows) - w.number for w, rows in told) + number
+            elif all(any(map(self._past, rows)) for _, rows in told):
                 row[self.k.j :] = 0
             yield self.one(row, y.ref.s, mark)
 
