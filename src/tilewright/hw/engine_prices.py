@@ -1,0 +1,28 @@
+"""What asynchronous engines of one SM cost: the prices of timed runs of a protocol.
+
+Cycles and bytes per cycle of one H200 SM. A wgmma of M = 64 multiplies N x K elements of B by 64 rows; the tensor cores
+do 8192 flops a cycle in 16 bits, twice that in 8 and half in tf32, so for every type one byte of B costs 1/64 cycle
+(NVIDIA H100 data sheet; CUTLASS counts the same 128 cycles for m64n256k16).
+"""
+
+from __future__ import annotations
+
+from tilewright.hw.copy_prices import LINE_BYTES, LINE_CYCLES, SHARED_BYTES_PER_CYCLE
+
+COPY_BYTES_PER_CYCLE = LINE_BYTES / (LINE_CYCLES + LINE_BYTES / SHARED_BYTES_PER_CYCLE)
+"""Bytes of whole lines that tensor copies bring into one SM a cycle."""
+
+TENSOR_BYTES_PER_CYCLE = 64.0
+"""Bytes of the B operand that the tensor cores consume a cycle, whatever the element type."""
+
+TENSOR_LATENCY_CYCLES = 32.0
+"""From the last operand byte of a product to its result in registers (estimate)."""
+
+COPY_LATENCY_CYCLES = 700.0
+"""From the issue of a tensor copy to its first byte in shared memory, the line in L2 (estimate)."""
+
+STORE_LATENCY_CYCLES = 400.0
+"""From the issue of a bulk store to its completion beyond the reading of its source (estimate)."""
+
+ISSUE_CYCLES = 4.0
+"""One instruction of a warp, issued without waiting (estimate)."""
