@@ -15,6 +15,7 @@ from xdsl.ir import Block, Region, SSAValue
 from tilewright.base.expr import TRUE, Expr, Sym, all_of, simplify
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
+from tilewright.layout.shared import SharedTile
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.hopper.operands import (
     ROWS,
@@ -25,7 +26,6 @@ from tilewright.schedule.hopper.operands import (
     reaches_edge,
     tensor_map,
 )
-from tilewright.schedule.hopper.products import swizzled_chunk
 from tilewright.schedule.tiles import coords_of, element
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
@@ -40,6 +40,8 @@ PANEL_BYTES = 8192
 WARPGROUP_BARRIER = 1
 """Named barrier of the first consumer warpgroup; the others' follow."""
 _REGISTERS = 8
+CHUNK = 8
+"""16-bit elements of one row of a matrix."""
 CLIPPED_ELEMENTS = 8
 """A tensor copy to global memory clips the innermost dimension in units of 16 bytes (seen on H200: elements up to the
 next multiple are written), so a store through it is right only where the extent is a multiple of 8."""
@@ -120,23 +122,23 @@ class MatrixStore:
         """
         lowering, op = self.lowering, self.op
         width = self.map.shared.panel
-        row_bytes = width * 2
         source, at = lowering.part(op.value, op, (block * self.columns + start[0]) // 2, width // 2)
         base = (lowering.number * PANELS + number % PANELS) * PANEL_BYTES
         meet = WARPGROUP_BARRIER + lowering.number
         lowering.emit(a.Elected(t.block([a.BulkWait(PANELS - 1 if number else 0, read=True)])))
         lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS), op)
         row = TID // 32 % 4 * 16 + TID % 16
+        panel = SharedTile.swizzled(ROWS, width, 2, self.map.swizzle)
         for j in range(width // 16):
-            chunk = swizzled_chunk(self.map.swizzle, 2 * j + TID // 16 % 2, row)
+            chunk = 2 * j + TID // 16 % 2
             lowering.emit(
                 a.StoreMatrix(
                     shared,
                     source,
                     first=at + _REGISTERS * j,
                     base=base,
-                    offset=row * row_bytes + chunk * 16,
-                    bytes=ROWS * row_bytes,
+                    offset=panel.offset_expr(row, chunk * CHUNK),
+                    bytes=panel.size_bytes,
                 ),
                 op,
             )

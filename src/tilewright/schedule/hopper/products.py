@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym
-from tilewright.hw.tensormap import Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.wgmma import Major, WgmmaOperandPlan
@@ -17,10 +16,6 @@ from tilewright.schedule.mapping import ClassId
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile.dialect import DTypeAttr
 from tilewright.transport import asynchronous as a
-
-_CHUNK_BYTES = 16
-_ROW_SHIFT = {Swizzle.B128: (1, 8), Swizzle.B64: (2, 4), Swizzle.B32: (4, 2)}
-"""Chunk ``c`` of row ``r`` lies at chunk ``c ^ (r // div % mod)`` of the row (hw.tensormap.PATTERNS, in rows)."""
 
 
 def issue(
@@ -89,16 +84,7 @@ def _shared_plan(operand: object) -> WgmmaOperandPlan | None:
 
 
 def staging_offset(shared: LandingTile, inner: Expr, row: Expr) -> Expr:
-    """Element offset of (row, inner) in a swizzled tile, ``inner`` along the panel's rows; ``LandingTile.offset``."""
-    chunk = _CHUNK_BYTES // shared.element_bytes
-    within = inner % shared.panel
-    panel = inner // shared.panel * (shared.panel_bytes // shared.element_bytes)
-    return panel + row * shared.panel + swizzled_chunk(shared.swizzle, within // chunk, row) * chunk + inner % chunk
-
-
-def swizzled_chunk(swizzle: Swizzle, chunk: Expr, row: Expr) -> Expr:
-    """Where 16-byte chunk ``chunk`` of ``row`` lies in its row."""
-    if swizzle is Swizzle.NONE:
-        return chunk
-    divisor, modulus = _ROW_SHIFT[swizzle]
-    return chunk ^ (row // divisor % modulus)
+    """Element offset of (row, inner) in a tile that is staged by hand, ``inner`` along the panel's rows."""
+    tile = shared.shared_tile
+    assert tile is not None, "staged tiles are whole panels of whole swizzle periods"
+    return tile.offset_expr(row, inner, unit_bytes=shared.element_bytes)
