@@ -1,0 +1,289 @@
+"""Shared-memory layouts that no descriptor produces, factored: L = L_desc . L_resid.
+
+A tensor copy lands a tile as one of its landing layouts D. A requested layout L that is none of them is reached by a
+residual R = L . D^-1, a permutation of shared-memory offsets. Whoever reads through registers may fold it into its
+addresses, and nothing moves. Otherwise threads carry it out: vectors are loaded as D has them, exchanged between
+registers by the cheapest plan (nothing, moves, lane shuffles, ldmatrix and stmatrix, a round trip) and stored as L
+wants them::
+
+    global --tensor copy--> D --ld.shared--> registers --conversion--> registers --st.shared--> L
+
+Layouts are maps from the index of a tile coordinate, innermost axis fastest, to an offset in elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from math import gcd, prod
+
+from tilewright.base.verdict import Factored, Illegal, Legal, Legality, Unknown
+from tilewright.diag import fail
+from tilewright.hw.banks import BANK_BYTES, access_cycles, bank_access
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import PATTERNS
+from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.cute import CuteLayout
+from tilewright.layout.equality import Equal, ProofKind, equal, f2_of
+from tilewright.layout.f2 import F2Layout
+from tilewright.layout.plan import ConversionPlan, PlanKind
+from tilewright.layout.register import LANES, RegisterLayout
+from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.legal.facts import Facts
+from tilewright.legal.landing import LandingTile
+from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
+
+SharedLayout = CuteLayout | ComposedLayout | F2Layout
+WARPS = 4
+VECTOR_BYTES = 16
+LANE_ROWS = 8
+BARRIER_CYCLES = 30
+
+
+class Carrier(Enum):
+    """Who carries the residual out."""
+
+    READERS = "readers address the landing tile"
+    REGISTERS = "registers"
+    SHUFFLES = "lane shuffles"
+    MATRIX = "stmatrix and ldmatrix"
+    SHARED = "a round trip through shared memory"
+
+
+_CARRIER = {
+    PlanKind.NOTHING: Carrier.REGISTERS,
+    PlanKind.PERMUTE: Carrier.REGISTERS,
+    PlanKind.SELECT: Carrier.REGISTERS,
+    PlanKind.SHUFFLE: Carrier.SHUFFLES,
+    PlanKind.MATRIX: Carrier.MATRIX,
+    PlanKind.SHARED: Carrier.SHARED,
+}
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A tile moved from one place in shared memory to another by a warpgroup.
+
+    ``load`` says which thread reads which elements, ``load_vector`` at a time; ``store`` the same of what it writes.
+    Dimension 0 of both is the tile's innermost axis, dimension 1 all others.
+    """
+
+    load: RegisterLayout
+    load_vector: int
+    conversion: ConversionPlan
+    store: RegisterLayout
+    store_vector: int
+
+
+@dataclass(frozen=True)
+class FactoredPlan:
+    """The descriptor's part and the rest.
+
+    ``residual`` maps offsets of the landing tile to requested ones: an F2 layout, or a table where extents are no
+    powers of two (-1 where the landing tile has padding). ``proof`` is how ``requested == residual . landing`` was
+    decided. ``cycles`` is the price of one tile, on one SM.
+    """
+
+    plan: TensorMapPlan
+    landing: SharedLayout
+    residual: F2Layout | tuple[int, ...]
+    proof: ProofKind
+    carrier: Carrier
+    rewrite: Rewrite | None
+    cycles: int
+
+
+def factor(
+    access: TileAccess,
+    requested: SharedLayout,
+    facts: Facts | None = None,
+    target: Target = SM90A,
+    reader: RegisterLayout | None = None,
+) -> Legality[TensorMapPlan | FactoredPlan]:
+    """A plan that lands ``access`` as ``requested`` says; else a plan with a residual, the cheapest found.
+
+    ``reader`` is the register layout in which the tile is consumed, if it is: then no bytes move, and the landing tile
+    with the fewest bank conflicts is taken. TMA070 for a layout of another size, or with two elements at one place.
+    """
+    tile = prod(t for t in access.tile if t is not None)
+    offsets = offsets_of(requested)
+    if len(offsets) != tile or len(set(offsets)) != tile:
+        fail("TMA070", found=f"{len(set(offsets))} places for {tile} elements", required="a place for each element")
+    found = candidates(access, facts or Facts(), target, limit=8)
+    best: FactoredPlan | None = None
+    for plan in found.plans:
+        landing = landing_layout(plan.shared)
+        if isinstance(equal(requested, landing), Equal):
+            return Legal(plan)
+        for option in _options(plan, landing, requested, offsets, reader):
+            if best is None or option.cycles < best.cycles:
+                best = option
+    if best is None and found.plans:
+        return Unknown(
+            f"a rewriting of {found.plans[0].shared} as {requested}",
+            "the tile is no multiple of what 32 lanes hold in any shape",
+            "a tile whose extents are multiples of powers of two with a product of 32",
+        )
+    if best is None:
+        return Illegal(found.core)
+    return Factored(best, f"{best.carrier.value}, {best.cycles} cycles a tile")
+
+
+def landing_layout(tile: LandingTile) -> CuteLayout | ComposedLayout:
+    """Where the elements of a landing tile lie, in elements."""
+    row = tile.panel
+    panels = -(-tile.extents[0] // tile.panel)
+    inner = (tile.panel, panels) if panels > 1 else tile.extents[0]
+    steps: list[int] = [row]
+    for extent in tile.extents[1:-1]:
+        steps.append(steps[-1] * extent)
+    strides = (1, tile.panel_bytes // tile.element_bytes) if panels > 1 else 1
+    layout = CuteLayout((inner, *tile.extents[1:]), (strides, *steps[: len(tile.extents) - 1]))
+    pattern = PATTERNS[tile.swizzle]
+    if not pattern.pairs:
+        return layout
+    bits = len(pattern.pairs)
+    return ComposedLayout(Swizzle(bits, 4, 3).recast(8, 8 * tile.element_bytes), 0, layout)
+
+
+def offsets_of(layout: SharedLayout) -> list[int]:
+    """The offset of every index."""
+    return [layout(i) for i in range(1 << layout.in_bits)] if isinstance(layout, F2Layout) else layout.offsets()
+
+
+def residual_of(landing: SharedLayout, requested: SharedLayout) -> tuple[F2Layout | tuple[int, ...], ProofKind]:
+    """R with ``requested == R . landing``, and how that was decided."""
+    places, wanted = offsets_of(landing), offsets_of(requested)
+    if _is_linear(places) and _is_linear(wanted) and max(places) == len(places) - 1:
+        first, second = _linear(landing), _linear(requested)
+        table = first.invert().compose(second)
+        proof = equal(first.compose(table), second)
+        assert isinstance(proof, Equal), "an inverse composed with what it inverts"
+        return table, proof.proof
+    listed = [-1] * (max(places) + 1)
+    for place, target in zip(places, wanted, strict=True):
+        listed[place] = target
+    return tuple(listed), ProofKind.ENUMERATED
+
+
+def _is_linear(offsets: Sequence[int]) -> bool:
+    n = len(offsets)
+    if n & (n - 1) or offsets[0]:
+        return False
+    return all(offsets[i] == offsets[i & (i - 1)] ^ offsets[i & -i] for i in range(1, n))
+
+
+def _linear(layout: SharedLayout) -> F2Layout:
+    if isinstance(layout, F2Layout):
+        flat = layout.flatten_ins().flatten_outs()
+        return flat.rename({flat.in_names[0]: "index"}, {flat.out_names[0]: "offset"})
+    return f2_of(layout)
+
+
+def _options(
+    plan: TensorMapPlan,
+    landing: SharedLayout,
+    requested: SharedLayout,
+    offsets: list[int],
+    reader: RegisterLayout | None,
+) -> Iterator[FactoredPlan]:
+    residual, proof = residual_of(landing, requested)
+    places = offsets_of(landing)
+    size = plan.shared.element_bytes
+    extents = (plan.shared.extents[0], prod(plan.shared.extents[1:]))
+    if reader is not None:
+        vector = min(_run(places, extents, 0, size), reader.contiguous_registers(0))
+        cycles = _cycles(reader, vector, places, extents, size)
+        yield FactoredPlan(plan, landing, residual, proof, Carrier.READERS, None, cycles)
+        return
+    for rewrite in _rewrites(places, offsets, extents, size):
+        cycles = _cycles(rewrite.load, rewrite.load_vector, places, extents, size)
+        cycles += _cycles(rewrite.store, rewrite.store_vector, offsets, extents, size)
+        cycles += rewrite.conversion.cost.cycles + BARRIER_CYCLES
+        carrier = _CARRIER[rewrite.conversion.kind]
+        yield FactoredPlan(plan, landing, residual, proof, carrier, rewrite, cycles)
+
+
+def _rewrites(places: list[int], offsets: list[int], extents: tuple[int, int], size: int) -> Iterator[Rewrite]:
+    """Warps that load vectors along the innermost axis and store vectors along either."""
+    widest = _run(places, extents, 0, size)
+    for box in _boxes(extents, widest):
+        for axis in (0, 1):
+            vector = _run(offsets, extents, axis, size)
+            if axis == 1 and vector == 1:
+                continue  # single elements are stored as they were loaded
+            load, store = box.blocked(0, box.vector), box.blocked(axis, vector)
+            if store is not None and load is not None:
+                stored = min(vector, store.contiguous_registers(axis))
+                yield Rewrite(load, box.vector, _conversion(load, store, size), store, stored)
+        return
+
+
+@dataclass(frozen=True)
+class _Box:
+    """What a warp holds at once: ``vector`` elements a lane, lanes in ``rows`` rows; ``warps`` along each axis."""
+
+    extents: tuple[int, int]
+    vector: int
+    rows: int
+    warps: tuple[int, int]
+
+    def blocked(self, axis: int, vector: int) -> RegisterLayout | None:
+        """The box held in vectors along ``axis``, at most of ``vector`` elements."""
+        inner = self.vector * (LANES // self.rows)
+        if axis == 0:
+            lanes, vectors = (LANES // self.rows, self.rows), (self.vector, 1)
+        else:
+            part = gcd(vector, self.rows)
+            lanes, vectors = (inner, self.rows // part), (1, part)
+        if prod(lanes) > LANES:  # the rest of the box in further registers
+            lanes = (LANES // lanes[1], lanes[1])
+        elif prod(lanes) < LANES:
+            return None
+        return RegisterLayout.blocked(self.extents, vector=vectors, lanes=lanes, warps=self.warps, order=(0, 1))
+
+
+def _boxes(extents: tuple[int, int], widest: int) -> Iterator[_Box]:
+    """Boxes that divide the tile, widest vectors and squarest lanes first."""
+    vector = widest
+    while vector:
+        for rows in (LANE_ROWS, 4, 16, 2, LANES, 1):
+            inner = vector * (LANES // rows)
+            if extents[1] % rows == 0 and extents[0] % inner == 0:
+                along = gcd(WARPS, extents[1] // rows)
+                yield _Box(extents, vector, rows, (gcd(WARPS // along, extents[0] // inner), along))
+        vector //= 2
+
+
+_conversion = cache(conversion_plan)
+
+
+def _run(offsets: Sequence[int], extents: tuple[int, int], axis: int, size: int) -> int:
+    """The longest aligned vector of at most 16 bytes that lies consecutively along ``axis``, in elements."""
+    step, other = (1, extents[0]) if axis == 0 else (extents[0], 1)
+    vector = 1
+    while 2 * vector * size <= VECTOR_BYTES and extents[axis] % (2 * vector) == 0:
+        wide = 2 * vector
+        starts = (a * step + b * other for a in range(0, extents[axis], wide) for b in range(extents[1 - axis]))
+        if not all(
+            offsets[s] % wide == 0 and all(offsets[s + i * step] == offsets[s] + i for i in range(1, wide))
+            for s in starts
+        ):
+            break
+        vector = wide
+    return vector
+
+
+def _cycles(layout: RegisterLayout, vector: int, offsets: Sequence[int], extents: tuple[int, int], size: int) -> int:
+    """Bank cycles of all accesses of ``layout`` to elements at ``offsets``; parts of a word cost what the word does."""
+    width = max(vector * size, BANK_BYTES)
+    access = bank_access("sm_90a", f"ld.shared.b{8 * width}")
+    total = 0
+    for warp in range(layout.warps):
+        for register in range(0, layout.registers, vector):
+            places = (layout.coordinate(LANES * warp + lane, register) for lane in range(LANES))
+            addresses = [offsets[x + y * extents[0]] * size // width * width for x, y in places]
+            total += sum(access_cycles(access, addresses))
+    return total
