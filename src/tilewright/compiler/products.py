@@ -81,8 +81,10 @@ def search_products(
     choices: Sequence[Mapping[str, int]],
     retrace: Callable[[Mapping[str, int]], tile.Kernel],
     name: str,
+    cluster: tuple[int, int] = (1, 1),
 ) -> Search:
-    """All candidates of a variant: extents by extents, for each the schedules in order."""
+    """All candidates of a variant: extents by extents, for each the schedules in order; those of the first extents in
+    clusters before all others, where these are asked for."""
 
     pins = request.schedule
     unknown = unknown_pins(pins)
@@ -97,6 +99,10 @@ def search_products(
 
     def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
         kernels = [(retrace(extents), extents) for extents in choices]
+        for candidate in CANDIDATES if cluster != (1, 1) else ():
+            kept = pinned(replace(candidate, cluster=cluster), pins)
+            if kept is not None and candidate.copies:
+                yield *kernels[0], kept
         for copies, ordinary in ((True, False), (False, False), (False, True)):
             # ordinary arithmetic wants small tiles
             for kernel, extents in reversed(kernels) if ordinary else kernels:

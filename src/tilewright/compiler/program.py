@@ -20,6 +20,7 @@ from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
+from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.lower import Lowering
@@ -122,6 +123,8 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
     smallest = traced(request, {**dict.fromkeys(autos, 1), **pinned})
     products = has_products(smallest)
+    if products:
+        request = replace(request, facts=without_peers(request.facts))
     unaligned = {} if products else unaligned_ends(smallest, request.facts)
     ladder = bound_ladder([b.data for b in smallest.bounds], unaligned)
     widest = ladder[-1]
@@ -243,10 +246,10 @@ def _with_products(
             return traced(request, {**extents, **pinned}, limits)
 
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
-        for variant in product_variants(autos, resized, request.target):
+        for variant in product_variants(autos, resized, request.target, request.facts):
             if dims is not None and not variant.predicate.evaluate(dims):
                 continue
-            plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized)
+            plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized, variant.cluster)
             staged = _staged(request, plain, resized(variant.choices[0]))
             found.append(plain if staged is None else staged)
             if staged is not None and request.schedule.staged is None:
@@ -259,7 +262,7 @@ def _with_products(
     for i, choice in enumerate(found):
         name = request.function.name + (f"_{i}" if len(found) > 1 else "")
         own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
-        search = search_products(own, choice.choices, choice.remade, name)
+        search = search_products(own, choice.choices, choice.remade, name, choice.cluster)
         yield with_products(own, choice.predicate, search.next(), choice.copies)
 
 
@@ -270,6 +273,7 @@ class _Choice:
     predicate: Expr
     choices: Sequence[Mapping[str, int]]
     remade: Callable[[Mapping[str, int]], tile.Kernel]
+    cluster: tuple[int, int] = (1, 1)
     copies: tuple[StagedCopy, ...] = ()
 
 

@@ -69,6 +69,7 @@ class Scheduled:
 
 CANDIDATES = (
     Candidate(1, turns=2),
+    Candidate(2, rotated=True),
     Candidate(2),
     Candidate(1),
     Candidate(2, matrix_stores=False),

@@ -116,7 +116,9 @@ def legal_facts(kernel: tile.Kernel, facts: Facts) -> LegalFacts:
                 equal[f"{name}.stride{axis}"] = 1
             else:
                 divisors[f"{name}.stride{axis}"] = max(1, own.align_bytes // kind.element.bytes)
-                bounds[f"{name}.stride{axis}"] = (0, INDEX_BOUND)
+                # of an axis with one element the map takes another stride (RoleLowering.tensor_map)
+                limit = INDEX_BOUND if facts.index_bits == 32 else None
+                bounds[f"{name}.stride{axis}"] = (1 if own.forward else None, limit)
     return LegalFacts(bounds=bounds, divisors=divisors, equal=equal)
 
 
