@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.contract.threads import Group, groups_of, runs
+from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Site, Unit
 from tilewright.protocol.model import By
@@ -44,6 +45,13 @@ CUTS = (
     ops.FenceProxyAsync, ops.ClusterArrive,
 )  # fmt: skip
 """Ops at which what a class did before becomes known apart from what it does after."""
+
+
+ASKED = (
+    ops.Wait, ops.Arrive, ops.ArriveExpectTx, ops.ExpectTx, ops.BarSync, ops.CtaSync, ops.MbarrierInit,
+    ops.FenceMbarrierInit,
+)  # fmt: skip
+"""Ops of which others ask whether they are past, beside accesses to memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +95,13 @@ class Knowledge:
         self._own: dict[tuple[int, int, int], Rows] = {}
         self._links: dict[tuple[int, int, int, int], Link | None] = {}
         self._ways: dict[tuple[int, int], frozenset[int]] = {}
-        self.settled = self.lower = False
+        self.lower = False
+        self.before: dict[tuple[int, int, int], Rows] = {}
+        self.reading: dict[tuple[int, int, int], Rows] = {}
+        self._flowed: dict[int, tuple[list[Rows], list[Rows]]] = {}
+        self._seen: dict[tuple[int, int], tuple[Rows, dict[tuple[int, int, int], Rows]]] = {}
+        self._passed: dict[frozenset[int], NDArray[np.bool_]] = {}
+        self._left: dict[int, list[Rows]] = {}
 
     # -- classes and marks --------------------------------------------------------------------------------------------
     def _classes(self) -> tuple[Class, ...]:
@@ -118,12 +132,13 @@ class Knowledge:
                 current, complete = -1, list[int]()
                 for i, site in enumerate(code):
                     self.finished[c.index, s, i] = tuple(complete)
-                    if current < 0:
-                        current = len(stretch_of)
-                        stretch_of.append(s)
-                        owner_of.append(c.index)
-                    self.mark[c.index, s, i] = current
-                    if isinstance(site.step.op, CUTS) or i + 1 == len(code):
+                    if self._asked_about(site):
+                        if current < 0:
+                            current = len(stretch_of)
+                            stretch_of.append(s)
+                            owner_of.append(c.index)
+                        self.mark[c.index, s, i] = current
+                    if current >= 0 and (isinstance(site.step.op, CUTS) or i + 1 == len(code)):
                         complete.append(current)
                         current = -1
                 self.finished[c.index, s, len(code)] = tuple(complete)
@@ -146,6 +161,16 @@ class Knowledge:
         self.rows = GROUP0 + depth
         self.depth = depth
 
+    def _asked_about(self, site: Site) -> bool:
+        """Whether other ops may ask if this one is past."""
+        match site.step.op:
+            case ops.Read(region) | ops.Write(region):
+                return self.graph.protocol.buffer(region.buffer).space is not Space.REGISTER
+            case ops.TmaLoad() | ops.Wgmma():
+                return True
+            case op:
+                return isinstance(op, ASKED)
+
     def _measure(self) -> None:
         """Fewest turns of each unit between stretches: over at least one flow, and from the start."""
         n, j = self.n, self.j
@@ -167,7 +192,8 @@ class Knowledge:
         self.covers = np.moveaxis(since, 1, 0)
         """Per stretch and mark: thresholds up to which all earlier executions are covered."""
         self.same = marks[None, :] == np.arange(n)[:, None]
-        self.from_here = np.where(until >= FAR, -FAR, 1 - until)
+        self.other = ~self.same
+        self.from_here = np.where(until >= FAR, -FAR, 1 - until).astype(np.int32)
         self.from_before = np.where(self.same[..., None], np.maximum(self.from_here, 1), self.from_here)
         starts = list(self.word.starts)
         self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
@@ -177,16 +203,37 @@ class Knowledge:
     # -- rows ---------------------------------------------------------------------------------------------------------
     def closed(self, rows: Rows, s: int) -> Rows:
         """``rows`` with what follows from the shape of the word, as they stand in stretch ``s``."""
-        j = self.j
-        v = rows[..., :j]
-        here = (rows[..., j + 1] <= 0) | (v <= 0).any(axis=-1)
-        whole = (rows[..., j] <= 0) | here | (v <= self.covers[s]).any(axis=-1)
-        here = here | (whole & ~self.same[s])
+        j, covers = self.j, self.covers[s]
+        here = rows[..., j + 1] <= 0
+        for u in range(j):
+            here |= rows[..., u] <= 0
+        whole = here | (rows[..., j] <= 0)
+        for u in range(j):
+            whole |= rows[..., u] <= covers[:, u]
+        here |= whole & self.other[s]
         out = np.empty_like(rows)
-        v = np.minimum(v, np.where(whole[..., None], self.from_before[s], FAR))
-        out[..., :j] = np.minimum(v, np.where(here[..., None], self.from_here[s], FAR))
-        out[..., j] = ~whole
-        out[..., j + 1] = ~here
+        for u in range(j):
+            least = np.where(here, self.from_here[s, :, u], np.where(whole, self.from_before[s, :, u], FAR))
+            np.minimum(rows[..., u], least, out=out[..., u])
+        np.logical_not(whole, out=out[..., j])
+        np.logical_not(here, out=out[..., j + 1])
+        return out
+
+    def closed_row(self, row: list[int], s: int, of: int) -> Rows:
+        """``closed`` for a single row about executions in stretch ``of``."""
+        j, same = self.j, s == of
+        until, since = self.least[:, s, of], self.least[:, of, s]
+        here = row[j + 1] <= 0 or any(v <= 0 for v in row[:j])
+        whole = row[j] <= 0 or here or any(v <= w for v, w in zip(row, since, strict=False))
+        here = here or (whole and not same)
+        out = np.array(row, np.int32)
+        for u in range(j):
+            after = -FAR if until[u] >= FAR else 1 - int(until[u])
+            if here:
+                out[u] = min(row[u], after)
+            elif whole:
+                out[u] = min(row[u], max(after, 1) if same else after)
+        out[j], out[j + 1] = not whole, not here
         return out
 
     def moved(self, rows: Rows, source: int, target: int, growth: tuple[int, ...], between: frozenset[int]) -> Rows:
@@ -194,12 +241,15 @@ class Knowledge:
         j = self.j
         out = np.empty_like(rows)
         if j:
-            grown = rows[..., :j] + np.array(growth, np.int32)
-            out[..., :j] = np.where(grown > FAR // 2, FAR, np.maximum(grown, -FAR))
+            grown = np.minimum(rows[..., :j] + np.array(growth, np.int32), FAR)
+            out[..., :j] = np.where(grown < -FAR // 2, -FAR, grown)
         left = self.same[source]
         out[..., j] = np.where(left, rows[..., j + 1], rows[..., j])
         if between:
-            out[..., j] |= np.isin(self.stretch_of, list(between))
+            passed = self._passed.get(between)
+            if passed is None:
+                passed = self._passed[between] = np.isin(self.stretch_of, list(between))
+            out[..., j] |= passed
         out[..., j + 1] = 1
         return self.closed(out, target)
 
@@ -348,43 +398,89 @@ class Knowledge:
     # -- solving ------------------------------------------------------------------------------------------------------
     def solve(self, acquire: Callable[[Class, int, int, Rows], Rows]) -> None:
         """Solves the equations. ``acquire(class, stretch, position, rows)`` gives the rows after an op that learns
-        from others; it reads ``self.before``."""
-        count = len(self.classes)
-        self.before: dict[tuple[int, int, int], Rows] = {}
-        shape = (count, self.rows, self.e, self.j + 2)
-        everything = np.full(shape, -FAR, np.int32)
+        from others; it asks ``released`` for what they hand on."""
+        everything = np.full((len(self.classes), self.rows, self.e, self.j + 2), -FAR, np.int32)
         everything[..., self.j :] = 0
-        entry = [everything for _ in range(self.n)]
-        leave = [everything for _ in range(self.n)]
+        self.acquire = acquire
+        self.entry = [everything] * self.n
+        self.leave = [everything] * self.n
         for c in self.classes:
             for s in range(self.n):
-                for i in range(len(c.code[s]) + 1):
-                    self.before[c.index, s, i] = everything[c.index]
-        # from above, then giving up what still creeps, then winning back what holds nevertheless; see the docstring
-        for lower, rounds in ((False, 4), (True, 30), (False, 30)):
-            self.lower = lower
+                self.before |= {(c.index, s, i): everything[c.index] for i in range(len(c.code[s]) + 1)}
+        order = self._order()
+        # from above, then giving up what still creeps, then winning back what holds nevertheless
+        for self.lower, rounds in ((False, 2), (True, 60), (False, 30)):
+            self._flowed.clear()
+            self._seen.clear()
             for _ in range(rounds):
-                self.settled = True
-                for s in range(self.n):
-                    ways = [self.moved(leave[x], x, s, turned, frozenset()) for x, turned in self.entering[s]]
-                    if s in self.word.starts:
-                        ways.append(self.closed(self.nothing(count, self.rows), s))
-                    now = np.maximum.reduce(ways)
-                    if lower:
-                        now = self._given_up(now, entry[s])
-                    self.settled &= bool(np.array_equal(now, entry[s]))
-                    entry[s] = now
-                    leave[s] = np.stack([self._through(c, s, now[c.index], acquire) for c in self.classes])
-                if self.settled:
+                changes = [self._stretch(s) for s in order]
+                if not any(changes):
                     break
-            if lower and not self.settled:
+            settled = not any(changes)
+            if self.lower and not settled:
                 raise NoWord("knowledge does not settle")
-            if self.settled and not lower:
+            if not self.lower and settled:
                 return
 
-    def _through(self, c: Class, s: int, rows: Rows, acquire: Callable[[Class, int, int, Rows], Rows]) -> Rows:
+    def _order(self) -> list[int]:
+        """Stretches, those before others first as far as loops allow."""
+        done: list[int] = []
+        seen: set[int] = set()
+
+        def visit(s: int) -> None:
+            seen.add(s)
+            for x, _ in self.leaving[s]:
+                if x not in seen:
+                    visit(x)
+            done.append(s)
+
+        for s in self.word.starts:
+            if s not in seen:
+                visit(s)
+        return done[::-1]
+
+    def _stretch(self, s: int) -> bool:
+        """Computes one stretch anew as far as anything it rests on changed; whether it changed itself."""
+        now = self._arriving(s)
+        changed = False
+        left: list[Rows] = []
+        for c in self.classes:
+            key, rows = (c.index, s), now[c.index]
+            seen = self._seen.get(key)
+            if seen is not None and seen[0] is rows and all(self.before[at] is x for at, x in seen[1].items()):
+                left.append(self.before[c.index, s, len(c.code[s])])
+                continue
+            if self.lower:
+                rows = self._given_up(rows, self.before[c.index, s, 0])
+            self.reading = {}
+            changed |= self._through(c, s, rows)
+            self._seen[key] = now[c.index], self.reading
+            left.append(self.before[c.index, s, len(c.code[s])])
+        if any(a is not b for a, b in zip(left, self._left.get(s, ()), strict=False)) or s not in self._left:
+            self._left[s] = left
+            self.leave[s] = np.stack(left)
+        return changed
+
+    def _arriving(self, s: int) -> list[Rows]:
+        """What all classes know on entry to a stretch; the same object as long as it is the same."""
+        sources = [self.leave[x] for x, _ in self.entering[s]]
+        found = self._flowed.get(s)
+        if found is None or any(a is not b for a, b in zip(sources, found[0], strict=True)):
+            ways = [self.moved(self.leave[x], x, s, turned, frozenset()) for x, turned in self.entering[s]]
+            if s in self.word.starts:
+                ways.append(self.closed(self.nothing(len(self.classes), self.rows), s))
+            now = np.maximum.reduce(ways)
+            old = None if found is None else found[1]
+            rows = [
+                now[i] if old is None or not np.array_equal(now[i], old[i]) else old[i] for i in range(len(self.classes))
+            ]
+            found = self._flowed[s] = (sources, rows)
+        return found[1]
+
+    def _through(self, c: Class, s: int, rows: Rows) -> bool:
+        changed = self._keep(c, s, 0, rows)
         for i, site in enumerate(c.code[s]):
-            self._store(c, s, i, rows)
+            rows = self.before[c.index, s, i]
             op = site.step.op
             match op:
                 case ops.FenceProxyAsync():
@@ -396,15 +492,24 @@ class Knowledge:
                 case ops.BulkWait():
                     rows = self._retire(c, rows, "bulk", op.pending)
                 case ops.WgmmaWait():
-                    rows = acquire(c, s, i, self._retire(c, rows, "wgmma", op.pending))
+                    rows = self.acquire(c, s, i, self._retire(c, rows, "wgmma", op.pending))
                 case ops.Wait() | ops.BarSync() | ops.CtaSync() | ops.ClusterWait():
-                    rows = self.closed(acquire(c, s, i, rows), s)
+                    rows = self.acquire(c, s, i, rows)
+                    rows[:FENCED] = self.closed(rows[:FENCED], s)
                 case _:
+                    self.before[c.index, s, i + 1] = rows
                     continue
             if self.lower:
                 rows = self._given_up(rows, self.before[c.index, s, i + 1])
-        self._store(c, s, len(c.code[s]), rows)
-        return rows
+            changed |= self._keep(c, s, i + 1, rows)
+        return changed
+
+    def _keep(self, c: Class, s: int, i: int, rows: Rows) -> bool:
+        """Stores rows unless they are what is stored; whether they are new."""
+        if np.array_equal(rows, self.before[c.index, s, i]):
+            return False
+        self.before[c.index, s, i] = rows
+        return True
 
     def _given_up(self, now: Rows, before: Rows) -> Rows:
         """``before``, and nothing where ``now`` says less."""
@@ -437,7 +542,7 @@ class Knowledge:
 
     def released(self, c: Class, s: int, i: int, memory: bool = True) -> Rows:
         """What an arrival by op ``i`` hands on: rows S, M, F, X. The op itself is past then, too."""
-        rows = self.before[c.index, s, i]
+        rows = self.reading[c.index, s, i] = self.before[c.index, s, i]
         own = self.own(c, s, i + 1)
         done = rows[DONE]
         out = np.empty((4, self.e, self.j + 2), np.int32)

@@ -85,6 +85,13 @@ class BarrierUse:
         return [*self.arrivals, *self.landings]
 
 
+    @property
+    def teachers(self) -> list[Family]:
+        """Of the signals those that hand something on: who issues a copy and arrives teaches by the arrival."""
+        arriving = {p.ref.c.index for f in self.arrivals for p in f.pieces}
+        return [*self.arrivals, *(f for f in self.landings if any(p.ref.c.index not in arriving for p in f.pieces))]
+
+
 @dataclass
 class _Raw:
     slots: list[tuple[str, Ref, Index | None, int, int]] = field(

@@ -188,14 +188,11 @@ class _Proof:
 
     def _acquire_phase(self, ref: Ref, op: ops.Wait, rows: Rows) -> None:
         use, wait = self.wait_of[ref]
-        for family in use.signals:
+        for family in use.teachers:
             told = self._told(family, wait, use, op)
-            if told is None:
-                continue
-            if not op.acquire or family in use.landings:
-                rows[S] = np.minimum(rows[S], told[S])
-            else:
-                rows[: F + 2] = np.minimum(rows[: F + 2], told)
+            if told is not None:
+                upto = FENCED if op.acquire and family in use.arrivals else M
+                rows[:upto] = np.minimum(rows[:upto], told[:upto])
 
     def _told(self, family: Family, wait: Piece, use: BarrierUse, op: ops.Wait) -> Rows | None:
         """What the family's arrival in the awaited phase hands on, as it reads at the wait."""
@@ -258,7 +255,7 @@ class _Proof:
                 if not ways:
                     continue
                 told = np.maximum.reduce(ways)
-            rows[: F + 2] = np.minimum(rows[: F + 2], told)
+            rows[:FENCED] = np.minimum(rows[:FENCED], told)
 
     def _arrived(self, ref: Ref) -> Rows:
         memory = ref.op.release if isinstance(ref.op, ops.ClusterArrive) else True
@@ -286,11 +283,8 @@ class _Proof:
                 place = self.position.get((d.index, ref.c.code[s][i]))
                 if place is None:
                     raise NoWord("wgmma by part of a role")
-                upto = k.mark[d.index, s, place[1]]
-                for j in range(place[1] + 1):
-                    event = k.mark[d.index, s, j]
-                    if event <= upto:
-                        rows[S, event] = np.minimum(rows[S, event], rows[DONE, mark])
+                issued = k.finished[d.index, s, place[1] + 1]
+                rows[S, issued] = np.minimum(rows[S, issued], rows[DONE, mark])
                 # and with an issue all that its threads did before
                 if s == ref.s:
                     earlier = k.marks_of(d) if rows[DONE, mark, k.here] == 0 else []
@@ -312,19 +306,9 @@ class _Proof:
         """What program order says of an op of the same class."""
         found = self._mine.get((ref, other))
         if found is None:
-            k = self.k
-            mark = k.mark[other.c.index, other.s, other.i]
-            row = np.full(k.j + 2, FAR, np.int32)
-            row[k.j] = 0
-            row[k.j + 1] = 0 if other.s == ref.s and other.i < ref.i else 1
-            found = self._mine[ref, other] = self.one(row, ref.s, mark)
+            row = [FAR] * self.k.j + [0, 0 if other.s == ref.s and other.i < ref.i else 1]
+            found = self._mine[ref, other] = self.k.closed_row(row, ref.s, other.s)
         return found
-
-    def one(self, row: Rows, s: int, mark: int) -> Rows:
-        """A single row closed."""
-        full = self.k.nothing()
-        full[mark] = row
-        return self.k.closed(full, s)[mark]
 
     def known(self, ref: Ref, segment: int, other: Ref, own: bool = False) -> Rows:
         """The row of an op at another: of its whole class."""
@@ -694,17 +678,15 @@ class _Proof:
         assert x.landing is not None
         array, number = x.landing
         use = self.bars[array]
-        mark = self.k.mark[x.ref.c.index, x.ref.s, x.ref.i]
         for cover in use.covers:
-            row = np.full(self.k.j + 2, FAR, np.int32)
-            row[self.k.j :] = 1
+            row = [FAR] * self.k.j + [1, 1]
             told = [(w, self._seen(y.ref, segment, use, w)) for w in cover.pieces]
             if use.unit:
                 column = self.column[use.unit]
                 row[column] = max(min(int(r[column]) for r in rows) - w.number for w, rows in told) + number
             elif all(any(map(self._past, rows)) for _, rows in told):
-                row[self.k.j :] = 0
-            yield self.one(row, y.ref.s, mark)
+                row[self.k.j :] = 0, 0
+            yield self.k.closed_row(row, y.ref.s, x.ref.s)
 
     def _sync_done(self, x: Access, y: Access, answer: Answer) -> bool:
         register = x.place.memory[0] == "register"
@@ -716,11 +698,15 @@ class _Proof:
         if x.writes and y.writes and same_role and x.ref.site.step is y.ref.site.step:
             return True
         mine = x.ref.c is y.ref.c and (x.ref.c.group.size == 1 or own)
-        mark = self.k.mark[x.ref.c.index, x.ref.s, x.ref.i]
         rows = self.rows(y.ref)
-        if not answer(self.mine(y.ref, x.ref) if mine else rows[M, mark]):
+        if mine and not answer(self.mine(y.ref, x.ref)):
             return False
-        if not reaches or register:
+        if register:
+            return mine
+        mark = self.k.mark[x.ref.c.index, x.ref.s, x.ref.i]
+        if not mine and not answer(rows[M, mark]):
+            return False
+        if not reaches:
             return True
         by_writer = answer(rows[FENCED if mine else F, mark])
         by_anyone = by_writer or answer(rows[FENCED if mine else X, mark])
