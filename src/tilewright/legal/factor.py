@@ -21,7 +21,6 @@ from math import gcd, prod
 
 from tilewright.base.verdict import Factored, Illegal, Legal, Legality, Unknown
 from tilewright.diag import fail
-from tilewright.hw.banks import BANK_BYTES, access_cycles, bank_access
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import PATTERNS
 from tilewright.layout.conversion import conversion_plan
@@ -33,11 +32,11 @@ from tilewright.layout.register import LANES, RegisterLayout
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
+from tilewright.legal.reading import reading, vector_along
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
 
 SharedLayout = CuteLayout | ComposedLayout | F2Layout
 WARPS = 4
-VECTOR_BYTES = 16
 LANE_ROWS = 8
 BARRIER_CYCLES = 30
 
@@ -194,13 +193,13 @@ def _options(
     size = plan.shared.element_bytes
     extents = (plan.shared.extents[0], prod(plan.shared.extents[1:]))
     if reader is not None:
-        vector = min(_run(places, extents, 0, size), reader.contiguous_registers(0))
-        cycles = _cycles(reader, vector, places, extents, size)
+        vector = min(vector_along(places, extents, 0, size), reader.contiguous_registers(0))
+        cycles = reading(reader, vector, places, extents, size).cycles
         yield FactoredPlan(plan, landing, residual, proof, Carrier.READERS, None, cycles)
         return
     for rewrite in _rewrites(places, offsets, extents, size):
-        cycles = _cycles(rewrite.load, rewrite.load_vector, places, extents, size)
-        cycles += _cycles(rewrite.store, rewrite.store_vector, offsets, extents, size)
+        cycles = reading(rewrite.load, rewrite.load_vector, places, extents, size).cycles
+        cycles += reading(rewrite.store, rewrite.store_vector, offsets, extents, size).cycles
         cycles += rewrite.conversion.cost.cycles + BARRIER_CYCLES
         carrier = _CARRIER[rewrite.conversion.kind]
         yield FactoredPlan(plan, landing, residual, proof, carrier, rewrite, cycles)
@@ -208,10 +207,10 @@ def _options(
 
 def _rewrites(places: list[int], offsets: list[int], extents: tuple[int, int], size: int) -> Iterator[Rewrite]:
     """Warps that load vectors along the innermost axis and store vectors along either."""
-    widest = _run(places, extents, 0, size)
+    widest = vector_along(places, extents, 0, size)
     for box in _boxes(extents, widest):
         for axis in (0, 1):
-            vector = _run(offsets, extents, axis, size)
+            vector = vector_along(offsets, extents, axis, size)
             if axis == 1 and vector == 1:
                 continue  # single elements are stored as they were loaded
             load, store = box.blocked(0, box.vector), box.blocked(axis, vector)
@@ -258,32 +257,3 @@ def _boxes(extents: tuple[int, int], widest: int) -> Iterator[_Box]:
 
 
 _conversion = cache(conversion_plan)
-
-
-def _run(offsets: Sequence[int], extents: tuple[int, int], axis: int, size: int) -> int:
-    """The longest aligned vector of at most 16 bytes that lies consecutively along ``axis``, in elements."""
-    step, other = (1, extents[0]) if axis == 0 else (extents[0], 1)
-    vector = 1
-    while 2 * vector * size <= VECTOR_BYTES and extents[axis] % (2 * vector) == 0:
-        wide = 2 * vector
-        starts = (a * step + b * other for a in range(0, extents[axis], wide) for b in range(extents[1 - axis]))
-        if not all(
-            offsets[s] % wide == 0 and all(offsets[s + i * step] == offsets[s] + i for i in range(1, wide))
-            for s in starts
-        ):
-            break
-        vector = wide
-    return vector
-
-
-def _cycles(layout: RegisterLayout, vector: int, offsets: Sequence[int], extents: tuple[int, int], size: int) -> int:
-    """Bank cycles of all accesses of ``layout`` to elements at ``offsets``; parts of a word cost what the word does."""
-    width = max(vector * size, BANK_BYTES)
-    access = bank_access("sm_90a", f"ld.shared.b{8 * width}")
-    total = 0
-    for warp in range(layout.warps):
-        for register in range(0, layout.registers, vector):
-            places = (layout.coordinate(LANES * warp + lane, register) for lane in range(LANES))
-            addresses = [offsets[x + y * extents[0]] * size // width * width for x, y in places]
-            total += sum(access_cycles(access, addresses))
-    return total

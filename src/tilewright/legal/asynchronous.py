@@ -1,0 +1,153 @@
+"""Candidates with their asynchronous plan, and the choice among them for all tensors of a kernel at once.
+
+A layout is not chosen for itself: the widest swizzle may need more boxes, rows of half a line or padded panels, and so
+fewer slots. One step of a ring with n slots takes
+
+    max(copy unit, shared memory, (latency + copy + read) / n)
+
+cycles: the copy unit fetches every tensor's lines, shared memory takes what is written and what readers load, and a
+slot comes round again after its copy, its latency and its reading. ``choose`` takes the combination of candidates with
+the shortest step; ``layout_first`` each tensor's layout with the fewest bank conflicts, then the slots that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from tilewright.base.verdict import Legal
+from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE, SLOT_CYCLES
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import Direction, Swizzle
+from tilewright.hw.wgmma import CORE_ROW_BYTES
+from tilewright.layout.register import RegisterLayout
+from tilewright.legal import wgmma
+from tilewright.legal.factor import landing_layout, offsets_of
+from tilewright.legal.facts import Facts
+from tilewright.legal.prices import plan_cycles
+from tilewright.legal.reading import Reading, reading, vector_along
+from tilewright.legal.tma import Completion, TensorMapPlan, TileAccess, candidates
+from tilewright.legal.wgmma import Major, Role, WgmmaOperand
+
+MEMORY_LATENCY_CYCLES = 1000.0
+"""From the issue of a copy to its arrival, from memory under load (0.5 us; measured copies of an H200 stay below)."""
+MAX_SLOTS = 8
+
+
+@dataclass(frozen=True)
+class FragmentReader:
+    """Threads that read the tile as ``layout``: dimension 0 the tile's dense axis, dimension 1 the others."""
+
+    layout: RegisterLayout
+
+
+@dataclass(frozen=True)
+class ProductReader:
+    """wgmma, as operand ``role``; each instruction of the other operand's ``passes`` blocks reads the tile again."""
+
+    role: Role
+    major: Major
+    n: int = 128
+    accumulator: str = "f32"
+    passes: int = 1
+
+
+Reader = FragmentReader | ProductReader
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tile of each step of a kernel, and who reads it (or, for a store, who writes it)."""
+
+    access: TileAccess
+    readers: tuple[Reader, ...]
+
+
+@dataclass(frozen=True)
+class AsyncPlan:
+    """What a schedule needs to know of one candidate.
+
+    ``tx_bytes`` complete on the barrier of a slot (0 for stores, which end by bulk groups); ``copy_cycles`` is the copy
+    unit's time for a tile, ``reading`` the bank cycles and the worst degree of all readers.
+    """
+
+    plan: TensorMapPlan
+    completion: Completion
+    tx_bytes: int
+    boxes: int
+    slot_bytes: int
+    copy_cycles: float
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One candidate a tensor, the slots of their ring, and the predicted cycles of a step."""
+
+    plans: tuple[AsyncPlan, ...]
+    slots: int
+    step_cycles: float
+
+
+def async_plans(tensor: Tensor, facts: Facts | None = None, target: Target = SM90A) -> tuple[AsyncPlan, ...]:
+    """The candidates of a tensor that all its readers can read, with their asynchronous plans."""
+    result: list[AsyncPlan] = []
+    for plan in _candidates(tensor, facts or Facts(), target):
+        readings = [_read(plan, reader, tensor.access, target) for reader in tensor.readers]
+        if any(r is None for r in readings):
+            continue
+        known = [r for r in readings if r is not None]
+        total = Reading(sum(r.cycles for r in known), max((r.degree for r in known), default=1))
+        shared = plan.shared
+        slot = -(-shared.size_bytes // shared.align_bytes) * shared.align_bytes
+        tx = plan.tx_bytes if plan.direction is Direction.LOAD else 0
+        result.append(AsyncPlan(plan, plan.completion, tx, len(plan.boxes), slot, plan_cycles(plan), total))
+    return tuple(result)
+
+
+def _candidates(tensor: Tensor, facts: Facts, target: Target) -> tuple[TensorMapPlan, ...]:
+    """Every direct plan; for products also the one in columns of core matrices, which a swizzle would do without."""
+    plans = candidates(tensor.access, facts, target, limit=8).plans
+    if any(isinstance(r, ProductReader) for r in tensor.readers) and not tensor.access.swizzles:
+        columns = replace(tensor.access, swizzles=(Swizzle.NONE,), panel_bytes=CORE_ROW_BYTES)
+        plans += candidates(columns, facts, target).plans
+    return plans
+
+
+def choose(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> Choice:
+    """The combination of candidates with the shortest step; of equal ones the one with the fewest boxes."""
+    combinations = (_evaluate(tuple(plans), target) for plans in product(*options))
+    return min(combinations, key=lambda c: (c.step_cycles, sum(p.boxes for p in c.plans)))
+
+
+def layout_first(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> Choice:
+    """Each tensor's candidate with the fewest bank cycles, whatever its copies cost."""
+    return _evaluate(tuple(min(plans, key=lambda p: (p.reading.cycles, p.boxes)) for plans in options), target)
+
+
+def _evaluate(plans: tuple[AsyncPlan, ...], target: Target) -> Choice:
+    slot = sum(p.slot_bytes for p in plans)
+    slots = max(1, min(MAX_SLOTS, target.shared_per_cta_bytes // slot))
+    copy = sum(p.copy_cycles for p in plans)
+    read = sum(p.reading.cycles for p in plans)
+    shared = sum(p.plan.box_bytes * p.boxes for p in plans) / SHARED_BYTES_PER_CYCLE + read
+    round_trip = (MEMORY_LATENCY_CYCLES + copy + read) / slots
+    return Choice(plans, slots, max(copy, shared, round_trip, SLOT_CYCLES))
+
+
+def _read(plan: TensorMapPlan, reader: Reader, access: TileAccess, target: Target) -> Reading | None:
+    tile = plan.shared
+    if isinstance(reader, FragmentReader):
+        offsets = offsets_of(landing_layout(tile))
+        extents = (tile.extents[0], prod(tile.extents[1:]))
+        wide = vector_along(offsets, extents, 0, tile.element_bytes)
+        vector = min(wide, reader.layout.contiguous_registers(0))
+        return reading(reader.layout, vector, offsets, extents, tile.element_bytes)
+    if len(tile.extents) != 2:
+        return None
+    operand = WgmmaOperand(reader.role, access.dtype, tile, reader.major, reader.n, reader.accumulator)
+    if not isinstance(wgmma.plan(operand, target), Legal):
+        return None
+    return Reading(reader.passes * plan.box_bytes * len(plan.boxes) // int(SHARED_BYTES_PER_CYCLE), 1)

@@ -1,0 +1,57 @@
+"""What reading a tile of shared memory costs: vectors, bank cycles, and the worst degree of conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.hw.banks import BANK_BYTES, access_cycles, bank_access
+from tilewright.layout.register import LANES, RegisterLayout
+
+VECTOR_BYTES = 16
+"""Widest shared-memory access of a thread (PTX ISA, ld.shared vectors)."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Bank cycles of all accesses to one tile; ``degree`` is the most cycles of one phase (1: no conflict)."""
+
+    cycles: int
+    degree: int
+
+
+def vector_along(offsets: Sequence[int], extents: tuple[int, int], axis: int, size: int) -> int:
+    """The longest aligned vector of at most 16 bytes that lies consecutively along ``axis``, in elements.
+
+    ``offsets`` are in elements, by index of a coordinate of ``extents``, axis 0 fastest.
+    """
+    step, other = (1, extents[0]) if axis == 0 else (extents[0], 1)
+    vector = 1
+    while 2 * vector * size <= VECTOR_BYTES and extents[axis] % (2 * vector) == 0:
+        wide = 2 * vector
+        starts = (a * step + b * other for a in range(0, extents[axis], wide) for b in range(extents[1 - axis]))
+        if not all(
+            offsets[s] % wide == 0 and all(offsets[s + i * step] == offsets[s] + i for i in range(1, wide))
+            for s in starts
+        ):
+            break
+        vector = wide
+    return vector
+
+
+def reading(
+    layout: RegisterLayout, vector: int, offsets: Sequence[int], extents: tuple[int, int], size: int
+) -> Reading:
+    """All accesses of ``layout``, ``vector`` elements at a time along its first dimension; parts of a word cost what
+    the word does."""
+    width = max(vector * size, BANK_BYTES)
+    access = bank_access("sm_90a", f"ld.shared.b{8 * width}")
+    cycles, degree = 0, 1
+    for warp in range(layout.warps):
+        for register in range(0, layout.registers, vector):
+            places = (layout.coordinate(LANES * warp + lane, register) for lane in range(LANES))
+            addresses = [offsets[x + y * extents[0]] * size // width * width for x, y in places]
+            phases = access_cycles(access, addresses)
+            cycles += sum(phases)
+            degree = max(degree, *phases)
+    return Reading(cycles, degree)
