@@ -29,6 +29,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import SM90A
 from tilewright.jit import arrays
 from tilewright.jit.calls import bind
+from tilewright.jit.pipeline import Pipeline, pipeline_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -147,6 +148,7 @@ class Inspection:
     predicate: Expr
     notes: tuple[str, ...]
     maps: tuple[TileMap, ...]
+    pipeline: Pipeline | None
     artifact: Artifact
     instructions: Instructions
     simulated: Report
@@ -206,6 +208,7 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         predicate=planned.predicate,
         notes=(*artifact.variants[0].plan.splitlines(), *again),
         maps=tile_maps(planned),
+        pipeline=pipeline_of(planned.transport),
         artifact=artifact,
         instructions=instructions,
         simulated=report,

@@ -10,6 +10,7 @@ from tilewright.base.expr import TRUE
 from tilewright.jit.inspection import Agreement, Inspection, Launched, NotLaunched, Refused, TileMap
 from tilewright.viz.report_code import cuda_html, python_html
 from tilewright.viz.report_map import corner_picture, corner_words, warp_picture
+from tilewright.viz.report_pipeline import pipeline_section
 from tilewright.viz.report_style import STYLE
 
 _PASSES = {
@@ -66,6 +67,7 @@ def _kernel(r: Inspection) -> Iterator[str]:
     yield f"<h3>The kernel</h3>\n<pre>{python_html(r.source)}</pre>"
     yield from _plan(r, image)
     yield from _maps(r.maps)
+    yield from pipeline_section(r.pipeline)
     yield from _certificate(image.certificate)
     yield from _results(r)
     yield from _times(r)

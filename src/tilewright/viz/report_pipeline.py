@@ -1,0 +1,133 @@
+"""Pictures of a pipeline: roles and engines over time, and what lies where in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from tilewright.jit.pipeline import Pipeline, SharedBlock
+from tilewright.protocol.timed import Doing, Span, TimedRun
+from tilewright.viz.layout_picture import COLOURS
+
+WIDTH, LEFT, LANE, GAP = 860, 132, 22, 6
+_GLYPH = 6.6
+_MERGED = (Doing.ISSUE,)
+"""Shown as marks: too short for a box with words."""
+
+
+def timeline_picture(run: TimedRun) -> str:
+    """Lanes downwards, cycles to the right. Colour is the stage of the ring, grey is waiting; a line falls where a
+    wait for a barrier ends."""
+    scale = WIDTH / max(run.cycles, 1.0)
+    height = 30 + len(run.lanes) * (LANE + GAP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height}" '
+        f'viewBox="0 0 {LEFT + WIDTH + 20} {height}" font-size="11" role="img">',
+        f"<title>{len(run.lanes)} lanes over {run.cycles:.0f} cycles</title>",
+    ]
+    top = {lane: 24 + i * (LANE + GAP) for i, lane in enumerate(run.lanes)}
+    parts += _axis(run.cycles, scale, height)
+    for lane, y in top.items():
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 15}" text-anchor="end" fill="#555">{escape(lane)}</text>')
+        parts.append(f'<rect x="{LEFT}" y="{y}" width="{WIDTH}" height="{LANE}" fill="none" stroke="#8884"/>')
+    for span in run.spans:
+        if span.lane in top:
+            parts += _span(span, scale, top[span.lane])
+    return "\n".join([*parts, "</svg>"])
+
+
+def _axis(cycles: float, scale: float, height: int) -> Iterator[str]:
+    step = next(s for s in (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 10**9) if cycles / s <= 12)
+    for mark in range(0, int(cycles) + 1, step):
+        x = LEFT + mark * scale
+        yield f'<line x1="{x:.5g}" y1="18" x2="{x:.5g}" y2="{height - GAP}" stroke="#8883"/>'
+        yield f'<text x="{x:.5g}" y="13" text-anchor="middle" fill="#777">{mark}</text>'
+
+
+def _span(span: Span, scale: float, y: int) -> Iterator[str]:
+    x, w = LEFT + span.begin * scale, (span.end - span.begin) * scale
+    stage = "" if span.slot is None else f", stage {span.slot}"
+    title = f"<title>{escape(span.what)}{stage}: cycles {span.begin:.0f} to {span.end:.0f}</title>"
+    if span.doing in _MERGED:
+        yield f'<rect x="{x:.5g}" y="{y + LANE - 5}" width="{max(w, 0.6):.4g}" height="5" fill="#4a7dbd">{title}</rect>'
+        return
+    if span.doing is Doing.WAIT:
+        yield f'<rect x="{x:.5g}" y="{y + 8}" width="{w:.4g}" height="6" fill="#8885">{title}</rect>'
+        yield f'<line x1="{x + w:.5g}" y1="{y}" x2="{x + w:.5g}" y2="{y + LANE}" stroke="#c0504d"/>'
+        return
+    colour = "#e2e2e2" if span.slot is None else COLOURS[span.slot % len(COLOURS)]
+    stroke = "#c07a2b" if span.doing is Doing.STORE else "#888"
+    yield (
+        f'<rect x="{x:.5g}" y="{y}" width="{w:.4g}" height="{LANE - 6}" fill="{colour}" stroke="{stroke}" '
+        f'stroke-width="0.6">{title}</rect>'
+    )
+    label = f"{span.slot}" if span.slot is not None else span.what
+    if w > _GLYPH * len(label) + 4:
+        yield f'<text x="{x + w / 2:.5g}" y="{y + 12}" text-anchor="middle" fill="#222">{escape(label)}</text>'
+
+
+def shared_picture(blocks: Sequence[SharedBlock], total: int) -> str:
+    """Shared memory from byte 0 to the right; blocks that share bytes lie under each other."""
+    rows: list[list[SharedBlock]] = []
+    for block in blocks:
+        free = next((row for row in rows if row[-1].end <= block.begin), None)
+        if free is None:
+            rows.append([block])
+        else:
+            free.append(block)
+    scale = (LEFT + WIDTH) / max(total, 1)
+    height = 26 + 40 * len(rows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height}" '
+        f'viewBox="0 0 {LEFT + WIDTH + 20} {height}" font-size="11" role="img">',
+        f"<title>{total} bytes of shared memory</title>",
+    ]
+    for mark in range(0, total + 1, 32768):
+        x = mark * scale
+        parts.append(f'<line x1="{x:.5g}" y1="16" x2="{x:.5g}" y2="{height}" stroke="#8884"/>')
+        parts.append(f'<text x="{x + 2:.5g}" y="12" fill="#777">{mark // 1024} KiB</text>')
+    for i, row in enumerate(rows):
+        for block in row:
+            parts += _block(block, scale, 20 + 40 * i)
+    return "\n".join([*parts, "</svg>"])
+
+
+def _block(block: SharedBlock, scale: float, y: int) -> Iterator[str]:
+    x, w = block.begin * scale, max((block.end - block.begin) * scale, 2.0)
+    colour = "#e2e2e2" if block.slot is None else COLOURS[block.slot % len(COLOURS)]
+    words = f"{block.name}, bytes {block.begin} to {block.end}" + (f"; {block.how}" if block.how else "")
+    yield (
+        f'<rect x="{x:.5g}" y="{y}" width="{w:.4g}" height="34" fill="{colour}" stroke="#888" stroke-width="0.6">'
+        f"<title>{escape(words)}</title></rect>"
+    )
+    lines = [block.name, "" if block.slot is None else f"stage {block.slot}"]
+    for line, text in enumerate(lines):
+        if text and w > _GLYPH * len(text) + 4:
+            yield f'<text x="{x + w / 2:.5g}" y="{y + 15 + 13 * line}" text-anchor="middle" fill="#222">{text}</text>'
+
+
+def shared_table(blocks: Sequence[SharedBlock]) -> Iterator[str]:
+    """What the picture shows, in words: each buffer once."""
+    yield '<div class="wide"><table><tr><th>buffer</th><th>bytes</th><th>stages</th><th>arranged by</th></tr>'
+    for name, how in dict.fromkeys((b.name, b.how) for b in blocks):
+        same = [b for b in blocks if (b.name, b.how) == (name, how)]
+        stages = len({b.slot for b in same if b.slot is not None}) or 1
+        size = sum(b.end - b.begin for b in same)
+        yield f'<tr><td class="of">{escape(name)}</td><td>{size}</td><td>{stages}</td><td>{escape(how)}</td></tr>'
+    yield "</table></div>"
+
+
+def pipeline_section(pipeline: Pipeline | None) -> Iterator[str]:
+    """The report's part on roles: the timeline with its words, then shared memory. Nothing for kernels without."""
+    if pipeline is None:
+        return
+    sizes = ", ".join(f"{name} = {value}" for name, value in pipeline.sizes)
+    yield "<h3>The pipeline</h3>"
+    yield f"<p>A run of the proved protocol for {escape(sizes)}, each op at its price; "
+    yield "element-wise work has none here.</p>"
+    yield "<figure><figcaption>Colour and number are the stage of a ring; grey bars wait, red lines end a wait; "
+    yield "cycles to the right.</figcaption>"
+    yield f'<div class="wide">{timeline_picture(pipeline.run)}</div></figure>'
+    yield "<figure><figcaption>Shared memory of a CTA, from its first byte to its last.</figcaption>"
+    yield f'<div class="wide">{shared_picture(pipeline.blocks, pipeline.shared_bytes)}</div></figure>'
+    yield from shared_table(pipeline.blocks)
