@@ -33,7 +33,7 @@ from tilewright.lang.tensors import Tensor
 from tilewright.legal.facts import Facts as Known
 from tilewright.legal.repairs import staged
 from tilewright.legal.wgmma import Role
-from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts, TensorFacts
+from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts, TensorFacts, without_peers
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
 from tilewright.schedule.tiles import coords_of, moved, tensor_name
 from tilewright.tile import dialect as tile
@@ -198,9 +198,8 @@ def copy_request(request: Request, item: Staged) -> Request:
     )
     static = {n: v for n, v in request.signature.static if n in param.dims}
     signature = Signature.of(dict.fromkeys((item.name, item.copy_name), item.element), static=static)
-    facts = Facts(
-        ((item.name, request.facts.of(item.name)), (item.copy_name, item.facts)), index_bits=request.facts.index_bits
-    )
+    source = without_peers(request.facts).of(item.name)
+    facts = Facts(((item.name, source), (item.copy_name, item.facts)), index_bits=request.facts.index_bits)
     return Request(function, signature, facts, request.target, Schedule())
 
 

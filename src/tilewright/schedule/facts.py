@@ -23,12 +23,14 @@ class TensorFacts:
     """``unit_axis`` has stride 1 (None: no axis); ``align_bytes`` (a power of two, at most 16) divides the base address
     and the byte stride of every other axis that has more than one element.
 
+    ``forward``: these strides are positive (broadcast and flipped axes have others, which tensor maps can't express).
     ``peer`` names another tensor of the same shape and element size whose every row starts as far from a multiple of
     16 bytes as this one's; only where rows are not aligned."""
 
     unit_axis: int | None
     align_bytes: int
     peer: str = ""
+    forward: bool = True
 
     def vector(self, dtype: DType) -> int:
         """Elements of the widest aligned access along the unit axis."""
@@ -54,11 +56,9 @@ def observe(dtype: DType, address: int, shape: tuple[int, ...], strides: tuple[i
     unit = next((d for d in reversed(range(len(shape))) if strides[d] == 1 and shape[d] > 1), None)
     if unit is None:  # an axis of one element may be called contiguous: it has no second element
         unit = next((d for d in reversed(range(len(shape))) if strides[d] == 1), None)
-    align = gcd(address, MAX_VECTOR_BYTES)
-    for d, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
-        if d != unit and extent > 1:
-            align = gcd(align, stride * dtype.bytes)
-    return TensorFacts(unit, max(align, dtype.bytes))
+    others = [s for d, (extent, s) in enumerate(zip(shape, strides, strict=True)) if d != unit and extent > 1]
+    align = gcd(address, MAX_VECTOR_BYTES, *(stride * dtype.bytes for stride in others))
+    return TensorFacts(unit, max(align, dtype.bytes), forward=min(others, default=1) > 0)
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,9 @@ def predicates(name: str, dtype: DType, dims: tuple[Expr, ...], facts: TensorFac
             if d != facts.unit_axis and facts.align_bytes > dtype.bytes:
                 aligned = (Sym(f"{name}.stride{d}") * dtype.bytes % facts.align_bytes).eq(0)
                 result.append(any_of([dim <= 1, aligned]))  # a single element is at the base, whatever the stride
+    if facts.forward:
+        others = (d for d in range(len(dims)) if d != facts.unit_axis)
+        result += [any_of([dims[d] <= 1, Const(0) < Sym(f"{name}.stride{d}")]) for d in others]
     if facts.peer:
         result.append(((Sym(f"{name}.address") - Sym(f"{facts.peer}.address")) % MAX_VECTOR_BYTES).eq(0))
         for d, dim in enumerate(dims):
@@ -131,6 +134,11 @@ def offsets_fit(name: str, dims: tuple[Expr, ...], bits: int = 31) -> Expr:
         stride = Sym(f"{name}.stride{d}")
         reach = reach + maximum(dim - 1, 0) * maximum(stride, -stride)
     return reach < expr(1 << bits)
+
+
+def without_peers(facts: Facts) -> Facts:
+    """The facts of kernels that don't compare the rows of tensors."""
+    return replace(facts, tensors=tuple((name, replace(own, peer="")) for name, own in facts.tensors))
 
 
 def conjunction(parts: tuple[Expr, ...]) -> Expr:
