@@ -29,13 +29,12 @@ class Buffer:
 
     @staticmethod
     def declare(op: Registers, first_thread: int, threads: int) -> Buffer:
-        """An undefined buffer."""
+        """An undefined buffer. Its registers held something else before: a wgmma that uses them wants a fence."""
         kind = op.buffer.type
         shape = (threads, kind.count.data)
         dtype = kind.dtype.dtype
-        return Buffer(
-            op.hint.data, dtype, np.zeros(shape, register_dtype(dtype)), np.zeros(shape, np.bool_), first_thread
-        )
+        data, written = np.zeros(shape, register_dtype(dtype)), np.zeros(shape, np.bool_)
+        return Buffer(op.hint.data, dtype, data, written, first_thread, touched=True)
 
     @property
     def count(self) -> int:
