@@ -324,7 +324,7 @@ class _Proof:
     def upto(self, use_unit: object, bound: int) -> Answer:
         """Whether a row covers all executions up to ``bound`` turns before now."""
         if not use_unit:
-            return lambda row: row[self.k.j] == 0 or row[self.k.j + 1] == 0
+            return self._past
         column = self.column[use_unit]  # type: ignore[index]
         return lambda row: bool(row[column] <= bound)
 

@@ -1,12 +1,12 @@
 """Protocols changed at one place: steps replaced, dropped, put in between.
 
 A ``Spot`` says where a node stands: its role, then positions in nested bodies. In an ``If`` the positions of
-``otherwise`` go on behind those of ``then``. As a place to insert, it means before that node, or at the body's end.
+``otherwise`` go on behind those of ``then``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.protocol.model import If, Loop, Node, Protocol, Step
@@ -18,6 +18,15 @@ class Spot:
 
     role: int
     path: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """A step to put before, or behind, the node at ``spot``."""
+
+    spot: Spot
+    step: Step
+    behind: bool = False
 
 
 Edit = Callable[[Spot, Step], tuple[Node, ...]]
@@ -76,3 +85,29 @@ def replaced(protocol: Protocol, spot: Spot, *nodes: Node) -> Protocol:
 def without(protocol: Protocol, dropped: frozenset[Spot]) -> Protocol:
     """The protocol without the steps at these places."""
     return rewritten(protocol, lambda here, step: () if here in dropped else (step,))
+
+
+def inserted(protocol: Protocol, insertions: Sequence[Insertion]) -> Protocol:
+    """The protocol with steps put in; those at one place in their order."""
+    roles = tuple(replace(r, body=_with(r.body, i, (), 0, insertions)) for i, r in enumerate(protocol.roles))
+    return replace(protocol, roles=roles)
+
+
+def _with(
+    nodes: tuple[Node, ...], role: int, path: tuple[int, ...], first: int, insertions: Sequence[Insertion]
+) -> tuple[Node, ...]:
+    out: list[Node] = []
+    for i, node in enumerate(nodes, first):
+        here = Spot(role, (*path, i))
+        out += [x.step for x in insertions if x.spot == here and not x.behind]
+        match node:
+            case Step():
+                out.append(node)
+            case Loop():
+                out.append(replace(node, body=_with(node.body, role, here.path, 0, insertions)))
+            case If():
+                then = _with(node.then, role, here.path, 0, insertions)
+                otherwise = _with(node.otherwise, role, here.path, len(node.then), insertions)
+                out.append(replace(node, then=then, otherwise=otherwise))
+        out += [x.step for x in insertions if x.spot == here and x.behind]
+    return tuple(out)

@@ -18,7 +18,7 @@ from itertools import combinations
 from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Buffer, Protocol, Step
+from tilewright.protocol.model import Buffer, By, Protocol, Step
 from tilewright.protocol.word import NoWord, Word, expressions_of, word_of
 
 MAX_LOOPS = 6
@@ -105,11 +105,12 @@ class EventGraph:
                 raise NoWord(f"an index {e}")
 
     def _counter(self, site: Site, name: str) -> Index:
-        loop = next((x for x in self.word.loops if x.counter == name and x.outermost), None)
+        around = [x for x in self.word.loops if x.index in self.word.stretches[site.stretch].loops]
+        loop = next((x for x in around if x.counter == name), None)
         if loop is not None:
+            if not loop.outermost:
+                raise NoWord(f"the inner loop counter {name} as an index")
             return self._known(Index(frozenset((loop.index,)), 0))
-        if any(x.counter == name for x in self.word.loops):
-            raise NoWord(f"the inner loop counter {name} as an index")
         unit, entries = self._carried(site.party, name)
         code = self.sites[site.party][site.stretch]
         moved = sum(_advance(s.step, name) for s in code[: site.position])
@@ -246,7 +247,7 @@ def _advance(step: Step, name: str) -> int:
     if not isinstance(step.op, ops.Advance) or step.op.counter != name:
         return 0
     by = step.op.by.constant
-    if by is None:
+    if by is None or step.by is not By.ALL:
         raise NoWord(f"counter {name} advances by {step.op.by}")
     return by
 

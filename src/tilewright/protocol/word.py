@@ -39,6 +39,8 @@ class Stretch:
 
     index: int
     label: str
+    loops: tuple[int, ...]
+    """The loops around it, outermost first."""
     code: tuple[tuple[Step, ...], ...]
 
 
@@ -129,6 +131,8 @@ class _Builder:
 
     def __post_init__(self) -> None:
         self.symbols = {s.name: s for s in self.protocol.symbols}
+        if any(s.least < 0 for s in self.protocol.symbols):
+            raise NoWord("a symbol that may be negative")
         self.parties = tuple(
             (role, cta)
             for cta in range(self.protocol.cluster)
@@ -159,17 +163,19 @@ class _Builder:
         items = [self.with_skipped(x, items) for x in items]
         keys = max(([_key(n) for n in x if isinstance(n, Loop)] for x in items), key=len)
         gaps = [self.placed(r, x, keys) for (r, _), x in zip(self.parties, items, strict=True)]
-        first = last = self.stretch(" ".join((*path, "before" if keys else "body")), [g.code[0] for g in gaps])
+        first = last = self.stretch(path, "before" if keys else "body", [g.code[0] for g in gaps])
         for i, key in enumerate(keys):
-            after = self.stretch(" ".join((*path, f"after {i}")), [g.code[i + 1] for g in gaps])
+            after = self.stretch(path, f"after {i}", [g.code[i + 1] for g in gaps])
             self.loop([g.loops[i] for g in gaps], key, i, last, after, context, path)
             last = after
         return first, last
 
-    def stretch(self, label: str, code: list[list[Step]]) -> int:
+    def stretch(self, path: tuple[str, ...], what: str, code: list[list[Step]]) -> int:
         if len(self.stretches) >= MAX_STRETCHES:
             raise NoWord(f"more than {MAX_STRETCHES} stretches")
-        self.stretches.append(Stretch(len(self.stretches), label, tuple(map(tuple, code))))
+        inside = tuple(self.loops[path[: i + 1]].index for i in range(len(path)))
+        label = " ".join((*path, what))
+        self.stretches.append(Stretch(len(self.stretches), label, inside, tuple(map(tuple, code))))
         return len(self.stretches) - 1
 
     # -- loops --------------------------------------------------------------------------------------------------------
@@ -183,6 +189,8 @@ class _Builder:
             s.per in {x.counter for x in there} for s in self.symbols.values()
         ):
             raise NoWord(f"roles count the loop to {key} by different names")
+        if not there[0].end.symbols <= {*self.symbols, *(c for c, _ in context.counters)}:
+            raise NoWord(f"a loop to {key}")
         least = self.least(there[0].end, context)
         if least is False:
             self.flows.append(Flow(before, after, ()))
