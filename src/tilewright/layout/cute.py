@@ -7,7 +7,7 @@ algebra (CUTLASS, media/docs/cpp/cute/02_layout_algebra.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias, cast
 
@@ -116,6 +116,10 @@ class CuteLayout:
     def __call__(self, *coordinate: Coordinate) -> Leaf:
         """The offset of an index, or of one coordinate per mode (LAY002, LAY005); an expression for symbols."""
         return crd2idx(coordinate[0] if len(coordinate) == 1 else coordinate, self.shape, self.stride)
+
+    def substitute(self, values: Mapping[str, int]) -> CuteLayout:
+        """The layout for some values of its symbols (LAY001 where an extent is then no positive integer)."""
+        return CuteLayout(_substituted(self.shape, values), _substituted(self.stride, values))
 
     def offsets(self) -> list[int]:
         """All offsets in index order (static layouts): the table that defines the layout."""
@@ -277,6 +281,12 @@ def _checked(value: IntTuple, extents: bool) -> IntTuple:
         known = value.constant
         return value if known is None else _checked(known, extents)
     return extent(value) if extents else integer(value, "stride")
+
+
+def _substituted(value: IntTuple, values: Mapping[str, int]) -> IntTuple:
+    if isinstance(value, tuple):
+        return tuple(_substituted(part, values) for part in value)
+    return value.substitute(values) if isinstance(value, Expr) else value
 
 
 def _depth(shape: IntTuple) -> int:

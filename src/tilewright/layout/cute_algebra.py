@@ -6,6 +6,7 @@ Definitions: CuTe layout algebra (CUTLASS, media/docs/cpp/cute/02_layout_algebra
 from __future__ import annotations
 
 from tilewright.diag import TilewrightError, fail
+from tilewright.layout import cute_symbolic
 from tilewright.layout.checks import extent
 from tilewright.layout.cute import (
     CuteLayout,
@@ -28,8 +29,10 @@ def composition(a: CuteLayout, b: CuteLayout, *, extrapolate: bool = False) -> C
 
     Refused where ``b`` leaves ``a``'s domain (LAY005; with ``extrapolate`` the last mode of ``coalesce(a)`` continues,
     as in CuTe), where a mode of ``b`` straddles modes of ``a``, or where digits of two modes of ``b`` carry
-    (LAY004): there no nested strides have the composed offsets.
+    (LAY004): there no nested strides have the composed offsets. With symbols, where that is not known (LAY010).
     """
+    if not cute_symbolic.is_static(a, b):
+        return cute_symbolic.composition(a, b, extrapolate=extrapolate)
     return _Composer(a, b, extrapolate).result()
 
 
@@ -129,12 +132,14 @@ class _Composer:
 # -- inverses and complement ----------------------------------------------------------------------------------------
 
 
-def complement(layout: CuteLayout, cosize: int = 1) -> CuteLayout:
+def complement(layout: CuteLayout, cosize: Leaf = 1) -> CuteLayout:
     """The offsets ``layout`` leaves out, ordered: the sums ``layout(j) + c(i)`` are all different.
 
     Where each stride is a multiple of what the smaller ones fill, the sums are [0, n) with n >= ``cosize``; elsewhere
     a gap keeps what does not fit a whole copy. LAY006 where modes overlap.
     """
+    if not (isinstance(cosize, int) and cute_symbolic.is_static(layout)):
+        return cute_symbolic.complement(layout, cosize)
     modes = sorted((static_stride(d, "complement"), s) for s, d in static_modes(layout, "complement") if s > 1)
     result: list[tuple[Leaf, Leaf]] = []
     current = 1
@@ -158,6 +163,8 @@ def complement(layout: CuteLayout, cosize: int = 1) -> CuteLayout:
 
 def right_inverse(layout: CuteLayout) -> CuteLayout:
     """The longest ``r`` with ``layout(r(i)) == i`` for every i, built from whole modes."""
+    if not cute_symbolic.is_static(layout):
+        return cute_symbolic.right_inverse(layout)
     digits: list[tuple[int, int, int]] = []
     place = 1
     for s, d in static_modes(layout, "right_inverse"):
@@ -176,6 +183,8 @@ def right_inverse(layout: CuteLayout) -> CuteLayout:
 
 def left_inverse(layout: CuteLayout) -> CuteLayout:
     """The ``l`` with ``l(layout(i)) == i`` for every i (LAY006 unless the strides leave whole gaps)."""
+    if not cute_symbolic.is_static(layout):
+        return cute_symbolic.left_inverse(layout)
     modes = [(static_stride(d, "left_inverse"), s) for s, d in static_modes(layout, "left_inverse") if s > 1]
     current = 1
     for d, s in sorted(modes):
@@ -195,8 +204,8 @@ def left_inverse(layout: CuteLayout) -> CuteLayout:
 def nullspace(layout: CuteLayout) -> CuteLayout:
     """The coordinates that map to 0: ``layout(n(i)) == 0`` for every i, and no other coordinate does."""
     result: list[tuple[Leaf, Leaf]] = []
-    place = 1
-    for s, d in static_modes(layout, "nullspace"):
+    place: Leaf = 1
+    for s, d in layout.flat:
         if d == 0:
             result.append((s, place))
         place *= s

@@ -10,8 +10,9 @@ from typing import NoReturn, TypeAlias
 
 from tilewright.diag import fail
 from tilewright.layout.checks import extent
-from tilewright.layout.cute import CuteLayout, static_modes, static_size, static_stride, symbolic
+from tilewright.layout.cute import CuteLayout, static_modes, static_stride, symbolic
 from tilewright.layout.cute_algebra import complement, composition
+from tilewright.layout.cute_symbolic import quotient
 from tilewright.layout.int_tuple import IntTuple, Leaf, leaves, prefix_product, product, unflatten
 
 Tile: TypeAlias = CuteLayout | int | None
@@ -35,13 +36,13 @@ def logical_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
     if not isinstance(tiler, CuteLayout | int):
         return _by_mode("logical_divide", layout, tiler, logical_divide)
     tile = _tile(tiler)
-    size = static_size(layout)
+    size = layout.size
     rest = complement(tile, size)
-    if static_size(tile) * static_size(rest) != size or not tile.is_injective:
+    if tile.size * rest.size != size or not tile.is_injective:
         fail(
             "LAY009",
             found=f"{layout} of {size} coordinates by {tile}",
-            required=f"tiles of {static_size(tile)} that cover {size} exactly once",
+            required=f"tiles of {tile.size} that cover {size} exactly once",
             source="CuTe layout algebra, logical_divide",
             help="choose a tile whose size divides the layout's, or pad the layout",
         )
@@ -72,10 +73,7 @@ def logical_product(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
     if not isinstance(tiler, CuteLayout | int):
         return _by_mode("logical_product", layout, tiler, logical_product)
     tile = _tile(tiler)
-    cosize = tile.cosize
-    if not isinstance(cosize, int):
-        symbolic("logical_product", tile)
-    room = complement(layout, static_size(layout) * cosize)
+    room = complement(layout, layout.size * tile.cosize)
     return CuteLayout.of([layout, composition(room, tile)])
 
 
@@ -117,11 +115,12 @@ def tile_to_shape(block: CuteLayout, shape: IntTuple, order: Sequence[int] | Non
     modes = shape if isinstance(shape, tuple) else (shape,)
     rank = max(block.rank, len(modes))
     padded = _padded(block, rank)
-    counts: list[int] = []
+    counts: list[Leaf] = []
     for i in range(rank):
-        have = static_size(padded[i])
+        have = padded[i].size
         want = product(modes[i]) if i < len(modes) else 1
-        if not isinstance(want, int) or want % have:
+        count = quotient(want, have)
+        if count is None:
             fail(
                 "LAY009",
                 title="the block does not tile the shape",
@@ -130,7 +129,7 @@ def tile_to_shape(block: CuteLayout, shape: IntTuple, order: Sequence[int] | Non
                 source="CuTe layout algebra, tile_to_shape",
                 help="choose a block that divides the shape, or round the shape up",
             )
-        counts.append(want // have)
+        counts.append(count)
     return blocked_product(padded, make_ordered_layout(tuple(counts), tuple(order or range(rank))))
 
 
