@@ -1,4 +1,4 @@
-"""Explicit-state exploration of small protocol instances: the judge of the parametric proof.
+"""Explicit-state exploration of protocols: the judge of the parametric proof.
 
 It shares the protocol model with the proof and nothing else: no clocks, no graph, but threads that interleave, copies
 that land when they like, and accesses that are open for as long as nothing orders them.
@@ -6,6 +6,7 @@ that land when they like, and accesses that are open for as long as nothing orde
 
 from __future__ import annotations
 
-from tilewright.contract.explore.search import Finding, Outcome, adversarial, exhaust
+from tilewright.contract.explore.search import Outcome, adversarial, exhaust
+from tilewright.contract.explore.witness import Finding
 
 __all__ = ["Finding", "Outcome", "adversarial", "exhaust"]

@@ -1,170 +1,284 @@
-"""An instance of a protocol for the explorer: real threads in place of roles, trip counts in place of symbols."""
+"""What one thread runs: flat code, positions in it, and trip counts that are fixed or still open."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import All, Any_, Compare, Const, Expr, Interval, Not, interval, sym
+from tilewright.contract.explore.threads import Thread, expressions
 from tilewright.protocol import ops
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.model import If, Loop, Node, Protocol, Step, Symbol
 
-Sizes = Callable[[str, int], int]
+Sizes: TypeAlias = Callable[[str, int], int]
 """The value of a trip symbol, given the value of the counter it varies with (-1 without one)."""
 
+Position: TypeAlias = tuple[int, tuple[int, ...]]
+"""An instruction and the values of the thread's counters."""
 
-@dataclass(frozen=True)
-class Thread:
-    """A representative of ``weight`` threads that run the same code."""
-
-    role: str
-    cta: int
-    label: str
-    weight: int
-    lane0: bool
-    first_warp: bool
-    body: tuple[Node, ...]
-    counters: tuple[tuple[str, int], ...]
-    threads_of_role: int
-
-
-def threads_of(protocol: Protocol) -> tuple[Thread, ...]:
-    """Representatives of every role in every CTA: the elected thread and one other, or two where all are alike; with
-    per-warp steps two of each warp."""
-    return tuple(
-        thread
-        for cta in range(protocol.cluster)
-        for role in protocol.roles
-        if role.ctas is None or cta in role.ctas
-        for thread in _representatives(role, cta)
-    )
-
-
-def _representatives(role: Role, cta: int) -> list[Thread]:
-    bys = {s.by for s in steps(role.body)}
-    warp_wise = By.PER_WARP in bys or any(isinstance(s.op, ops.WarpSync) for s in steps(role.body))
-    n = role.threads
-    if n == 1:
-        shape = [("", 1, True, True)]
-    elif warp_wise:
-        warps = n // 32
-        shape = [
-            ("", 1, True, True),
-            (" lanes", 31, False, True),
-            (" lane0", warps - 1, True, False),
-            (" others", (warps - 1) * 31, False, False),
-        ]
-    elif bys & {By.ELECTED, By.THREAD_ZERO}:
-        shape = [("", 1, True, True), (" rest", n - 1, False, True)]
-    else:
-        shape = [("", n - 1, False, True), (" last", 1, False, True)]
-    out: list[Thread] = []
-    for suffix, weight, lane0, first in shape:
-        if weight:
-            body = tuple(_mine(role.body, lane0 and first, lane0))
-            out.append(Thread(role.name, cta, role.name + suffix, weight, lane0, first, body, role.counters, n))
-    return out
-
-
-def _mine(nodes: tuple[Node, ...], elected: bool, lane0: bool) -> list[Node]:
-    out: list[Node] = []
-    for node in nodes:
-        match node:
-            case Step():
-                one = node.by in (By.ELECTED, By.THREAD_ZERO)
-                if node.by is By.ALL or (elected and one) or (lane0 and node.by is By.PER_WARP):
-                    out.append(node)
-            case Loop():
-                out.append(
-                    Loop(
-                        node.counter,
-                        node.begin,
-                        node.end,
-                        node.step,
-                        tuple(_mine(node.body, elected, lane0)),
-                        node.where,
-                    )
-                )
-            case If():
-                out.append(
-                    If(
-                        node.condition,
-                        tuple(_mine(node.then, elected, lane0)),
-                        tuple(_mine(node.otherwise, elected, lane0)),
-                        node.where,
-                    )
-                )
-    return out
-
-
-@dataclass(frozen=True)
-class Call:
-    """One op of a straight-line program, with its expressions replaced by numbers."""
-
-    op: ops.Op
-    step: Step
-    env: tuple[tuple[str, int], ...]
+TripKey: TypeAlias = tuple[str, int]
+Trips: TypeAlias = dict[TripKey, tuple[int, bool]]
+"""What a run knows of a trip count: its least value, and whether that is its value."""
 
 
 class TooLong(Exception):
     """The instance has more steps than asked for."""
 
 
-def unrolled(protocol: Protocol, thread: Thread, sizes: Sizes, limit: int) -> tuple[Call, ...]:
-    """The straight line of ops that the thread executes in this instance; raises ``TooLong`` beyond ``limit``."""
-    per = {s.name: s.per for s in protocol.symbols}
-    env: dict[str, int] = {**dict(thread.counters), ops.CTA_RANK: thread.cta}
-    out: list[Call] = []
-    turns = 0
+@dataclass
+class Open(Exception):
+    """The thread can't tell where it goes before more is known of the trip count ``key``; it stands at ``at``."""
 
-    def value(e: Expr) -> int:
-        names = e.symbols & per.keys()
-        if not names:
-            return int(e.evaluate(env))
-        full: dict[str, int] = dict(env)
-        for name in names:
-            counter = per[name]
-            full[name] = sizes(name, -1 if counter is None else env.get(counter, -1))
-        return int(e.evaluate(full))
+    key: TripKey
+    at: Position
 
-    def run(nodes: tuple[Node, ...]) -> None:
-        nonlocal turns
+
+@dataclass(frozen=True)
+class Do:
+    """Execute a step."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class Set:
+    """Set a counter."""
+
+    counter: int
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Add:
+    """Add to a counter."""
+
+    counter: int
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Unless:
+    """Jump to ``out`` where the condition does not hold."""
+
+    condition: Expr
+    out: int
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Jump to ``out``."""
+
+    out: int
+
+
+Instruction = Do | Set | Add | Unless | Jump
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One op with its expressions replaced by numbers; the same object at every visit of its position."""
+
+    op: Any
+    step: Step
+    env: tuple[tuple[str, int], ...]
+
+
+class Program:
+    """The flat code of a thread and the walk through it."""
+
+    def __init__(self, protocol: Protocol, thread: Thread, sizes: Sizes | None, limit: int):
+        """``sizes`` fixes all trip counts; without it they are open and decided as a run goes along."""
+        self.symbols: dict[str, Symbol] = {s.name: s for s in protocol.symbols}
+        self.sizes, self.limit = sizes, limit
+        self.names: list[str] = [ops.CTA_RANK, *(name for name, _ in thread.counters)]
+        self.start: tuple[int, ...] = (thread.cta, *(value for _, value in thread.counters))
+        self.code: list[Instruction] = []
+        self.loops: list[tuple[int, int, int, Expr]] = []
+        """Counter, first and one-past-last instruction of the body, end expression of each loop, outer before inner."""
+        self._emit(thread.body)
+        self.start += (0,) * (len(self.names) - len(self.start))
+        self._calls: dict[Position, Call] = {}
+        self._next: dict[Position, Position] = {}
+
+    def _emit(self, nodes: tuple[Node, ...]) -> None:
+        code = self.code
         for node in nodes:
             match node:
                 case Step(op=ops.Advance(counter, by)):
-                    env[counter] += value(by)
+                    code.append(Add(self.names.index(counter), by))
                 case Step():
-                    out.append(Call(concrete(node.op, value), node, tuple(env.items())))
-                    if len(out) > limit:
-                        raise TooLong
+                    code.append(Do(node))
                 case Loop():
-                    env[node.counter] = value(node.begin)
-                    while env[node.counter] < value(node.end):
-                        turns += 1
-                        if turns > limit:
-                            raise TooLong
-                        run(node.body)
-                        env[node.counter] += node.step
-                    del env[node.counter]
+                    self._emit_loop(node)
                 case If():
-                    run(node.then if value(node.condition) else node.otherwise)
+                    branch = len(code)
+                    code.append(Jump(0))
+                    self._emit(node.then)
+                    code.append(Jump(0))
+                    code[branch] = Unless(node.condition, len(code))
+                    last = len(code) - 1
+                    self._emit(node.otherwise)
+                    code[last] = Jump(len(code))
 
-    run(thread.body)
-    return tuple(out)
+    def _emit_loop(self, node: Loop) -> None:
+        code = self.code
+        if node.counter not in self.names:
+            self.names.append(node.counter)
+        counter = self.names.index(node.counter)
+        code.append(Set(counter, node.begin))
+        test, number = len(code), len(self.loops)
+        code.append(Jump(0))
+        self.loops.append((counter, test, test, node.end))
+        self._emit(node.body)
+        code.append(Add(counter, Const(node.step)))
+        code.append(Jump(test))
+        code[test] = Unless(sym(node.counter) < node.end, len(code))
+        self.loops[number] = (counter, test, len(code), node.end)
+        code.append(Set(counter, Const(0)))
+
+    def env(self, at: Position) -> dict[str, int]:
+        """The counters by name."""
+        return dict(zip(self.names, at[1], strict=True))
+
+    def ended(self, at: Position) -> bool:
+        """Whether the thread has nothing left to do."""
+        return at[0] >= len(self.code)
+
+    def call(self, at: Position) -> Call | None:
+        """The op at a position that ``settle`` found; None at the end and at an open decision."""
+        found = self._calls.get(at)
+        if found is None and at[0] < len(self.code):
+            ins = self.code[at[0]]
+            if isinstance(ins, Do):
+                env = self.env(at)
+                found = self._calls[at] = Call(concrete(ins.step.op, env), ins.step, tuple(env.items()))
+        return found
+
+    def after(self, at: Position, trips: Trips) -> Position:
+        """The position of the op after the one at ``at``."""
+        found = self._next.get(at)
+        if found is None:
+            found = self.settle((at[0] + 1, at[1]), trips)
+            if self.sizes is not None:
+                self._next[at] = found
+                if len(self._next) > self.limit:
+                    raise TooLong
+        return found
+
+    def settle(self, at: Position, trips: Trips) -> Position:
+        """Runs control up to the next op or the end; raises ``Open`` at a decision that ``trips`` leaves open."""
+        pc, env = at
+        values = list(env)
+        turns = 0
+        while pc < len(self.code):
+            ins = self.code[pc]
+            here = (pc, tuple(values))
+            match ins:
+                case Do(step):
+                    names = {n for e in expressions(step.op) for n in e.symbols} & self.symbols.keys()
+                    if names and self.sizes is None:
+                        raise TooLong  # an op that names a trip count has no finite set of positions
+                    if names and here not in self._calls:
+                        known = self._known(here, trips, names)
+                        self._calls[here] = Call(concrete(step.op, known), step, tuple(self.env(here).items()))
+                    return here
+                case Set(counter, value):
+                    values[counter] = int(value.evaluate(self._known(here, trips, value.symbols)))
+                    pc += 1
+                case Add(counter, value):
+                    values[counter] += int(value.evaluate(self._known(here, trips, value.symbols)))
+                    pc += 1
+                case Unless(condition, out):
+                    pc = pc + 1 if self._holds(here, trips, condition) else out
+                case Jump(out):
+                    pc = out
+                    turns += 1
+                    if turns > self.limit:
+                        raise TooLong
+        return pc, tuple(values)
+
+    def key(self, name: str, env: Mapping[str, int]) -> TripKey:
+        """Which instance of a trip symbol is meant under these counters."""
+        per = self.symbols[name].per
+        return name, -1 if per is None else env.get(per, -1)
+
+    def _known(self, at: Position, trips: Trips, names: frozenset[str] | set[str]) -> dict[str, int]:
+        """Counters and the values of the trip symbols among ``names``."""
+        env = self.env(at)
+        for name in names & self.symbols.keys():
+            key = self.key(name, env)
+            if self.sizes is not None:
+                env[name] = self.sizes(*key)
+                continue
+            low, exact = trips.get(key) or self.unseen(key)
+            if not exact:
+                raise Open(key, at)
+            env[name] = low
+        return env
+
+    def unseen(self, key: TripKey) -> tuple[int, bool]:
+        """What is known of a trip count from its declaration."""
+        symbol = self.symbols[key[0]]
+        return symbol.least, symbol.least == symbol.most
+
+    def _holds(self, at: Position, trips: Trips, condition: Expr) -> bool:
+        names = condition.symbols & self.symbols.keys()
+        if self.sizes is not None or not names:
+            return bool(condition.evaluate(self._known(at, trips, names)))
+        env = self.env(at)
+        bounds: dict[str, Interval] = {name: (value, value) for name, value in env.items()}
+        undecided: list[TripKey] = []
+        for name in sorted(names):
+            key = self.key(name, env)
+            low, exact = trips.get(key) or self.unseen(key)
+            bounds[name] = (low, low if exact else self.symbols[name].most)
+            if not exact:
+                undecided.append(key)
+        found = truth(condition, bounds)
+        if found is None:
+            if not undecided:
+                return bool(condition.evaluate({n: low for n, (low, _) in bounds.items() if low is not None}))
+            raise Open(undecided[0], at)
+        return found
 
 
-def concrete(op: ops.Op, value: Callable[[Expr], int]) -> Any:
+def truth(e: Expr, bounds: Mapping[str, Interval]) -> bool | None:
+    """The truth of a predicate for all values within bounds, if it is one."""
+    match e:
+        case Compare(op, lhs, rhs):
+            low, high = interval(lhs - rhs, bounds)
+            match op:
+                case "<":
+                    return True if high is not None and high < 0 else False if low is not None and low >= 0 else None
+                case "<=":
+                    return True if high is not None and high <= 0 else False if low is not None and low > 0 else None
+                case _:
+                    apart = (high is not None and high < 0) or (low is not None and low > 0)
+                    same = low == high == 0
+                    found = False if apart else True if same else None
+                    return found if op == "==" or found is None else not found
+        case All(args):
+            parts = [truth(a, bounds) for a in args]
+            return False if False in parts else None if None in parts else True
+        case Any_(args):
+            parts = [truth(a, bounds) for a in args]
+            return True if True in parts else None if None in parts else False
+        case Not(arg):
+            found = truth(arg, bounds)
+            return None if found is None else not found
+        case _:
+            low, high = interval(e, bounds)
+            return bool(low) if low is not None and low == high else None
+
+
+def concrete(item: Any, env: Mapping[str, int]) -> Any:
     """The op with each expression replaced by its value."""
-    return _concrete(op, value)
-
-
-def _concrete(item: Any, value: Callable[[Expr], int]) -> Any:
     if isinstance(item, Expr):
-        return Const(value(item))
+        return Const(int(item.evaluate(env)))
     if isinstance(item, tuple):
-        return tuple(_concrete(x, value) for x in cast(tuple[Any, ...], item))
+        return tuple(concrete(x, env) for x in cast(tuple[Any, ...], item))
     names: Mapping[str, object] | None = getattr(item, "__dataclass_fields__", None)
     if names is None or isinstance(item, type):
         return item
-    return type(item)(**{n: _concrete(getattr(item, n), value) for n in names})
+    return type(item)(**{n: concrete(getattr(item, n), env) for n in names})

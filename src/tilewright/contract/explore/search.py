@@ -1,4 +1,4 @@
-"""Searching an instance: every interleaving, breadth first, or a number of adversarial ones."""
+"""Searching an instance: every interleaving that matters, breadth first, or a number of adversarial ones."""
 
 from __future__ import annotations
 
@@ -6,35 +6,17 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from random import Random
+from typing import TypeAlias
 
-from tilewright.contract.explore.program import Sizes, TooLong, threads_of, unrolled
-from tilewright.contract.explore.steps import Instance
+from tilewright.contract.explore.instance import MAX_CALLS, Instance
+from tilewright.contract.explore.moves import Move, final, moves, start, step
+from tilewright.contract.explore.program import Sizes, TooLong
+from tilewright.contract.explore.recur import Recurrence
+from tilewright.contract.explore.reduce import Reduction
+from tilewright.contract.explore.witness import Finding, finding
 from tilewright.contract.explore.world import Problem, World
-from tilewright.contract.rules import Policy, Rule
-from tilewright.protocol.model import Protocol, Step
-
-MAX_CALLS = 4000
-
-
-@dataclass(frozen=True)
-class Move:
-    """One event of a schedule: a thread's step, or a copy that lands on its behalf (``step`` is None)."""
-
-    thread: str
-    role: str
-    cta: int
-    step: Step | None
-    env: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A problem and a schedule that shows it, shortest first when found by ``exhaust``."""
-
-    rule: Rule
-    detail: str
-    schedule: tuple[Move, ...]
-    threads: tuple[str, ...]
+from tilewright.contract.rules import Policy
+from tilewright.protocol.model import Protocol
 
 
 @dataclass(frozen=True)
@@ -46,81 +28,70 @@ class Outcome:
     complete: bool
 
 
-def instance(protocol: Protocol, sizes: Sizes, policy: Policy, limit: int = MAX_CALLS) -> Instance:
-    """The instance with these trip counts; raises ``TooLong``."""
-    threads = threads_of(protocol)
-    return Instance(protocol, policy, threads, [unrolled(protocol, t, sizes, limit) for t in threads])
+Link: TypeAlias = tuple["Link | None", Move]
+"""A schedule, last move first."""
 
 
-Link = tuple["Link | None", tuple[str, int], int]
+def exhaust(
+    protocol: Protocol,
+    sizes: Sizes | None,
+    policy: Policy = Policy.STRICT,
+    max_states: int = 200_000,
+    reduce: bool = True,
+) -> Outcome:
+    """All interleavings of one instance, or, without ``sizes``, of the protocol for every trip count.
 
-
-def exhaust(protocol: Protocol, sizes: Sizes, policy: Policy = Policy.STRICT, max_states: int = 200_000) -> Outcome:
-    """All interleavings of one instance; the first problem met has a shortest schedule."""
+    Breadth first, so that the first problem met has a shortest schedule among those searched; moves that don't bear on
+    it are dropped from it. ``reduce`` leaves out interleavings that differ only in the order of independent moves.
+    Open trip counts have a finite set of states only where counters are used for slots, parities and their own ends.
+    """
     try:
-        inst = instance(protocol, sizes, policy)
-        first = inst.start()
+        g = Instance(protocol, sizes, policy, MAX_CALLS)
+        first = start(g)
     except TooLong:
         return Outcome(None, 0, False)
     except Problem as p:
-        return Outcome(_finding(None, None, p), 1, True)
-    seen: set[Hashable] = {first.key()}
+        return Outcome(Finding(p.rule, p.detail, (), ()), 1, True)
+    recurrence = Recurrence(g) if g.open else None
+    key = World.key if recurrence is None else recurrence.key
+    reduction = Reduction(g, recurrence) if reduce else None
+    seen: set[Hashable] = {key(first)}
     queue: deque[tuple[World, Link | None]] = deque([(first, None)])
-    while queue:
-        w, link = queue.popleft()
-        moves = inst.moves(w)
-        problem = _final(inst, w, bool(moves))
-        if problem is not None:
-            return Outcome(_finding(inst, link, problem), len(seen), True)
-        for move in moves:
-            v = w.copy()
-            at = -1 if move[0] == "land" else w.pc[move[1]]
-            owner = w.landings[move[1]].owner if move[0] == "land" else move[1]
-            step: Link = (link, (move[0], owner), at)
-            try:
-                inst.move(v, move)
-            except Problem as p:
-                return Outcome(_finding(inst, step, p), len(seen), True)
-            key = v.key()
-            if key not in seen:
-                if len(seen) >= max_states:
-                    return Outcome(None, len(seen), False)
-                seen.add(key)
-                queue.append((v, step))
+    pending = {key(first)} if g.open else set[Hashable]()
+    try:
+        while queue:
+            w, link = queue.popleft()
+            if g.open:
+                pending.discard(key(w))
+            ways = moves(g, w)
+            problem = final(g, w, bool(ways))
+            if problem is not None:
+                return Outcome(finding(g, link, problem), len(seen), True)
+            chosen = ways if reduction is None else reduction.chosen(w, ways)
+            for attempt in (chosen, ways):
+                onward = False
+                for move in attempt:
+                    v = w.copy()
+                    try:
+                        step(g, v, move)
+                    except Problem as p:
+                        return Outcome(finding(g, (link, move), p), len(seen), True)
+                    k = key(v)
+                    if k not in seen:
+                        if len(seen) >= max_states:
+                            return Outcome(None, len(seen), False)
+                        seen.add(k)
+                        queue.append((v, (link, move)))
+                        onward = True
+                        if g.open:
+                            pending.add(k)
+                    elif k in pending:
+                        onward = True
+                if onward or len(chosen) == len(ways) or not g.open:
+                    break  # else a cycle closed: nobody may be put off for ever
+    except TooLong:
+        return Outcome(None, len(seen), False)
     return Outcome(None, len(seen), True)
-
-
-def _final(inst: Instance, w: World, can_move: bool) -> Problem | None:
-    if inst.ended(w):
-        try:
-            inst.check_end(w)
-        except Problem as p:
-            return p
-        return None
-    if can_move:
-        return None
-    stuck = tuple(t for t in range(len(inst.threads)) if w.pc[t] < len(inst.code[t]))
-    words = ", ".join(f"{inst.threads[t].label} at {type(inst.code[t][w.pc[t]].op).__name__}" for t in stuck)
-    return Problem(Rule.DEADLOCK, stuck, f"nobody can go on: {words}")
-
-
-def _finding(inst: Instance | None, link: Link | None, p: Problem) -> Finding:
-    moves: list[Move] = []
-    while link is not None and inst is not None:
-        link, (kind, t), pc = link
-        thread = inst.threads[t]
-        call = inst.code[t][pc] if kind == "thread" else None
-        moves.append(
-            Move(
-                thread.label,
-                thread.role,
-                thread.cta,
-                None if call is None else call.step,
-                () if call is None else call.env,
-            )
-        )
-    names = () if inst is None else tuple(inst.threads[t].label for t in p.threads)
-    return Finding(p.rule, p.detail, tuple(reversed(moves)), names)
 
 
 def adversarial(
@@ -128,46 +99,44 @@ def adversarial(
 ) -> Outcome:
     """Random schedules that keep some threads and some landings waiting for long: priorities are drawn at the start and
     redrawn for one of them at a few moments (as in probabilistic concurrency testing)."""
-    try:
-        inst = instance(protocol, sizes, policy)
-        first = inst.start()
-    except TooLong:
-        return Outcome(None, 0, False)
-    except Problem as p:
-        return Outcome(_finding(None, None, p), 1, False)
-    rng = Random(seed)
-    length = sum(map(len, inst.code)) + 1
     states = 0
-    for _ in range(runs):
-        finding, n = _one_run(inst, first.copy(), rng, length)
-        states += n
-        if finding is not None:
-            return Outcome(finding, states, False)
+    try:
+        g = Instance(protocol, sizes, policy, MAX_CALLS)
+        first = start(g)
+        rng, length = Random(seed), 40 * len(g.threads)
+        for _ in range(runs):
+            found, n = _one_run(g, first.copy(), rng, length)
+            states += n
+            length = max(n, 1)
+            if found is not None:
+                return Outcome(found, states, False)
+    except TooLong:
+        return Outcome(None, states, False)
+    except Problem as p:
+        return Outcome(Finding(p.rule, p.detail, (), ()), 1, False)
     return Outcome(None, states, False)
 
 
-def _one_run(inst: Instance, w: World, rng: Random, length: int) -> tuple[Finding | None, int]:
-    rank = [rng.random() for _ in inst.threads]
+def _one_run(g: Instance, w: World, rng: Random, length: int) -> tuple[Finding | None, int]:
+    rank = [rng.random() for _ in g.threads]
     landing_rank = rng.choice((-1.0, 0.5, 2.0))
     changes = {rng.randrange(length) for _ in range(4)}
     link: Link | None = None
     n = 0
     while True:
-        moves = inst.moves(w)
-        problem = _final(inst, w, bool(moves))
+        ways = moves(g, w)
+        problem = final(g, w, bool(ways))
         if problem is not None:
-            return _finding(inst, link, problem), n
-        if not moves:
+            return finding(g, link, problem), n
+        if not ways:
             return None, n
         n += 1
         if n in changes:
             rank[rng.randrange(len(rank))] = -rng.random()
             landing_rank = rng.choice((-1.0, 0.5, 2.0))
-        move = max(moves, key=lambda x: rank[x[1]] if x[0] == "thread" else landing_rank + rng.random() / 8)
-        at = -1 if move[0] == "land" else w.pc[move[1]]
-        owner = w.landings[move[1]].owner if move[0] == "land" else move[1]
-        link = (link, (move[0], owner), at)
+        move = max(ways, key=lambda m: landing_rank + rng.random() / 8 if m.landing is not None else rank[m.thread])
+        link = (link, move)
         try:
-            inst.move(w, move)
+            step(g, w, move)
         except Problem as p:
-            return _finding(inst, link, p), n
+            return finding(g, link, p), n

@@ -8,9 +8,13 @@ completion is observed. Two open accesses that clash are a race: both could happ
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from tilewright.contract.explore.program import Position, Trips
 from tilewright.contract.rules import Rule
+
+Queue: TypeAlias = tuple[object, ...]
+"""Asynchronous ops that complete together or in order: a thread's groups of one kind, or one copy."""
 
 
 class Bytes(NamedTuple):
@@ -22,7 +26,11 @@ class Bytes(NamedTuple):
 
     def meets(self, other: Bytes) -> bool:
         """Whether they share a byte."""
-        return self.space == other.space and self.begin < other.end and other.begin < self.end
+        return self.begin < other.end and other.begin < self.end and self.space == other.space
+
+    def inside(self, other: Bytes) -> bool:
+        """Whether all of it lies in the other."""
+        return self.space == other.space and other.begin <= self.begin and self.end <= other.end
 
 
 class Touch(NamedTuple):
@@ -38,14 +46,14 @@ class Touch(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """An asynchronous op under way. ``number`` is its group (or phase count) within ``queue``."""
+    """An asynchronous op under way. ``number`` is its group within ``queue``."""
 
     engine: str
     owner: int
     role: tuple[str, int]
     bytes: Bytes
     writes: bool
-    queue: tuple[object, ...]
+    queue: Queue
     number: int
 
 
@@ -56,7 +64,7 @@ class Landing(NamedTuple):
     tx: int
     arrivals: int
     owner: int
-    closes: tuple[tuple[tuple[object, ...], int], ...]
+    closes: tuple[tuple[Queue, int], ...]
 
 
 class Bar(NamedTuple):
@@ -70,7 +78,18 @@ class Bar(NamedTuple):
     fenced: bool
 
 
-@dataclass(frozen=True)
+class Meeting(NamedTuple):
+    """A named barrier or warp sync that some threads have entered."""
+
+    arrived: int
+    size: int
+    members: frozenset[int]
+    waiting: frozenset[int]
+    """Those of the members that stay until it is complete."""
+    sites: frozenset[str]
+
+
+@dataclass
 class Problem(Exception):
     """What went wrong: the rule broken, by which threads, in words."""
 
@@ -83,15 +102,14 @@ class Problem(Exception):
 class World:
     """One state. Containers are copied shallowly, their contents never change."""
 
-    pc: list[int]
+    at: list[Position]
     open: list[frozenset[Touch]]
-    groups: list[dict[str, tuple[int, int]]]
+    groups: list[dict[str, int]]
+    """Per thread and engine: number of the open group."""
     bars: list[Bar]
     flights: frozenset[Flight] = frozenset()
     landings: tuple[Landing, ...] = ()
-    named: dict[tuple[object, ...], tuple[int, int, frozenset[int], frozenset[str]]] = field(
-        default_factory=dict[tuple[object, ...], tuple[int, int, frozenset[int], frozenset[str]]]
-    )
+    named: dict[Queue, Meeting] = field(default_factory=dict[Queue, Meeting])
     released: frozenset[int] = frozenset()
     """Threads whose rendezvous is complete but who have not left it yet."""
     inside: frozenset[int] = frozenset()
@@ -102,6 +120,8 @@ class World:
     bare: frozenset[tuple[Bytes, int, bool]] = frozenset()
     """Generic accesses (thread, is a write) that no thread has fenced since they were released."""
     written: frozenset[Bytes] = frozenset()
+    unseen: frozenset[tuple[int, Bytes, bool, int]] = frozenset()
+    """Released accesses (bytes, is a write, by whom) that a thread with relaxed waits has not acquired."""
     stale: frozenset[tuple[Bytes, int, int, str]] = frozenset()
     """Tensor-memory bytes, the thread that has no after-fence since, and who touched them by which engine."""
     unsent: frozenset[tuple[int, Bytes, str]] = frozenset()
@@ -109,20 +129,22 @@ class World:
     dirty: frozenset[int] = frozenset()
     """Threads whose registers were touched since their last wgmma.fence."""
     tmem: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
-    maps: frozenset[tuple[Bytes, int, str]] = frozenset()
-    """Rewritten descriptors: state 'raw' or 'released', with the threads (or -1) yet to acquire."""
     relinquished: frozenset[int] = frozenset()
     """CTAs that may allocate tensor memory no more."""
     peeked: frozenset[tuple[int, int]] = frozenset()
     """Thread and barrier of every test_wait that returned true and was not looked at yet."""
+    maps: frozenset[tuple[Bytes, int, str]] = frozenset()
+    """Rewritten descriptors: state 'raw' or 'released', with the threads yet to acquire."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
     registers: list[int] = field(default_factory=list[int])
+    trips: Trips = field(default_factory=dict[tuple[str, int], tuple[int, bool]])
+    """Trip counts met so far where they are open."""
 
     def copy(self) -> World:
         """A world that goes its own way."""
         new = object.__new__(World)
         new.__dict__.update(self.__dict__)
-        new.pc = self.pc.copy()
+        new.at = self.at.copy()
         new.open = self.open.copy()
         new.groups = [g.copy() for g in self.groups]
         new.bars = self.bars.copy()
@@ -130,25 +152,28 @@ class World:
         new.tmem = self.tmem.copy()
         new.pool = self.pool.copy()
         new.registers = self.registers.copy()
+        new.trips = self.trips.copy()
         return new
 
     def key(self) -> tuple[object, ...]:
-        """Equal for states with the same future."""
+        """Equal for states with the same future, where trip counts are fixed."""
         return (
-            tuple(self.pc),
+            tuple(self.at),
             tuple(self.bars),
             self.flights,
             frozenset(self.landings),
             len(self.landings),
             tuple(self.open),
-            tuple(self.named.items()),
+            frozenset(self.named.items()),
             self.released,
             self.inside,
             self.cluster,
             self.unfenced,
             self.bare,
+            self.unseen,
             self.stale,
             self.unsent,
+            self.dirty,
             tuple(self.pool.values()),
             tuple(self.tmem.items()),
             self.maps,

@@ -1,0 +1,390 @@
+"""What one op does to a world: to its own thread's books, to memory, to barriers."""
+
+from __future__ import annotations
+
+from tilewright.contract.explore import barriers
+from tilewright.contract.explore.instance import Instance, number, ranks
+from tilewright.contract.explore.memory import acquire, close, fly, release, touch
+from tilewright.contract.explore.world import Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
+from tilewright.contract.rules import Rule
+from tilewright.protocol import ops
+
+OBSERVABLE = (
+    ops.Arrive,
+    ops.ArriveExpectTx,
+    ops.ExpectTx,
+    ops.Wait,
+    ops.TestWait,
+    ops.TmaLoad,
+    ops.DsmemCopy,
+    ops.TmaStore,
+    ops.BulkWait,
+    ops.CpAsyncArrive,
+    ops.BarSync,
+    ops.BarArrive,
+    ops.CtaSync,
+    ops.WarpSync,
+    ops.ClusterArrive,
+    ops.ClusterWait,
+    ops.Tcgen05Commit,
+    ops.Tcgen05Alloc,
+    ops.Tcgen05Dealloc,
+    ops.Wgmma,
+    ops.WgmmaWait,
+    ops.Setmaxnreg,
+    ops.MbarrierInval,
+    ops.FenceProxyAsync,
+    ops.FenceMbarrierInit,
+    ops.TensormapRelease,
+    ops.TensormapAcquire,
+    ops.CpAsyncWait,
+    ops.Tcgen05WaitLd,
+    ops.Tcgen05WaitSt,
+    ops.Tcgen05FenceBefore,
+    ops.Tcgen05FenceAfter,
+)
+"""Ops before which a thread stops: they signal, block, or end or cover something that others could see. The rest runs
+at once after them: it begins accesses, which stay open to be seen, or keeps the thread's own books."""
+
+
+def perform(g: Instance, w: World, t: int, op: object, site: int) -> bool:
+    """Executes an op; false if the thread has entered a rendezvous and stays there."""
+    match op:
+        case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
+            return barriers.meet(g, w, t, op)
+        case ops.Read() | ops.Write():
+            _generic(g, w, t, op.region, isinstance(op, ops.Write), op.private, site)
+        case ops.FenceProxyAsync():
+            w.unfenced = frozenset(x for x in w.unfenced if x[1] != t or not _covers(op, x[0]))
+            held = {(x.bytes, u) for u, touches in enumerate(w.open) if u != t for x in touches}
+            w.bare = frozenset(x for x in w.bare if (x[0], x[1]) in held or not _covers(op, x[0]))
+        case ops.MbarrierInit() | ops.FenceMbarrierInit() | ops.MbarrierInval():
+            _life(g, w, t, op)
+        case ops.Arrive() | ops.ArriveExpectTx() | ops.ExpectTx() | ops.Wait() | ops.TestWait() | ops.BarArrive():
+            _mbarrier(g, w, t, op)
+        case ops.ClusterArrive() | ops.ClusterWait():
+            _cluster(g, w, t, op)
+        case ops.TmaLoad() | ops.DsmemCopy() | ops.TmaStore() | ops.BulkCommit() | ops.BulkWait():
+            _bulk(g, w, t, op)
+        case ops.CpAsync() | ops.CpAsyncCommit() | ops.CpAsyncWait() | ops.CpAsyncArrive():
+            _cp_async(g, w, t, op)
+        case ops.TensormapReplace() | ops.TensormapRelease() | ops.TensormapAcquire():
+            _tensormap(g, w, t, op)
+        case ops.Wgmma() | ops.WgmmaFence() | ops.WgmmaCommit() | ops.WgmmaWait():
+            _wgmma(g, w, t, op)
+        case ops.Tcgen05Alloc() | ops.Tcgen05Dealloc():
+            _tmem(g, w, t, op, site)
+        case ops.Setmaxnreg():
+            _registers(g, w, t, op)
+        case _:
+            _tcgen(g, w, t, op)
+    return True
+
+
+def commit(w: World, t: int, engine: str) -> int:
+    """Closes the thread's open group of an engine; its number."""
+    count = w.groups[t].get(engine, 0)
+    w.groups[t][engine] = count + 1
+    return count
+
+
+def waited(w: World, t: int, engine: str, pending: int) -> int:
+    """The newest group that a wait for all but ``pending`` retires."""
+    return w.groups[t].get(engine, 0) - 1 - pending
+
+
+def passed(w: World, b: int, op: ops.Wait | ops.TestWait) -> bool:
+    """Whether the phase of the op's parity is over."""
+    return w.bars[b].parity != number(op.parity) % 2
+
+
+def _covers(op: ops.FenceProxyAsync, place: Bytes) -> bool:
+    """Whether the fence orders accesses to this memory."""
+    return op.space is ops.FenceSpace.ALL or (op.space is ops.FenceSpace.GLOBAL) == (place.space[0] == "global")
+
+
+def _generic(g: Instance, w: World, t: int, region: ops.Region, writes: bool, private: bool, site: int) -> None:
+    """A generic access: under way until its thread releases it, unfenced until some thread fences it."""
+    place = touch(g, w, t, region, "generic", writes, private, site=site)
+    if place.space[0] != "register":
+        w.open[t] |= {Touch(place, writes, private, site)}
+        w.bare |= {(place, t, writes)}
+        if writes:
+            w.unfenced |= {(place, t)}
+
+
+def _life(g: Instance, w: World, t: int, op: ops.MbarrierInit | ops.FenceMbarrierInit | ops.MbarrierInval) -> None:
+    cta = g.threads[t].cta
+    match op:
+        case ops.MbarrierInit():
+            barrier = g.barriers[op.barrier]
+            for i in range(min(barrier.slots, barrier.slots if op.slots is None else op.slots)):
+                b = g.bar_index[cta, op.barrier, i]
+                if w.bars[b].alive:
+                    raise Problem(Rule.INIT, (t,), "a barrier is initialised twice")
+                w.bars[b] = Bar(barrier.count, 0, 0, barrier.count, True, False)
+                w.open[t] |= {Touch(barriers.init_place(b), True, False, init=True)}
+        case ops.FenceMbarrierInit():
+            for x in w.open[t]:
+                index = x.bytes.space[1] if x.init else None
+                if isinstance(index, int):
+                    w.bars[index] = w.bars[index]._replace(fenced=True)
+        case ops.MbarrierInval():
+            for i in range(g.barriers[op.barrier].slots):
+                b = g.bar_index[cta, op.barrier, i]
+                barriers.use(g, w, t, b)
+                w.bars[b] = w.bars[b]._replace(alive=False)
+
+
+def _mbarrier(
+    g: Instance,
+    w: World,
+    t: int,
+    op: ops.Arrive | ops.ArriveExpectTx | ops.ExpectTx | ops.Wait | ops.TestWait | ops.BarArrive,
+) -> None:
+    thread = g.threads[t]
+    if isinstance(op, ops.BarArrive):
+        barriers.enter(g, w, t, op)
+        return
+    b = g.bar(t, op.bar)
+    barriers.use(g, w, t, b)
+    cta = thread.cta if op.bar.cta is None else number(op.bar.cta)
+    match op:
+        case ops.Arrive():
+            barriers.remote(g, w, t, cta)
+            release(g, w, t, op.release and (cta == thread.cta or op.scope is not ops.Scope.CTA))
+            barriers.signal(w, t, b, arrivals=op.count * thread.weight)
+        case ops.ArriveExpectTx():
+            barriers.remote(g, w, t, cta)
+            release(g, w, t)
+            barriers.signal(w, t, b, tx=op.bytes * thread.weight, arrivals=thread.weight)
+        case ops.ExpectTx():
+            barriers.signal(w, t, b, tx=op.bytes * thread.weight)
+        case ops.Wait():
+            w.peeked -= {(t, b)}
+            if op.acquire:
+                acquire(g, w, t, op.scope is not ops.Scope.CTA)
+        case ops.TestWait():
+            w.peeked -= {(t, b)}
+            if passed(w, b, op):
+                w.peeked |= {(t, b)}
+
+
+def _cluster(g: Instance, w: World, t: int, op: ops.ClusterArrive | ops.ClusterWait) -> None:
+    arriving = isinstance(op, ops.ClusterArrive)
+    if arriving == bool(w.cluster[t]):
+        words = "a second cluster arrive without a wait" if arriving else "a cluster wait without an arrive"
+        raise Problem(Rule.CLUSTER_BARRIER, (t,), words)
+    w.cluster = (*w.cluster[:t], int(arriving), *w.cluster[t + 1 :])
+    if isinstance(op, ops.ClusterArrive):
+        release(g, w, t, op.release)
+        barriers.cluster_check(g, w)
+
+
+# -- copies --------------------------------------------------------------------------------------------------------
+def _bulk(
+    g: Instance, w: World, t: int, op: ops.TmaLoad | ops.DsmemCopy | ops.TmaStore | ops.BulkCommit | ops.BulkWait
+) -> None:
+    thread = g.threads[t]
+    match op:
+        case ops.TmaLoad():
+            for rank in ranks(op.ctas) or [thread.cta]:
+                b = g.bar(t, op.bar, rank)
+                barriers.use(g, w, t, b)
+                barriers.remote(g, w, t, rank)
+                _copy(g, w, t, op.dst, b, rank, "tma_load")
+            _map(g, w, t, op.tensormap)
+        case ops.DsmemCopy():
+            b = g.bar(t, op.bar)
+            barriers.use(g, w, t, b)
+            cta = thread.cta if op.dst.cta is None else number(op.dst.cta)
+            barriers.remote(g, w, t, cta)
+            source = touch(g, w, t, op.src, "dsmem", False)
+            queue = _copy(g, w, t, op.dst, b, cta, "dsmem")
+            w.flights |= {Flight("dsmem", t, thread.team, source, False, queue, 0)}
+        case ops.TmaStore():
+            fly(g, w, t, "tma_store", touch(g, w, t, op.src, "tma_store", False), False, ("tma_store", t))
+            if op.dst is not None:
+                name = "tma_reduce" if op.reduce else "tma_write"
+                place = touch(g, w, t, op.dst, name, True)
+                count = w.groups[t]["tma_store"]
+                w.flights |= {Flight(name, t, thread.team, place, True, ("tma_write", t), count)}
+            _map(g, w, t, op.tensormap)
+        case ops.BulkCommit():
+            commit(w, t, "tma_store")
+        case ops.BulkWait():
+            upto = waited(w, t, "tma_store", op.pending)
+            source, target = (("tma_store", t), upto), (("tma_write", t), upto)
+            close(g, w, (source,) if op.read else (source, target))
+
+
+def _copy(g: Instance, w: World, t: int, dst: ops.Region, b: int, rank: int, engine: str) -> Queue:
+    """A copy that completes on a barrier: under way until its bytes have landed there."""
+    place = touch(g, w, t, dst, engine, True, rank=rank)
+    queue: Queue = (engine, b, place)
+    w.flights |= {Flight(engine, t, g.teams[t], place, True, queue, 0)}
+    w.landings = (*w.landings, *[Landing(b, dst.size, 0, t, ((queue, 0),))] * g.threads[t].weight)
+    return queue
+
+
+def _map(g: Instance, w: World, t: int, region: ops.Region | None) -> None:
+    if region is None:
+        return
+    place = g.place(t, region)
+    if any(x == place and u == t for x, u, _ in w.maps):
+        raise Problem(Rule.TENSORMAP, (t,), "a rewritten descriptor is used before it is released and acquired")
+
+
+def _cp_async(
+    g: Instance, w: World, t: int, op: ops.CpAsync | ops.CpAsyncCommit | ops.CpAsyncWait | ops.CpAsyncArrive
+) -> None:
+    queue: Queue = ("cp_async", t)
+    match op:
+        case ops.CpAsync():
+            fly(g, w, t, "cp_async", touch(g, w, t, op.dst, "cp_async", True, True), True, queue)
+        case ops.CpAsyncCommit():
+            commit(w, t, "cp_async")
+        case ops.CpAsyncWait():
+            upto = waited(w, t, "cp_async", op.pending)
+            done = {f.bytes for f in w.flights if f.queue == queue and f.number <= upto}
+            close(g, w, ((queue, upto),))
+            w.open[t] |= {Touch(place, True, True) for place in done}
+            w.unfenced |= {(place, t) for place in done}
+        case ops.CpAsyncArrive():
+            b, weight = g.bar(t, op.bar), g.threads[t].weight
+            barriers.use(g, w, t, b)
+            upto = commit(w, t, "cp_async")
+            release(g, w, t)
+            if not op.noinc:
+                w.bars[b] = w.bars[b]._replace(pending=w.bars[b].pending + weight)
+            w.landings = (*w.landings, Landing(b, 0, weight, t, ((queue, upto),)))
+
+
+def _tensormap(
+    g: Instance, w: World, t: int, op: ops.TensormapReplace | ops.TensormapRelease | ops.TensormapAcquire
+) -> None:
+    match op:
+        case ops.TensormapReplace():
+            place = touch(g, w, t, op.map, "generic", True)
+            w.open[t] |= {Touch(place, True, False)}
+            w.maps = frozenset(x for x in w.maps if x[0] != place) | {(place, u, "raw") for u in g.everyone}
+        case ops.TensormapRelease():
+            place = g.place(t, op.map)
+            w.maps = frozenset((x, u, "released" if x == place else s) for x, u, s in w.maps)
+        case ops.TensormapAcquire():
+            w.maps -= {(g.place(t, op.map), t, "released")}
+
+
+# -- tensor cores --------------------------------------------------------------------------------------------------
+def _wgmma(g: Instance, w: World, t: int, op: ops.Wgmma | ops.WgmmaFence | ops.WgmmaCommit | ops.WgmmaWait) -> None:
+    queue: Queue = ("wgmma", *g.teams[t])
+    match op:
+        case ops.WgmmaFence():
+            w.dirty -= {t}
+        case ops.Wgmma():
+            if t in w.dirty:
+                raise Problem(Rule.WGMMA_REGISTERS, (t,), "wgmma without wgmma.fence after register accesses")
+            for region, writes in [*((r, False) for r in op.operands), (op.accumulator, True)]:
+                fly(g, w, t, "wgmma", touch(g, w, t, region, "wgmma", writes), writes, queue)
+        case ops.WgmmaCommit():
+            commit(w, t, "wgmma")
+        case ops.WgmmaWait():
+            close(g, w, ((queue, waited(w, t, "wgmma", op.pending)),))
+
+
+def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
+    match op:
+        case ops.Tcgen05Mma() | ops.Tcgen05Cp():
+            engine = "mma" if isinstance(op, ops.Tcgen05Mma) else "tcp"
+            sources = op.operands if isinstance(op, ops.Tcgen05Mma) else (op.src,)
+            target = op.accumulator if isinstance(op, ops.Tcgen05Mma) else op.dst
+            for rank in pair(g, t, getattr(op, "cta_group", 1)):
+                for region in sources:
+                    fly(g, w, t, engine, touch(g, w, t, region, engine, False, rank=rank), False, ("mma", t))
+                fly(g, w, t, engine, touch(g, w, t, target, engine, True, rank=rank), True, ("mma", t))
+        case ops.Tcgen05Commit():
+            upto = commit(w, t, "mma")
+            release(g, w, t)
+            for rank in [None] if not op.ctas else ranks(op.ctas):
+                b = g.bar(t, op.bar, rank)
+                barriers.use(g, w, t, b)
+                w.landings = (*w.landings, Landing(b, 0, 1, t, ((("mma", t), upto),)))
+        case ops.Tcgen05Ld():
+            fly(g, w, t, "ld", touch(g, w, t, op.region, "ld", False), False, ("ld", t))
+        case ops.Tcgen05St():
+            fly(g, w, t, "st", touch(g, w, t, op.region, "st", True), True, ("st", t))
+        case ops.Tcgen05WaitLd() | ops.Tcgen05WaitSt():
+            engine = "ld" if isinstance(op, ops.Tcgen05WaitLd) else "st"
+            close(g, w, (((engine, t), commit(w, t, engine)),))
+        case ops.Tcgen05FenceBefore():
+            for _, place, engine in [x for x in w.unsent if x[0] == t]:
+                w.stale = frozenset(x for x in w.stale if x[:1] + x[2:] != (place, t, engine + "!"))
+                w.stale |= {(place, u, t, engine) for u in g.everyone if u != t}
+            w.unsent = frozenset(x for x in w.unsent if x[0] != t)
+        case ops.Tcgen05FenceAfter():
+            w.stale = frozenset(x for x in w.stale if x[1] != t or x[3].endswith("!"))
+        case ops.Tcgen05Relinquish():
+            w.relinquished |= {g.threads[t].cta}
+        case _:
+            pass
+
+
+def pair(g: Instance, t: int, cta_group: int) -> tuple[int | None, ...]:
+    """Ranks that a tcgen05 op concerns; None is the thread's own."""
+    first = g.threads[t].cta // 2 * 2
+    return (None,) if cta_group == 1 else (first, first + 1)
+
+
+def _tmem(g: Instance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Dealloc, site: int) -> None:
+    if g.mates[t][0] != t:
+        return
+    name = (op.buffer, g.threads[t].cta)
+    if isinstance(op, ops.Tcgen05Alloc):
+        if w.tmem.get(name, "freed") != "freed":
+            raise Problem(Rule.TMEM, (t,), f"{op.buffer} is allocated twice")
+        if name[1] in w.relinquished:
+            raise Problem(Rule.TMEM, (t,), f"{op.buffer} is allocated without the right to")
+        w.tmem[name] = "live"
+        if op.address is not None:
+            _generic(g, w, t, op.address, True, False, site)
+        w.open[t] |= {Touch(Bytes(("tmem address", *name), 0, 1), True, False)}
+        return
+    if w.tmem.get(name, "freed") == "freed":
+        raise Problem(Rule.TMEM, (t,), f"{op.buffer} is freed, but not allocated")
+    region = ops.Region(op.buffer, ops.ZERO, g.buffers[op.buffer].size)
+    for rank in pair(g, t, op.cta_group):
+        try:
+            touch(g, w, t, region, "dealloc", True, rank=rank)
+        except Problem as p:
+            raise Problem(Rule.TMEM, p.threads, p.detail) from None
+        if rank is not None and w.tmem[op.buffer, rank] == "live":
+            w.tmem[op.buffer, rank] = "half"
+    w.tmem[name] = "freed"
+    w.open[t] |= {Touch(Bytes(("tmem", name[1]), 0, 1), True, False)}
+
+
+def freed(g: Instance, w: World, t: int, op: ops.Setmaxnreg) -> int:
+    """Registers that a setmaxnreg gives to the CTA's pool (negative: takes from it)."""
+    return (w.registers[t] - op.registers) * g.threads[t].threads_of_role
+
+
+def _registers(g: Instance, w: World, t: int, op: ops.Setmaxnreg) -> None:
+    if not 24 <= op.registers <= 256 or op.registers % 8:
+        raise Problem(Rule.REGISTERS, (t,), f"setmaxnreg {op.registers}")
+    if g.mates[t][0] == t:
+        w.pool[g.threads[t].cta] += freed(g, w, t, op)
+        w.registers[t] = op.registers
+
+
+MAY_OUTLIVE = ("tma_write", "tma_reduce")
+"""What may be under way when the kernel ends: writes to global memory whose sources were read."""
+
+
+def check_end(w: World) -> None:
+    """All threads ended: raises ``Problem`` if anything is under way."""
+    if any(x.tx for x in w.landings) or any(f.engine not in MAY_OUTLIVE for f in w.flights):
+        engines = sorted({f.engine for f in w.flights if f.engine not in MAY_OUTLIVE}) or ["an arrival"]
+        raise Problem(Rule.EXIT, (), f"the kernel ends with {', '.join(engines)} under way")
+    for (name, cta), state in w.tmem.items():
+        if state != "freed":
+            raise Problem(Rule.TMEM, (), f"{name} of CTA {cta} is never freed")

@@ -1,0 +1,386 @@
+"""What an op has to do with others: the bytes it touches, the barriers it signals. Ops that share nothing commute.
+
+A footprint has two sets of objects, ``seen`` and ``changed``. Two ops are dependent when one changes what the other
+sees: a read sees its bytes, a write sees and changes them. Where only ops of two kinds disturb each other (a fence and
+the accesses it may cover), one kind sees and the other changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tilewright.contract.explore.barriers import init_place, meeting_of
+from tilewright.contract.explore.effects import pair
+from tilewright.contract.explore.instance import Instance, number, ranks
+from tilewright.contract.explore.world import Bytes, Flight, Landing, Problem, Queue, World
+from tilewright.contract.rules import Policy
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import steps
+
+Key: TypeAlias = int | Queue
+"""An mbarrier by its number, a rendezvous by its name."""
+
+CLUSTER: Queue = ("cluster",)
+
+
+@dataclass
+class Signals:
+    """What reaches a barrier: arrivals, bytes expected and landed; ``loose``: expected apart from an arrival."""
+
+    arrivals: int = 0
+    expected: int = 0
+    landed: int = 0
+    loose: bool = False
+
+    def add(self, other: Signals) -> None:
+        """Both together."""
+        self.arrivals += other.arrivals
+        self.expected += other.expected
+        self.landed += other.landed
+        self.loose |= other.loose
+
+
+@dataclass
+class Footprint:
+    """See the module. ``closes`` names queues whose flights an op may end, ``releases`` the thread's open accesses."""
+
+    seen: int = 0
+    changed: int = 0
+    signals: dict[Key, Signals] = field(default_factory=dict[Key, Signals])
+    waits: set[Key] = field(default_factory=set[Key])
+    releases: bool = False
+    fences: bool = False
+    closes: set[Queue] = field(default_factory=set[Queue])
+
+    def add(self, other: Footprint) -> None:
+        """Both together."""
+        self.seen |= other.seen
+        self.changed |= other.changed
+        for key, s in other.signals.items():
+            self.signal(key, s)
+        self.waits |= other.waits
+        self.releases |= other.releases
+        self.fences |= other.fences
+        self.closes |= other.closes
+
+    def signal(self, key: Key, s: Signals) -> None:
+        """Adds what reaches a barrier."""
+        mine = self.signals.get(key)
+        if mine is None:
+            mine = self.signals[key] = Signals()
+        mine.add(s)
+
+    def copy(self) -> Footprint:
+        """A footprint that grows on its own."""
+        new = Footprint()
+        new.add(self)
+        return new
+
+
+class Objects:
+    """Bytes and other objects as bits of an integer."""
+
+    def __init__(self) -> None:
+        self.bit: dict[object, int] = {}
+        self.meets: list[int] = []
+        self.byte_objects: list[tuple[int, Bytes]] = []
+        self._spread: dict[int, int] = {}
+
+    def of(self, item: object) -> int:
+        """The object's bit."""
+        index = self.bit.get(item)
+        if index is None:
+            index = self.bit[item] = len(self.meets)
+            self.meets.append(1 << index)
+            if isinstance(item, Bytes):
+                for other, place in self.byte_objects:
+                    if place.meets(item):
+                        self.meets[index] |= 1 << other
+                        self.meets[other] |= 1 << index
+                self.byte_objects.append((index, item))
+            self._spread.clear()
+        return 1 << index
+
+    def spread(self, mask: int) -> int:
+        """All objects that share something with one of the mask."""
+        found = self._spread.get(mask)
+        if found is None:
+            found, rest = 0, mask
+            while rest:
+                low = rest & -rest
+                found |= self.meets[low.bit_length() - 1]
+                rest ^= low
+            self._spread[mask] = found
+        return found
+
+    def disturb(self, a: Footprint, b: Footprint) -> bool:
+        """Whether one changes what the other sees."""
+        return bool((a.changed and self.spread(a.changed) & b.seen) or (b.changed and self.spread(b.changed) & a.seen))
+
+
+class Footprints:
+    """The footprints of an instance's ops."""
+
+    def __init__(self, g: Instance):
+        self.g, self.objects = g, Objects()
+        self._cache: dict[tuple[int, int, bool], Footprint] = {}
+        self._kept: list[object] = []
+        code = [s.op for role in g.protocol.roles for s in steps(role.body)]
+        copied = {op.dst.buffer for op in code if isinstance(op, ops.TmaLoad | ops.DsmemCopy)}
+        read = {r.buffer for op in code for r in _async_reads(op)}
+        self.fenced = copied if g.policy is Policy.STRICT else copied | read
+        """Buffers for which it matters which thread fenced."""
+        self.tensor = any(b.space is Space.TMEM for b in g.protocol.buffers)
+
+    def of(self, t: int, op: Any, mine: bool) -> Footprint:
+        """The footprint of an op of thread ``t``; ``mine``: without what its copies do when they land."""
+        key = (t, id(op), mine)
+        found = self._cache.get(key)
+        if found is None:
+            self._kept.append(op)
+            try:
+                found = self._made(t, op, mine)
+            except Problem:
+                found = Footprint()  # an index is out of range: the op goes wrong whatever others do
+            self._cache[key] = found
+        return found
+
+    def end(self, t: int) -> Footprint:
+        """The end of a thread."""
+        f = Footprint(changed=self.objects.of(("alive", self.g.threads[t].cta)) | self.objects.of("exit"))
+        f.signals[CLUSTER] = Signals(1)
+        return f
+
+    def landing(self, w: World, x: Landing) -> Footprint:
+        """Something that lands: before the kernel ends, or not."""
+        f = Footprint(seen=self.objects.of("exit"))
+        f.signals[x.bar] = Signals(x.arrivals, 0, x.tx)
+        for queue, upto in x.closes:
+            for flight in w.flights:
+                if flight.queue == queue and flight.number <= upto:
+                    self.flight(f, flight)
+        return f
+
+    def flight(self, f: Footprint, flight: Flight) -> None:
+        """A flight ends."""
+        bit = self.objects.of(flight.bytes)
+        f.seen |= bit
+        if flight.writes:
+            f.changed |= bit
+        if flight.bytes.space[0] == "tmem":
+            f.changed |= self.objects.of("tcgen")
+        if flight.engine == "cp_async":
+            f.changed |= self.objects.of("accesses")
+
+    def dynamic(self, f: Footprint, w: World, t: int) -> Footprint:
+        """With what the state at hand adds: accesses that a release ends, flights that a wait ends, what a fence
+        covers."""
+        if f.releases:
+            for x in w.open[t]:
+                bit = self.objects.of(x.bytes)
+                f.seen |= bit
+                if x.writes:
+                    f.changed |= bit
+        if f.closes:
+            for flight in w.flights:
+                if flight.queue in f.closes:
+                    self.flight(f, flight)
+        if f.fences:
+            for place, u in w.unfenced:
+                if u == t:
+                    f.changed |= self.objects.of(place)
+            for place, _, _ in w.bare:
+                f.changed |= self.objects.of(place)
+        return f
+
+    def _made(self, t: int, op: Any, mine: bool) -> Footprint:
+        f = Footprint()
+        match op:
+            case ops.Read() | ops.Write():
+                self._bytes(f, t, op.region, isinstance(op, ops.Write))
+                if op.region.buffer in self.fenced:
+                    f.changed |= self.objects.of("accesses")
+            case ops.FenceProxyAsync():
+                f.fences = True
+                f.seen |= self.objects.of("accesses")
+            case ops.Setmaxnreg():
+                self._alone(f, ("pool", self.g.threads[t].cta))
+            case ops.Tcgen05Alloc() | ops.Tcgen05Dealloc():
+                self._lifetime(f, t, op)
+            case ops.TensormapReplace() | ops.TensormapRelease() | ops.TensormapAcquire():
+                self._bytes(f, t, op.map, True)
+            case ops.MbarrierInit() | ops.FenceMbarrierInit() | ops.MbarrierInval():
+                for b in range(len(self.g.counts)):
+                    self._alone(f, init_place(b))
+            case _:
+                self._barrier(f, t, op)
+                self._copies(f, t, op, mine)
+                self._tensor(f, t, op, mine)
+        if f.releases and self.g.relaxed:
+            self._alone(f, "unseen")
+        return f
+
+    def _alone(self, f: Footprint, item: object) -> None:
+        bit = self.objects.of(item)
+        f.seen |= bit
+        f.changed |= bit
+
+    def _bytes(self, f: Footprint, t: int, region: ops.Region, writes: bool, rank: int | None = None) -> None:
+        place = self.g.place(t, region, rank)
+        match place.space[0]:
+            case "register":
+                f.changed |= self.objects.of(("registers", *self.g.teams[t]))
+                return
+            case "tmem":
+                f.seen |= self.objects.of(("life", region.buffer, place.space[1]))
+                f.seen |= self.objects.of(Bytes(("tmem address", region.buffer, place.space[1]), 0, 1))
+            case _:
+                pass
+        bit = self.objects.of(place)
+        f.seen |= bit
+        if writes:
+            f.changed |= bit
+
+    def _uses(self, f: Footprint, t: int, slot: ops.Slot, rank: int | None = None) -> int:
+        b = self.g.bar(t, slot, rank)
+        f.seen |= self.objects.of(init_place(b))
+        cta = self.g.threads[t].cta if slot.cta is None else number(slot.cta)
+        self._remote(f, t, cta if rank is None else rank)
+        return b
+
+    def _remote(self, f: Footprint, t: int, cta: int) -> None:
+        if cta != self.g.threads[t].cta:
+            f.seen |= self.objects.of(("alive", cta))
+
+    def _barrier(self, f: Footprint, t: int, op: Any) -> None:
+        weight = self.g.threads[t].weight
+        match op:
+            case ops.Arrive():
+                f.signals[self._uses(f, t, op.bar)] = Signals(op.count * weight)
+                f.releases = True
+            case ops.ArriveExpectTx():
+                f.signals[self._uses(f, t, op.bar)] = Signals(weight, op.bytes * weight)
+                f.releases = True
+            case ops.ExpectTx():
+                f.signals[self._uses(f, t, op.bar)] = Signals(0, op.bytes * weight, loose=True)
+            case ops.TestWait():
+                # its answer depends on whether the phase is over: nobody may complete it meanwhile
+                b = self._uses(f, t, op.bar)
+                f.waits.add(b)
+                f.signals[b] = Signals(loose=True)
+            case ops.Wait():
+                f.waits.add(self._uses(f, t, op.bar))
+                if self.g.relaxed:
+                    self._alone(f, "unseen")
+            case ops.BarSync() | ops.CtaSync() | ops.WarpSync() | ops.BarArrive():
+                f.signals[meeting_of(self.g, t, op)[0]] = Signals(weight)
+                f.releases = True
+            case ops.ClusterArrive():
+                f.signals[CLUSTER] = Signals(1)
+                f.releases = True
+            case _:
+                pass
+        if f.releases and self.tensor:
+            f.changed |= self.objects.of("tcgen")
+
+    def _copies(self, f: Footprint, t: int, op: Any, mine: bool) -> None:
+        weight = self.g.threads[t].weight
+        match op:
+            case ops.TmaLoad():
+                for rank in ranks(op.ctas) or [self.g.threads[t].cta]:
+                    b = self._uses(f, t, op.bar, rank)
+                    self._bytes(f, t, op.dst, True, rank)
+                    if not mine:
+                        f.signals[b] = Signals(landed=op.dst.size * weight)
+            case ops.DsmemCopy():
+                b = self._uses(f, t, op.bar)
+                self._bytes(f, t, op.src, False)
+                self._bytes(f, t, op.dst, True)
+                self._remote(f, t, self.g.threads[t].cta if op.dst.cta is None else number(op.dst.cta))
+                if not mine:
+                    f.signals[b] = Signals(landed=op.dst.size * weight)
+            case ops.TmaStore():
+                self._bytes(f, t, op.src, False)
+                if op.dst is not None:
+                    self._bytes(f, t, op.dst, True)
+            case ops.BulkWait():
+                f.closes |= {("tma_store", t), ("tma_write", t)}
+            case ops.CpAsync():
+                self._bytes(f, t, op.dst, True)
+            case ops.CpAsyncWait():
+                f.closes.add(("cp_async", t))
+                f.changed |= self.objects.of("accesses")
+            case ops.CpAsyncArrive():
+                b = self._uses(f, t, op.bar)
+                f.releases = True
+                if not op.noinc:
+                    f.signals[b] = Signals(loose=True)
+                if not mine:
+                    f.signals[b] = Signals(weight, loose=not op.noinc)
+                    f.closes.add(("cp_async", t))
+                    f.changed |= self.objects.of("accesses")
+            case _:
+                pass
+        tensormap = getattr(op, "tensormap", None)
+        if isinstance(tensormap, ops.Region):
+            self._bytes(f, t, tensormap, False)
+
+    def _tensor(self, f: Footprint, t: int, op: Any, mine: bool) -> None:
+        match op:
+            case ops.Wgmma():
+                for region in op.operands:
+                    self._bytes(f, t, region, False)
+            case ops.WgmmaWait():
+                f.closes.add(("wgmma", *self.g.teams[t]))
+                f.seen |= self.objects.of(("registers", *self.g.teams[t]))
+            case ops.Tcgen05Mma() | ops.Tcgen05Cp():
+                sources = op.operands if isinstance(op, ops.Tcgen05Mma) else (op.src,)
+                for rank in pair(self.g, t, getattr(op, "cta_group", 1)):
+                    for region in sources:
+                        self._bytes(f, t, region, False, rank)
+                    self._bytes(f, t, op.accumulator if isinstance(op, ops.Tcgen05Mma) else op.dst, True, rank)
+            case ops.Tcgen05Relinquish():
+                self._alone(f, ("right", self.g.threads[t].cta))
+            case ops.Tcgen05Commit():
+                f.releases = True
+                for rank in [None] if not op.ctas else ranks(op.ctas):
+                    b = self._uses(f, t, op.bar, rank)
+                    if not mine:
+                        f.signals[b] = Signals(1)
+                        f.closes.add(("mma", t))
+                        f.changed |= self.objects.of("tcgen")
+            case ops.Tcgen05Ld() | ops.Tcgen05St():
+                self._bytes(f, t, op.region, isinstance(op, ops.Tcgen05St))
+            case ops.Tcgen05WaitLd() | ops.Tcgen05WaitSt():
+                f.closes.add(("ld" if isinstance(op, ops.Tcgen05WaitLd) else "st", t))
+            case ops.Tcgen05FenceBefore():
+                f.changed |= self.objects.of("tcgen")
+            case ops.Tcgen05FenceAfter():
+                f.seen |= self.objects.of("tcgen")
+            case _:
+                pass
+
+    def _lifetime(self, f: Footprint, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Dealloc) -> None:
+        if self.g.mates[t][0] != t:
+            return
+        cta = self.g.threads[t].cta
+        for rank in pair(self.g, t, op.cta_group):
+            self._alone(f, ("life", op.buffer, cta if rank is None else rank))
+            self._alone(f, Bytes(("tmem address", op.buffer, cta if rank is None else rank), 0, 1))
+            if isinstance(op, ops.Tcgen05Dealloc):
+                self._bytes(f, t, ops.Region(op.buffer, ops.ZERO, self.g.buffers[op.buffer].size), True, rank)
+        self._alone(f, ("right", cta))
+        if isinstance(op, ops.Tcgen05Alloc) and op.address is not None:
+            self._bytes(f, t, op.address, True)
+
+
+def _async_reads(op: object) -> tuple[ops.Region, ...]:
+    match op:
+        case ops.Wgmma() | ops.Tcgen05Mma():
+            return op.operands
+        case ops.TmaStore() | ops.DsmemCopy() | ops.Tcgen05Cp():
+            return (op.src,)
+        case _:
+            return ()

@@ -1,0 +1,116 @@
+"""The fixed part of an exploration: threads, their programs, where barriers and regions lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.contract.explore.program import Do, Program, Sizes
+from tilewright.contract.explore.threads import threads_of
+from tilewright.contract.explore.world import Bytes, Problem, World
+from tilewright.contract.rules import Policy, Rule
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import Protocol, steps
+
+MAX_CALLS = 4000
+"""Steps of one thread before an instance counts as too long."""
+
+
+class Instance:
+    """A protocol with real threads in place of roles, and trip counts fixed by ``sizes`` (None: open)."""
+
+    def __init__(self, protocol: Protocol, sizes: Sizes | None, policy: Policy, limit: int = MAX_CALLS):
+        self.protocol, self.policy, self.open = protocol, policy, sizes is None
+        self.threads = threads_of(protocol)
+        self.everyone = range(len(self.threads))
+        self.programs = [Program(protocol, t, sizes, limit) for t in self.threads]
+        self.bar_index: dict[tuple[int, str, int], int] = {}
+        self.counts: list[int] = []
+        for cta in range(protocol.cluster):
+            for b in protocol.barriers:
+                for i in range(b.slots):
+                    self.bar_index[cta, b.name, i] = len(self.counts)
+                    self.counts.append(b.count)
+        self.buffers = {b.name: b for b in protocol.buffers}
+        self.barriers = {b.name: b for b in protocol.barriers}
+        self.teams = [t.team for t in self.threads]
+        self.mates = [[u for u in self.everyone if self.teams[u] == team] for team in self.teams]
+        self.cta_threads = {c: sum(t.weight for t in self.threads if t.cta == c) for c in range(protocol.cluster)}
+        self.relaxed = frozenset(t for t in self.everyone if self._relaxed(t))
+        """Threads with waits that don't acquire all that a barrier may hand on."""
+        self._bars: dict[tuple[int, int, int | None], int] = {}
+        self._places: dict[tuple[int, int, int | None], Bytes] = {}
+        self._kept: list[object] = []
+
+    def _relaxed(self, t: int) -> bool:
+        narrow = self.protocol.cluster > 1 and any(
+            isinstance(s.op, ops.Read | ops.Write)
+            and (s.op.region.cta is not None or self.buffers[s.op.region.buffer].space is Space.GLOBAL)
+            for role in self.protocol.roles
+            for s in steps(role.body)
+        )
+        waits = (i.step.op for i in self.programs[t].code if isinstance(i, Do) and isinstance(i.step.op, ops.Wait))
+        return any(not w.acquire or (narrow and w.scope is ops.Scope.CTA) for w in waits)
+
+    def op(self, w: World, t: int) -> Any:
+        """The op a thread stands at; None at its end or at an open decision."""
+        call = self.programs[t].call(w.at[t])
+        return None if call is None else call.op
+
+    def ended(self, w: World, t: int) -> bool:
+        """Whether a thread is at its end."""
+        return w.at[t][0] >= len(self.programs[t].code)
+
+    def bar(self, t: int, slot: ops.Slot, rank: int | None = None) -> int:
+        """Index of a barrier; ``rank`` overrides the CTA (multicast)."""
+        key = (id(slot), t, rank)
+        found = self._bars.get(key)
+        if found is None:
+            cta = self.threads[t].cta if slot.cta is None else number(slot.cta)
+            cta = cta if rank is None else rank
+            name = (cta, slot.barrier, number(slot.index))
+            if name not in self.bar_index:
+                raise Problem(Rule.SLOT_RANGE, (t,), f"{slot.barrier}[{name[2]}] of CTA {cta} does not exist")
+            self._kept.append(slot)
+            found = self._bars[key] = self.bar_index[name]
+        return found
+
+    def place(self, t: int, region: ops.Region, rank: int | None = None) -> Bytes:
+        """Where a region lies."""
+        key = (id(region), t, rank)
+        found = self._places.get(key)
+        if found is None:
+            self._kept.append(region)
+            found = self._places[key] = self._place(t, region, rank)
+        return found
+
+    def _place(self, t: int, region: ops.Region, rank: int | None) -> Bytes:
+        buffer, thread = self.buffers[region.buffer], self.threads[t]
+        cta = thread.cta if region.cta is None else number(region.cta)
+        cta = cta if rank is None else rank
+        begin = number(region.begin)
+        if begin < 0 or begin + region.size > buffer.size or not 0 <= cta < self.protocol.cluster:
+            raise Problem(Rule.SLOT_RANGE, (t,), f"a region outside {buffer.name}")
+        begin += buffer.offset
+        match buffer.space:
+            case Space.REGISTER:
+                space: tuple[object, ...] = ("register", thread.role, thread.cta)
+            case Space.GLOBAL:
+                space = ("global",)
+            case Space.TMEM:
+                space = ("tmem", cta)
+            case _:
+                space = ("shared", cta)
+        return Bytes(space, begin, begin + region.size)
+
+
+def number(e: object) -> int:
+    """The value of an expression that ``concrete`` made a constant."""
+    value = getattr(e, "value", None)
+    assert isinstance(value, int)
+    return value
+
+
+def ranks(items: tuple[object, ...]) -> list[int]:
+    """CTA ranks of a multicast, in order."""
+    return sorted({number(e) for e in items})

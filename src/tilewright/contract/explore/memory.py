@@ -1,0 +1,205 @@
+"""Accesses of an explored instance: what clashes with what is under way, and which fences are missing."""
+
+from __future__ import annotations
+
+from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.world import Bytes, Flight, Problem, Queue, Touch, World
+from tilewright.contract.rules import Policy, Rule
+from tilewright.protocol import ops
+
+ASYNC = frozenset(("tma_load", "tma_store", "tma_write", "tma_reduce", "wgmma", "mma", "tcp", "dsmem"))
+"""Engines of the asynchronous proxy."""
+
+
+def touch(
+    g: Instance, w: World, t: int, region: ops.Region, engine: str, writes: bool,
+    private: bool = False, rank: int | None = None, site: int = 0,
+) -> Bytes:  # fmt: skip
+    """Checks an access against everything under way and against what it reads."""
+    place = g.place(t, region, rank)
+    kind = place.space[0]
+    if kind == "register":
+        _registers(g, w, t, place, engine, writes)
+        return place
+    if kind == "tmem":
+        _tensor(g, w, t, region, place, engine)
+    _clear_of_flights(g, w, t, place, engine, writes, private)
+    _clear_of_threads(g, w, t, place, engine, writes, private, site)
+    if not writes and kind in ("shared", "tmem") and not g.buffers[region.buffer].initialised:
+        _there(g, w, t, place, region.buffer)
+    if engine in ASYNC and kind in ("shared", "global"):
+        _fences(g, w, t, place, writes)
+    if writes:
+        w.written |= {place}
+        w.bare = frozenset(x for x in w.bare if not x[0].inside(place))
+        w.unfenced = frozenset(x for x in w.unfenced if not x[0].inside(place))
+    return place
+
+
+def _clear_of_flights(g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool) -> None:
+    for f in w.flights:
+        if (f.writes or writes) and f.bytes.meets(place) and not _in_order(g, t, engine, private, f):
+            own = f.role == g.teams[t]
+            rule = Rule.GROUP if own and f.engine not in ("tma_load", "dsmem") else _clash(f.writes, writes)
+            raise Problem(rule, (f.owner, t), f"{engine} of {g.threads[t].label} meets {f.engine} under way")
+
+
+def _clear_of_threads(
+    g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool, site: int
+) -> None:
+    mates = g.mates[t]
+    for u, touches in enumerate(w.open):
+        if u == t:
+            continue
+        for x in touches:
+            if (x.writes or writes) and x.bytes.meets(place) and not (u in mates and _shared(x, writes, private, site)):
+                words = f"{engine} of {g.threads[t].label} meets {g.threads[u].label}"
+                raise Problem(_clash(x.writes, writes), (u, t), words)
+    for u, seen, wrote, owner in w.unseen:
+        if u == t and (wrote or writes) and seen.meets(place) and owner not in mates:
+            words = f"{engine} of {g.threads[t].label} after a wait that does not acquire {g.threads[owner].label}"
+            raise Problem(_clash(wrote, writes), (owner, t), words)
+
+
+def _shared(x: Touch, writes: bool, private: bool, site: int) -> bool:
+    """Whether two threads of a role keep to their own parts: private accesses, or one write step of both."""
+    return (x.private and private) or (x.writes and writes and x.site == site != 0)
+
+
+def _in_order(g: Instance, t: int, engine: str, private: bool, f: Flight) -> bool:
+    if f.engine in ("mma", "tcp") and engine in ("mma", "tcp"):
+        return f.owner == t
+    if f.engine in ("ld", "st") and engine in ("ld", "st"):
+        return f.owner != t and f.owner in g.mates[t]
+    if f.engine == "cp_async":
+        mine = f.owner in g.mates[t]
+        return mine and (engine == "cp_async" or (private and f.owner != t))
+    if f.engine == engine == "tma_reduce":
+        return True
+    return f.engine == "wgmma" and engine == "wgmma" and f.owner in g.mates[t]
+
+
+def _there(g: Instance, w: World, t: int, place: Bytes, name: str) -> None:
+    """Every byte read was written by something."""
+    if place in w.written:
+        return
+    need = [(place.begin, place.end)]
+    for x in w.written:
+        if x.meets(place):
+            need = [
+                piece for b, e in need for piece in ((b, min(e, x.begin)), (max(b, x.end), e)) if piece[0] < piece[1]
+            ]
+    if need:
+        raise Problem(Rule.READ_EARLY, (t,), f"{g.threads[t].label} reads bytes of {name} never written")
+
+
+def _fences(g: Instance, w: World, t: int, place: Bytes, writes: bool) -> None:
+    strict = g.policy is Policy.STRICT
+    if writes:
+        bare = [u for x, u, is_write in w.bare if x.meets(place) and (is_write or strict)]
+        if bare:
+            raise Problem(Rule.FENCE_WAR, (bare[0], t), "an asynchronous write over unfenced generic accesses")
+        return
+    if strict:
+        dirty = [u for x, u in w.unfenced if x.meets(place)]
+    else:
+        dirty = [u for x, u, is_write in w.bare if is_write and x.meets(place)]
+    if dirty:
+        raise Problem(Rule.FENCE_RAW, (dirty[0], t), "an asynchronous read of unfenced generic writes")
+
+
+def _registers(g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool) -> None:
+    if engine == "wgmma":
+        return
+    for f in w.flights:
+        if f.engine == "wgmma" and f.owner == t and f.bytes.meets(place) and (f.writes or writes):
+            raise Problem(Rule.GROUP, (f.owner, t), f"registers of {g.threads[t].label} in use by wgmma")
+    w.dirty |= {t}
+
+
+def _tensor(g: Instance, w: World, t: int, region: ops.Region, place: Bytes, engine: str) -> None:
+    cta = place.space[1]
+    assert isinstance(cta, int)
+    state = w.tmem.get((region.buffer, cta))
+    if state != "live" and not (state and engine == "dealloc"):
+        raise Problem(Rule.TMEM, (t,), f"{g.threads[t].label} uses {region.buffer}, which is not allocated")
+    if engine == "dealloc":
+        return
+    address = Bytes(("tmem address", region.buffer, cta), 0, 1)
+    for u, touches in enumerate(w.open):
+        if u not in g.mates[t] and any(x.writes and x.bytes.meets(address) for x in touches):
+            raise Problem(Rule.TMEM, (u, t), f"{region.buffer} is used while its allocation may be under way")
+    for x, u, owner, past in w.stale:
+        if u != t or not x.meets(place) or (owner in g.mates[t] and past.rstrip("!") in ("ld", "st")):
+            continue
+        if owner == t and past == "mma" and engine in ("mma", "tcp"):
+            continue
+        raise Problem(Rule.TCGEN_FENCE, (owner, t), "tensor memory handed over without the tcgen05 fences")
+
+
+def close(g: Instance, w: World, closes: tuple[tuple[Queue, int], ...]) -> None:
+    """Queues are done up to a number: their accesses are no longer under way."""
+    for queue, upto in closes:
+        gone = frozenset(f for f in w.flights if f.queue == queue and f.number <= upto)
+        w.flights -= gone
+        for f in gone:
+            if f.bytes.space[0] == "tmem":
+                _settled(g, w, f)
+            if f.engine == "cp_async":
+                w.unfenced |= {(f.bytes, f.owner)} if g.policy is Policy.LENIENT else frozenset()
+                w.bare |= {(f.bytes, f.owner, True)}
+
+
+def _settled(g: Instance, w: World, f: Flight) -> None:
+    """A tensor-memory access is done; others need the fences."""
+    w.stale = frozenset(x for x in w.stale if not (x[0].inside(f.bytes) and x[2] == f.owner))
+    if f.engine in ("ld", "st"):
+        w.unsent |= {(f.owner, f.bytes, f.engine)}
+    else:
+        w.stale |= {(f.bytes, u, f.owner, "mma") for u in g.everyone}
+
+
+def release(g: Instance, w: World, t: int, memory: bool = True) -> None:
+    """The thread's accesses so far are over for whoever acquires this."""
+    if not memory:
+        w.open[t] -= frozenset(x for x in w.open[t] if x.init and _init_fenced(w, x))
+        return
+    if g.relaxed:
+        _publish(g, w, t)
+    w.open[t] = frozenset()
+    for _, place, engine in [x for x in w.unsent if x[0] == t]:
+        # never behind a before-fence: everyone else still sees it as under way
+        w.stale |= {(place, u, t, engine + "!") for u in g.everyone if u != t}
+
+
+def _publish(g: Instance, w: World, t: int) -> None:
+    """For threads with relaxed waits: what this thread did and what it has seen can now be acquired from it."""
+    seen = {(u, x, wrote, who if (t, x, wrote, who) in w.unseen else t) for u, x, wrote, who in w.unseen if u != t}
+    seen |= {y for y in w.unseen if y[0] == t}
+    seen |= {(u, x.bytes, x.writes, t) for u in g.relaxed if u != t for x in w.open[t] if not x.init}
+    w.unseen = frozenset(seen)
+
+
+def acquire(g: Instance, w: World, t: int, wide: bool = True) -> None:
+    """The thread acquires: what others released is over for it too, within its CTA unless ``wide``."""
+    if w.unseen:
+        cta = g.threads[t].cta
+        w.unseen = frozenset(x for x in w.unseen if x[0] != t or (not wide and g.threads[x[3]].cta != cta))
+
+
+def _init_fenced(w: World, x: Touch) -> bool:
+    index = x.bytes.space[1]
+    return isinstance(index, int) and w.bars[index].fenced
+
+
+def fly(g: Instance, w: World, t: int, engine: str, place: Bytes, writes: bool, queue: Queue) -> None:
+    """An asynchronous access begins, in the open group of its queue."""
+    groups = w.groups[t]
+    count = groups.setdefault(str(queue[0]), 0)
+    w.flights |= {Flight(engine, t, g.teams[t], place, writes, queue, count)}
+
+
+def _clash(old_writes: bool, writes: bool) -> Rule:
+    if old_writes and writes:
+        return Rule.WRITE_WRITE
+    return Rule.READ_EARLY if old_writes else Rule.OVERWRITE

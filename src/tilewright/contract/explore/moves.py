@@ -1,0 +1,161 @@
+"""What can happen next in a world, and what then does."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.contract.explore import barriers
+from tilewright.contract.explore.effects import OBSERVABLE, check_end, freed, passed, perform, waited
+from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.memory import close
+from tilewright.contract.explore.program import Open, TripKey
+from tilewright.contract.explore.world import Bar, Landing, Problem, World
+from tilewright.contract.rules import Rule
+from tilewright.protocol import ops
+
+
+class Move(NamedTuple):
+    """A thread's next observable op, a copy that lands, or a trip count that a thread needs decided: it is its least
+    value (``ends``), or larger."""
+
+    thread: int
+    landing: Landing | None = None
+    key: TripKey | None = None
+    ends: bool = False
+
+
+def start(g: Instance) -> World:
+    """The world before the first step, with all threads at their first observable op."""
+    n = len(g.threads)
+    w = World(
+        [(0, p.start) for p in g.programs],
+        [frozenset()] * n,
+        [{} for _ in range(n)],
+        [Bar(c, 0, 0, c, False, False) for c in g.counts],
+        cluster=(0,) * n,
+        dirty=frozenset(range(n)),
+        pool=dict.fromkeys(range(g.protocol.cluster), 0),
+        registers=[g.protocol.registers_per_thread] * n,
+    )
+    for t in range(n):
+        _settle(g, w, t)
+        _run_local(g, w, t)
+    return w
+
+
+def moves(g: Instance, w: World) -> list[Move]:
+    """Everything that can happen next."""
+    found = [Move(-1, landing=x) for x in dict.fromkeys(w.landings)]
+    for t in g.everyone:
+        if g.ended(w, t):
+            continue
+        op = g.op(w, t)
+        if op is None:
+            key = decision(g, w, t)
+            found += [Move(t, key=key, ends=True), Move(t, key=key)]
+        elif enabled(g, w, t, op):
+            found.append(Move(t))
+    return found
+
+
+def enabled(g: Instance, w: World, t: int, op: object) -> bool:
+    """Whether the thread's next op would not block."""
+    match op:
+        case ops.Wait():
+            try:
+                b = g.bar(t, op.bar)
+            except Problem:
+                return True  # there is no such barrier: the wait itself goes wrong
+            return (op.peeked and (t, b) in w.peeked) or not w.bars[b].alive or passed(w, b, op)
+        case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
+            return t not in w.inside or t in w.released
+        case ops.ClusterWait():
+            return w.cluster[t] != 1
+        case ops.WgmmaWait():
+            upto = waited(w, t, "wgmma", op.pending)
+            return all(w.groups[u].get("wgmma", 0) > upto for u in g.mates[t])
+        case ops.Setmaxnreg() if g.mates[t][0] == t:
+            return w.pool[g.threads[t].cta] + freed(g, w, t, op) >= 0
+        case _:
+            return True
+
+
+def step(g: Instance, w: World, move: Move) -> None:
+    """Carries out a move, then what follows at once; raises ``Problem``."""
+    if move.landing is not None:
+        at = w.landings.index(move.landing)
+        w.landings = w.landings[:at] + w.landings[at + 1 :]
+        close(g, w, move.landing.closes)
+        barriers.signal(w, move.landing.owner, move.landing.bar, -move.landing.tx, move.landing.arrivals)
+        return
+    if move.key is not None:
+        _decide(g, w, move.key, move.ends)
+        return
+    t = move.thread
+    call = g.programs[t].call(w.at[t])
+    assert call is not None
+    if perform(g, w, t, call.op, id(call.step)):
+        _go_on(g, w, t)
+        _run_local(g, w, t)
+
+
+def decision(g: Instance, w: World, t: int) -> TripKey:
+    """The trip count that the thread waits to know."""
+    try:
+        g.programs[t].settle(w.at[t], w.trips)
+    except Open as e:
+        return e.key
+    raise AssertionError(w.at[t])
+
+
+def _decide(g: Instance, w: World, key: TripKey, ends: bool) -> None:
+    symbol = g.programs[0].symbols[key[0]]
+    low, _ = w.trips.get(key) or g.programs[0].unseen(key)
+    above = low + symbol.multiple_of
+    if ends:
+        w.trips[key] = (low, True)
+    else:
+        w.trips[key] = (above, symbol.most is not None and above + symbol.multiple_of > symbol.most)
+    for t in g.everyone:
+        if not g.ended(w, t) and g.op(w, t) is None:
+            _settle(g, w, t)
+            _run_local(g, w, t)
+
+
+def _settle(g: Instance, w: World, t: int) -> None:
+    try:
+        w.at[t] = g.programs[t].settle(w.at[t], w.trips)
+    except Open as e:
+        w.at[t] = e.at
+
+
+def _go_on(g: Instance, w: World, t: int) -> None:
+    try:
+        w.at[t] = g.programs[t].after(w.at[t], w.trips)
+    except Open as e:
+        w.at[t] = e.at
+
+
+def _run_local(g: Instance, w: World, t: int) -> None:
+    """Runs the thread up to its next observable op or open decision."""
+    while (call := g.programs[t].call(w.at[t])) is not None and not isinstance(call.op, OBSERVABLE):
+        perform(g, w, t, call.op, id(call.step))
+        _go_on(g, w, t)
+    if g.ended(w, t):
+        w.open[t] = frozenset(x for x in w.open[t] if x.bytes.space[0] != "register")
+        barriers.cluster_check(g, w)
+
+
+def final(g: Instance, w: World, can_move: bool) -> Problem | None:
+    """What is wrong with a world in which all threads ended, or nobody can go on."""
+    if all(g.ended(w, t) for t in g.everyone):
+        try:
+            check_end(w)
+        except Problem as p:
+            return p
+        return None
+    if can_move:
+        return None
+    stuck = tuple(t for t in g.everyone if not g.ended(w, t))
+    words = ", ".join(f"{g.threads[t].label} at {type(g.op(w, t)).__name__}" for t in stuck)
+    return Problem(Rule.DEADLOCK, stuck, f"nobody can go on: {words}")

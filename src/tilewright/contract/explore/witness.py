@@ -1,0 +1,121 @@
+"""From a schedule that goes wrong to one that people can read: only the moves that bear on the problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.moves import Move, decision, enabled, start, step
+from tilewright.contract.explore.program import TooLong
+from tilewright.contract.explore.world import Problem, World
+from tilewright.contract.rules import Rule
+from tilewright.protocol.model import Step
+
+MAX_REPLAYS = 400
+"""Replays spent on dropping moves of one schedule."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a schedule: a thread's step, or a copy that lands on its behalf (``step`` is None)."""
+
+    thread: str
+    role: str
+    cta: int
+    step: Step | None
+    env: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem and a schedule that shows it; ``trips`` are the counts that the search decided on the way."""
+
+    rule: Rule
+    detail: str
+    schedule: tuple[Event, ...]
+    threads: tuple[str, ...]
+    trips: tuple[tuple[str, int, int], ...] = ()
+
+
+def finding(g: Instance, link: Any, p: Problem) -> Finding:
+    """The problem with the moves that lead to it, less those that it does without."""
+    schedule: list[Move] = []
+    while link is not None:
+        link, move = link
+        schedule.append(move)
+    schedule.reverse()
+    if p.rule not in (Rule.DEADLOCK, Rule.EXIT):
+        schedule = _minimal(g, schedule, p)
+    events, trips = _events(g, schedule)
+    return Finding(p.rule, p.detail, events, tuple(g.threads[t].label for t in p.threads), trips)
+
+
+def _minimal(g: Instance, schedule: list[Move], p: Problem) -> list[Move]:
+    """Drops moves from the end backwards, in pieces that halve, as long as the same problem comes up."""
+    budget = MAX_REPLAYS
+    size = max(len(schedule) // 2, 1)
+    while budget > 0:
+        end = len(schedule)
+        while end > 0 and budget > 0:
+            begin = max(end - size, 0)
+            budget -= 1
+            shorter = _replayed(g, schedule[:begin] + schedule[end:], p)
+            if shorter is not None:
+                schedule = shorter
+            end = min(begin, len(schedule))
+        if size == 1:
+            break
+        size //= 2
+    return schedule
+
+
+def _replayed(g: Instance, schedule: list[Move], p: Problem) -> list[Move] | None:
+    """The part of the schedule up to the problem, if it still runs into it."""
+    try:
+        w = start(g)
+        for n, move in enumerate(schedule):
+            now = _now(g, w, move)
+            if now is None:
+                return None
+            try:
+                step(g, w, now)
+            except Problem as q:
+                return schedule[: n + 1] if (q.rule, q.threads) == (p.rule, p.threads) else None
+    except (Problem, TooLong):
+        return None
+    return None
+
+
+def _now(g: Instance, w: World, move: Move) -> Move | None:
+    """The move as it stands in this world, where groups and counters have their full numbers; None if impossible."""
+    if move.landing is not None:
+        what = move.landing[:4]
+        return next((Move(-1, landing=x) for x in w.landings if x[:4] == what), None)
+    t = move.thread
+    if g.ended(w, t):
+        return None
+    op = g.op(w, t)
+    if move.key is not None:
+        return Move(t, key=decision(g, w, t), ends=move.ends) if op is None else None
+    return move if op is not None and enabled(g, w, t, op) else None
+
+
+def _events(g: Instance, schedule: list[Move]) -> tuple[tuple[Event, ...], tuple[tuple[str, int, int], ...]]:
+    w = start(g)
+    out: list[Event] = []
+    for planned in schedule:
+        move = _now(g, w, planned)
+        if move is None:
+            break
+        if move.key is None:
+            owner = move.thread if move.landing is None else move.landing.owner
+            thread = g.threads[owner]
+            call = g.programs[owner].call(w.at[owner]) if move.landing is None else None
+            env = () if call is None else call.env
+            out.append(Event(thread.label, thread.role, thread.cta, None if call is None else call.step, env))
+        try:
+            step(g, w, move)
+        except Problem:
+            break
+    return tuple(out), tuple((name, context, low) for (name, context), (low, _) in sorted(w.trips.items()))
