@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import lru_cache
 from math import gcd, prod
 
 from tilewright.base.verdict import Factored, Illegal, Legal, Legality, Unknown
@@ -111,23 +111,24 @@ def factor(
     if len(offsets) != tile or len(set(offsets)) != tile:
         fail("TMA070", found=f"{len(set(offsets))} places for {tile} elements", required="a place for each element")
     found = candidates(access, facts or Facts(), target, limit=8)
-    best: FactoredPlan | None = None
+    options: list[_Option] = []
     for plan in found.plans:
         landing = landing_layout(plan.shared)
         if isinstance(equal(requested, landing), Equal):
             return Legal(plan)
-        for option in _options(plan, landing, requested, offsets, reader):
-            if best is None or option.cycles < best.cycles:
-                best = option
-    if best is None and found.plans:
+        options.extend(_options(plan, landing, offsets, reader))
+    if not options and found.plans:
         return Unknown(
             f"a rewriting of {found.plans[0].shared} as {requested}",
             "the tile is no multiple of what 32 lanes hold in any shape",
             "a tile whose extents are multiples of powers of two with a product of 32",
         )
-    if best is None:
+    if not options:
         return Illegal(found.core)
-    return Factored(best, f"{best.carrier.value}, {best.cycles} cycles a tile")
+    best = min(options, key=lambda option: option.cycles)
+    residual, proof = residual_of(best.landing, requested)
+    fields = FactoredPlan(best.plan, best.landing, residual, proof, best.carrier, best.rewrite, best.cycles)
+    return Factored(fields, f"{best.carrier.value}, {best.cycles} cycles a tile")
 
 
 def landing_layout(tile: LandingTile) -> CuteLayout | ComposedLayout:
@@ -181,28 +182,33 @@ def _linear(layout: SharedLayout) -> F2Layout:
     return f2_of(layout)
 
 
+@dataclass(frozen=True)
+class _Option:
+    """A way to factor, priced."""
+
+    plan: TensorMapPlan
+    landing: SharedLayout
+    carrier: Carrier
+    rewrite: Rewrite | None
+    cycles: int
+
+
 def _options(
-    plan: TensorMapPlan,
-    landing: SharedLayout,
-    requested: SharedLayout,
-    offsets: list[int],
-    reader: RegisterLayout | None,
-) -> Iterator[FactoredPlan]:
-    residual, proof = residual_of(landing, requested)
+    plan: TensorMapPlan, landing: SharedLayout, offsets: list[int], reader: RegisterLayout | None
+) -> Iterator[_Option]:
     places = offsets_of(landing)
     size = plan.shared.element_bytes
     extents = (plan.shared.extents[0], prod(plan.shared.extents[1:]))
     if reader is not None:
         vector = min(vector_along(places, extents, 0, size), reader.contiguous_registers(0))
         cycles = reading(reader, vector, places, extents, size).cycles
-        yield FactoredPlan(plan, landing, residual, proof, Carrier.READERS, None, cycles)
+        yield _Option(plan, landing, Carrier.READERS, None, cycles)
         return
     for rewrite in _rewrites(places, offsets, extents, size):
         cycles = reading(rewrite.load, rewrite.load_vector, places, extents, size).cycles
         cycles += reading(rewrite.store, rewrite.store_vector, offsets, extents, size).cycles
         cycles += rewrite.conversion.cost.cycles + BARRIER_CYCLES
-        carrier = _CARRIER[rewrite.conversion.kind]
-        yield FactoredPlan(plan, landing, residual, proof, carrier, rewrite, cycles)
+        yield _Option(plan, landing, _CARRIER[rewrite.conversion.kind], rewrite, cycles)
 
 
 def _rewrites(places: list[int], offsets: list[int], extents: tuple[int, int], size: int) -> Iterator[Rewrite]:
@@ -256,4 +262,4 @@ def _boxes(extents: tuple[int, int], widest: int) -> Iterator[_Box]:
         vector //= 2
 
 
-_conversion = cache(conversion_plan)
+_conversion = lru_cache(maxsize=64)(conversion_plan)

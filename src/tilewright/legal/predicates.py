@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 from tilewright.base.expr import (
@@ -42,7 +42,12 @@ class Instance:
     axis: int
     predicate: Expr
 
-    @property
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The fields it speaks of, sorted."""
+        return tuple(sorted(self.predicate.symbols))
+
+    @cached_property
     def place(self) -> str:
         """The place in words; empty for the whole request."""
         match self.rule.per:
@@ -127,7 +132,7 @@ def compile_predicates(
 
 def found(instance: Instance, values: Mapping[str, int]) -> str:
     """The values a failing instance was judged on: ``global_stride_0 = 8200``."""
-    return ", ".join(f"{name} = {values[name]}" for name in sorted(instance.predicate.symbols))
+    return ", ".join([f"{name} = {values[name]}" for name in instance.names])
 
 
 def broken(

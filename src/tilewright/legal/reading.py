@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.hw.banks import BANK_BYTES, access_cycles, bank_access
 from tilewright.layout.register import LANES, RegisterLayout
@@ -47,11 +48,19 @@ def reading(
     width = max(vector * size, BANK_BYTES)
     access = bank_access("sm_90a", f"ld.shared.b{8 * width}")
     cycles, degree = 0, 1
+    for indices in _accesses(layout, vector, extents[0]):
+        phases = access_cycles(access, [offsets[i] * size // width * width for i in indices])
+        cycles += sum(phases)
+        degree = max(degree, *phases)
+    return Reading(cycles, degree)
+
+
+@lru_cache(maxsize=64)
+def _accesses(layout: RegisterLayout, vector: int, columns: int) -> tuple[tuple[int, ...], ...]:
+    """The index of the first element that each lane takes, for every access of every warp."""
+    result: list[tuple[int, ...]] = []
     for warp in range(layout.warps):
         for register in range(0, layout.registers, vector):
             places = (layout.coordinate(LANES * warp + lane, register) for lane in range(LANES))
-            addresses = [offsets[x + y * extents[0]] * size // width * width for x, y in places]
-            phases = access_cycles(access, addresses)
-            cycles += sum(phases)
-            degree = max(degree, *phases)
-    return Reading(cycles, degree)
+            result.append(tuple(x + y * columns for x, y in places))
+    return tuple(result)
