@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.contract.parametric.ways import FAR, Ways
 from tilewright.contract.threads import Group, groups_of, runs
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -30,9 +31,6 @@ from tilewright.protocol.word import NoWord
 
 Rows = NDArray[np.int32]
 """Thresholds: last axis the units, then F, then I; the axis before the marks."""
-
-FAR = 1 << 20
-"""A threshold that says nothing; its negative says everything."""
 
 S, M, F, X, FENCED, DONE, GROUP0 = range(7)
 """Segments of knowledge as in ``contract.state``; then of the class itself: what it fenced, which of its groups are
@@ -75,14 +73,6 @@ class Class:
             yield from code
 
 
-@dataclass(frozen=True)
-class Link:
-    """From one place to a later one: by how much each unit grows at most, and which stretches may lie between."""
-
-    growth: tuple[int, ...]
-    between: frozenset[int]
-
-
 class Knowledge:
     """The equations of one protocol and their solution."""
 
@@ -93,8 +83,6 @@ class Knowledge:
         self.classes = self._classes()
         self.units: list[Unit] = []
         self._own: dict[tuple[int, int, int], Rows] = {}
-        self._links: dict[tuple[int, int, int, int], Link | None] = {}
-        self._ways: dict[tuple[int, int], frozenset[int]] = {}
         self.lower = False
         self.before: dict[tuple[int, int, int], Rows] = {}
         self.reading: dict[tuple[int, int, int], Rows] = {}
@@ -155,6 +143,7 @@ class Knowledge:
         self.stretch_of = np.array(stretch_of, np.intp)
         self.owner_of = np.array(owner_of, np.intp)
         self.e = len(stretch_of)
+        self.ways = Ways(self.word, units)
         self._measure()
         waits = [s.step.op for c in self.classes for s in c.sites()]
         depth = max([op.pending + 1 for op in waits if isinstance(op, ops.WgmmaWait | ops.BulkWait)], default=1)
@@ -172,33 +161,18 @@ class Knowledge:
                 return isinstance(op, ASKED)
 
     def _measure(self) -> None:
-        """Fewest turns of each unit between stretches: over at least one flow, and from the start."""
-        n, j = self.n, self.j
-        least = np.full((j, n, n), FAR, np.int32)
-        self.leaving: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
-        self.entering: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
-        for f in self.word.flows:
-            turns = tuple(len(u.intersection(f.turns)) for u in self.units)
-            self.leaving[f.source].append((f.target, turns))
-            self.entering[f.target].append((f.source, turns))
-            for k in range(j):
-                least[k, f.source, f.target] = min(least[k, f.source, f.target], turns[k])
-        for via in range(n):
-            np.minimum(least, least[:, :, via, None] + least[:, None, via, :], out=least)
-        self.least = np.minimum(least, FAR)
+        """What the shape of the word implies for thresholds."""
+        n, least = self.n, self.ways.least
+        self.leaving, self.entering = self.ways.leaving, self.ways.entering
         marks = self.stretch_of
-        since = np.moveaxis(self.least[:, marks, :], 0, -1)  # [mark, stretch, unit]
-        until = np.moveaxis(self.least[:, :, marks], 0, -1)  # [stretch, mark, unit]
+        since = np.moveaxis(least[:, marks, :], 0, -1)  # [mark, stretch, unit]
+        until = np.moveaxis(least[:, :, marks], 0, -1)  # [stretch, mark, unit]
         self.covers = np.moveaxis(since, 1, 0)
         """Per stretch and mark: thresholds up to which all earlier executions are covered."""
         self.same = marks[None, :] == np.arange(n)[:, None]
         self.other = ~self.same
         self.from_here = np.where(until >= FAR, -FAR, 1 - until).astype(np.int32)
         self.from_before = np.where(self.same[..., None], np.maximum(self.from_here, 1), self.from_here)
-        starts = list(self.word.starts)
-        self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
-        for s in starts:
-            self.earliest[:, s] = 0
 
     # -- rows ---------------------------------------------------------------------------------------------------------
     def closed(self, rows: Rows, s: int) -> Rows:
@@ -222,7 +196,7 @@ class Knowledge:
     def closed_row(self, row: list[int], s: int, of: int) -> Rows:
         """``closed`` for a single row about executions in stretch ``of``."""
         j, same = self.j, s == of
-        until, since = self.least[:, s, of], self.least[:, of, s]
+        until, since = self.ways.least[:, s, of], self.ways.least[:, of, s]
         here = row[j + 1] <= 0 or any(v <= 0 for v in row[:j])
         whole = row[j] <= 0 or here or any(v <= w for v, w in zip(row, since, strict=False))
         here = here or (whole and not same)
@@ -274,127 +248,6 @@ class Knowledge:
         """The marks of a class's ops."""
         return [int(e) for e in np.flatnonzero(self.owner_of[: self.events] == c.index)]
 
-    # -- links --------------------------------------------------------------------------------------------------------
-    def link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
-        """The ways from ``source`` to a later stretch ``target`` on which ``unit`` turns exactly that often."""
-        key = source, target, unit, turns
-        if key not in self._links:
-            self._links[key] = self._link(*key)
-        return self._links[key]
-
-    def _link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
-        if turns < 0:
-            return None
-        if turns > 2:
-            # far apart: what else may have turned is not measured
-            growth = tuple(turns if k == unit else FAR for k in range(self.j))
-            return Link(growth, frozenset(range(self.n)))
-        start, goal = (source, 0), (target, turns)
-        after = self._reach(start, lambda x: self.leaving[x], unit, turns, 1)
-        before = self._reach(goal, lambda x: self.entering[x], unit, 0, -1)
-        if goal not in after:
-            return None
-        on_path = (after | {start}) & (before | {goal})
-        between = frozenset(s for s, _ in after & before)
-        growth = [0] * self.j
-        longest: dict[tuple[int, int], list[int]] = {start: [0] * self.j}
-        for step in range(len(on_path) + 1):
-            changed = False
-            for at in list(longest):
-                for following, turned in self.leaving[at[0]]:
-                    x = (following, at[1] + turned[unit])
-                    if x not in on_path:
-                        continue
-                    value = [min(a + b, FAR) for a, b in zip(longest[at], turned, strict=True)]
-                    if step == len(on_path):
-                        value = [FAR if a > b else a for a, b in zip(value, longest.get(x, value), strict=True)]
-                    old = longest.get(x)
-                    new = value if old is None else [max(a, b) for a, b in zip(old, value, strict=True)]
-                    if new != old:
-                        longest[x] = new
-                        changed = True
-            if not changed:
-                break
-        else:
-            growth = [FAR] * self.j
-        growth = [max(a, b) for a, b in zip(growth, longest[goal], strict=True)]
-        growth[unit] = turns
-        return Link(tuple(growth), between)
-
-    def path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
-        """The ways from ``source`` to a later stretch ``target`` that pass none of ``avoiding`` in between."""
-
-        after = self._open_ways({x for x, _ in self.leaving[source]}, self.leaving, avoiding)
-        if target not in after:
-            return None
-        before = self._open_ways({x for x, _ in self.entering[target]}, self.entering, avoiding)
-        inside = (after & before) - avoiding
-        longest = {source: (0,) * self.j}
-        goal: tuple[int, ...] | None = None
-        for _ in range(len(inside) + 2):
-            changed = False
-            for at, value in list(longest.items()):
-                for x, turned in self.leaving[at]:
-                    new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
-                    if x == target:
-                        new = new if goal is None else tuple(map(max, goal, new))
-                        changed |= new != goal
-                        goal = new
-                        new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
-                    if x in inside:
-                        old = longest.get(x)
-                        new = new if old is None else tuple(map(max, old, new))
-                        changed |= new != old
-                        longest[x] = new
-            if not changed:
-                break
-        else:
-            goal = (FAR,) * self.j
-        return Link(goal or (FAR,) * self.j, frozenset(inside))
-
-    def _open_ways(
-        self, first: set[int], flows: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]
-    ) -> set[int]:
-        """All stretches from ``first`` on along ``flows``; ways end at those to be avoided."""
-        found, pending = set(first), [s for s in first if s not in avoiding]
-        while pending:
-            for x, _ in flows[pending.pop()]:
-                if x not in found:
-                    found.add(x)
-                    if x not in avoiding:
-                        pending.append(x)
-        return found
-
-    def parted(self, source: int, target: int, by: int) -> bool:
-        """Whether every way from ``source`` to a later ``target`` passes stretch ``by`` in between."""
-        found = self._ways.get((source, by))
-        if found is None:
-            found, pending = set[int](), [source]
-            while pending:
-                for x, _ in self.leaving[pending.pop()]:
-                    if x not in found:
-                        found.add(x)
-                        if x != by:
-                            pending.append(x)
-            found = self._ways[source, by] = frozenset(found)
-        return target not in found or target == by
-
-    def _reach(
-        self, start: tuple[int, int], flows: Callable[[int], list[tuple[int, tuple[int, ...]]]], unit: int, stop: int,
-        sign: int,
-    ) -> set[tuple[int, int]]:  # fmt: skip
-        """Places over at least one flow, ``unit`` counted up (or down) to ``stop``."""
-        seen: set[tuple[int, int]] = set()
-        pending = [start]
-        while pending:
-            s, k = pending.pop()
-            for x, turned in flows(s):
-                y = (x, k + sign * turned[unit] if unit >= 0 else k)
-                if (y[1] <= stop if sign > 0 else y[1] >= stop) and y not in seen:
-                    seen.add(y)
-                    pending.append(y)
-        return seen
-
     # -- solving ------------------------------------------------------------------------------------------------------
     def solve(self, acquire: Callable[[Class, int, int, Rows], Rows]) -> None:
         """Solves the equations. ``acquire(class, stretch, position, rows)`` gives the rows after an op that learns
@@ -412,11 +265,11 @@ class Knowledge:
         for self.lower, rounds in ((False, 2), (True, 60), (False, 30)):
             self._flowed.clear()
             self._seen.clear()
-            for _ in range(rounds):
+            settled = False
+            while rounds and not settled:
                 changes = [self._stretch(s) for s in order]
-                if not any(changes):
-                    break
-            settled = not any(changes)
+                settled = not any(changes)
+                rounds -= 1
             if self.lower and not settled:
                 raise NoWord("knowledge does not settle")
             if not self.lower and settled:
@@ -472,7 +325,8 @@ class Knowledge:
             now = np.maximum.reduce(ways)
             old = None if found is None else found[1]
             rows = [
-                now[i] if old is None or not np.array_equal(now[i], old[i]) else old[i] for i in range(len(self.classes))
+                now[i] if old is None or not np.array_equal(now[i], old[i]) else old[i]
+                for i in range(len(self.classes))
             ]
             found = self._flowed[s] = (sources, rows)
         return found[1]
@@ -516,10 +370,6 @@ class Knowledge:
         out = np.where(now > before, FAR, before)
         out[..., self.j :] = np.maximum(now, before)[..., self.j :]
         return out
-
-    def _store(self, c: Class, s: int, i: int, rows: Rows) -> None:
-        self.settled &= bool(np.array_equal(self.before[c.index, s, i], rows))
-        self.before[c.index, s, i] = rows
 
     def _commit(self, c: Class, s: int, i: int, rows: Rows, engine: str) -> Rows:
         marks = self.engine_marks.get((c.index, engine), [])

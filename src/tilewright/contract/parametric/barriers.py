@@ -1,0 +1,140 @@
+"""The rules of barriers: initialised, one phase after the other, no lap ahead of a wait, no use twice."""
+
+from __future__ import annotations
+
+from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.knowledge import S
+from tilewright.contract.parametric.matching import (
+    BarrierUse,
+    Piece,
+    Ref,
+    refs_of,
+)
+from tilewright.protocol import ops
+from tilewright.protocol.validate import MAX_ARRIVALS
+from tilewright.protocol.word import NoWord
+
+
+def init_sites(facts: Facts) -> None:
+    for ref in refs_of(facts.k, lambda op: isinstance(op, ops.MbarrierInit)):
+        op = ref.op
+        assert isinstance(op, ops.MbarrierInit)
+        slots = facts.protocol.barrier(op.barrier).slots
+        if (op.slots is not None and op.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
+            raise NoWord(f"a partial or repeated init of {op.barrier}")
+        facts.inits.setdefault((ref.c.cta, op.barrier), []).append(ref)
+    for array in facts.bars:
+        refs = facts.inits.get(array, [])
+        if len({r.s for r in refs}) != len(refs) or {r.s for r in refs} != set(facts.graph.word.starts):
+            raise NoWord(f"{array[1]} is not initialised once at the start")
+
+
+def check_barrier(facts: Facts, use: BarrierUse) -> None:
+    name = use.array[1]
+    if sum(f.bytes for f in use.expects) > MAX_ARRIVALS:
+        raise NoWord(f"{name} expects more bytes than a phase counts")
+    for ref in use.users:
+        _visible(facts, ref, use)
+    for piece in [*use.waits, *(p for f in [*use.signals, *use.expects] for p in f.pieces)]:
+        if not _phase_known(facts, use, piece.ref, piece.number - use.slots):
+            raise NoWord(f"{name}: the phase before that of {facts.name(piece.ref)} may be incomplete")
+    for piece in use.waits:
+        _not_lapped(facts, use, piece)
+    for family in use.expects:
+        for piece in family.pieces:
+            if isinstance(piece.ref.op, ops.ExpectTx):
+                _expected_in_time(facts, use, piece)
+
+
+def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
+    for init in facts.inits[use.array]:
+        fences = [
+            r
+            for r in refs_of(facts.k, lambda op: isinstance(op, ops.FenceMbarrierInit))
+            if r.c is init.c and r.s == init.s and r.i > init.i
+        ]
+        if init.c is ref.c:
+            if facts.past(facts.mine(ref, init)):
+                continue
+        elif any(facts.past(facts.known(ref, S, f)) for f in fences):
+            continue
+        raise NoWord(f"the initialisation of {use.array[1]} is not fenced before {facts.name(ref)}")
+
+
+def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
+    """Whether the phase ``now + number`` is complete before the op, in every schedule."""
+    if not use.unit and number < 0:
+        return True
+    for cover in use.covers:
+        if all(
+            any(facts.upto(use.unit, w.number - number)(row) for row in facts.seen(ref, S, use, w))
+            for w in cover.pieces
+        ):
+            return True
+    if use.landings:
+        return False
+    return all(
+        facts.upto(use.unit, p.number - number)(facts.known(ref, S, p.ref)) for f in use.arrivals for p in f.pieces
+    )
+
+
+def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
+    """Phase n + slots completes only after the wait for phase n returned."""
+    if not use.unit:
+        if any(p.number != 0 for f in use.signals for p in f.pieces):
+            raise NoWord(f"{use.array[1]} goes round without a counter")
+        return
+    mark = facts.k.mark[wait.ref.c.index, wait.ref.s, wait.ref.i]
+    for family in use.signals:
+        if all(
+            facts.upto(use.unit, use.slots + wait.number - p.number)(
+                facts.k.released(p.ref.c, p.ref.s, p.ref.i, memory=False)[S][mark]
+            )
+            for p in family.pieces
+        ):
+            return
+    raise NoWord(f"{use.array[1]} may go round before {facts.name(wait.ref)} returns")
+
+
+def _expected_in_time(facts: Facts, use: BarrierUse, expect: Piece) -> None:
+    mark = facts.k.mark[expect.ref.c.index, expect.ref.s, expect.ref.i]
+    for family in use.arrivals:
+        if all(
+            facts.upto(use.unit, expect.number - p.number)(
+                facts.k.released(p.ref.c, p.ref.s, p.ref.i, memory=False)[S][mark]
+            )
+            for p in family.pieces
+        ):
+            return
+    raise NoWord(f"bytes of {use.array[1]} may be expected after its last arrival")
+
+
+def check_recycled(facts: Facts, ref: Ref) -> None:
+    """The use before is complete: someone who took part in it returned."""
+    barrier = facts.syncs[ref]
+    if isinstance(ref.op, ops.ClusterArrive):
+        _paired(facts, ref)
+        return
+    for other in barrier.ops:
+        try:
+            found, same = barrier.partner(ref, other, 1)
+        except NoWord:
+            continue
+        refs = found if same else [r for rs in barrier.ops[other].values() for r in rs]
+        if not all(isinstance(r.op, ops.BarSync | ops.CtaSync) for r in refs):
+            continue
+        own = facts.k.classes[other] is ref.c
+        rows = [facts.known(ref, S, r, own) for r in refs]
+        if all(facts.past(r) if same else r[facts.k.j] == 0 for r in rows):
+            return
+    raise NoWord(f"{barrier.label} may be entered again before {facts.name(ref)}")
+
+
+def _paired(facts: Facts, ref: Ref) -> None:
+    for i in range(ref.i + 1, len(ref.c.code[ref.s])):
+        op = Ref(ref.c, ref.s, i).op
+        if isinstance(op, ops.ClusterWait):
+            return
+        if isinstance(op, ops.ClusterArrive):
+            break
+    raise NoWord("a cluster arrive without its wait in the same stretch")

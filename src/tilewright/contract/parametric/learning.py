@@ -1,0 +1,156 @@
+"""What an op teaches the class that executes it: phases, meetings of threads, issued groups."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.knowledge import DONE, FAR, FENCED, Class, M, Rows, S
+from tilewright.contract.parametric.matching import (
+    BarrierUse,
+    Family,
+    Piece,
+    Ref,
+)
+from tilewright.contract.parametric.meetings import ThreadBarrier
+from tilewright.protocol import ops
+from tilewright.protocol.word import NoWord
+
+
+def acquire(facts: Facts, c: Class, s: int, i: int, rows: Rows) -> Rows:
+    """The rows after an op that learns from others."""
+    ref = Ref(c, s, i)
+    rows = rows.copy()
+    match ref.op:
+        case ops.Wait():
+            _acquire_phase(facts, ref, ref.op, rows)
+        case ops.BarSync() | ops.CtaSync():
+            _acquire_sync(facts, ref, facts.syncs[ref], rows)
+        case ops.ClusterWait():
+            arrive = cluster_arrive(facts, ref)
+            _acquire_sync(facts, arrive, facts.syncs[arrive], rows)
+        case ops.WgmmaWait():
+            _acquire_issues(facts, ref, rows)
+        case _:
+            raise AssertionError(ref.op)
+    return rows
+
+
+def _acquire_phase(facts: Facts, ref: Ref, op: ops.Wait, rows: Rows) -> None:
+    use, wait = facts.wait_of[ref]
+    for family in use.teachers:
+        told = _told(facts, family, wait, use, op)
+        if told is not None:
+            upto = FENCED if op.acquire and family in use.arrivals else M
+            rows[:upto] = np.minimum(rows[:upto], told[:upto])
+
+
+def _told(facts: Facts, family: Family, wait: Piece, use: BarrierUse, op: ops.Wait) -> Rows | None:
+    """What the family's arrival in the awaited phase hands on, as it reads at the wait."""
+    s = wait.ref.s
+    ahead = wait.number - family.lead[s]
+    if ahead >= 0:
+        return _handed(facts, family.at(s)[ahead], use, op)
+    fresh = _may_be_fresh(facts, use, s, wait.number)
+    unit = facts.column.get(use.unit, -1)
+    ways: list[Rows] = []
+    for piece in family.pieces:
+        p = piece.ref.s
+        link = facts.k.ways.link(p, s, unit, piece.number - wait.number) if unit >= 0 else None
+        if unit < 0:
+            link = facts.k.ways.path(p, s, frozenset())
+        if link is None:
+            continue
+        growth, between = link.growth, link.between
+        told = _handed(facts, piece, use, op)
+        if fresh:
+            # a wait that passes on a fresh barrier teaches nothing: keep only what speaks of no execution then
+            growth = tuple(g if u == unit else FAR for u, g in enumerate(growth))
+            between = frozenset(range(facts.k.n))
+        moved = facts.k.moved(told, p, s, growth, between)
+        if fresh:
+            told = facts.k.nothing(*moved.shape[:-2])
+            first = facts.k.ways.earliest[unit, facts.k.stretch_of]
+            told[..., unit] = np.maximum(moved[..., unit], -wait.number - first)
+            moved = facts.k.closed(told, s)
+        ways.append(moved)
+    return np.maximum.reduce(ways) if ways else None
+
+
+def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:
+    if not use.unit:
+        return number < 0
+    return int(facts.k.ways.earliest[facts.column[use.unit], s]) + number < 0
+
+
+def _handed(facts: Facts, piece: Piece, use: BarrierUse, wait: ops.Wait) -> Rows:
+    op, ref = piece.ref.op, piece.ref
+    if isinstance(op, ops.TmaLoad):
+        return facts.k.released(ref.c, ref.s, ref.i, memory=False)
+    assert isinstance(op, ops.Arrive | ops.ArriveExpectTx)
+    memory = getattr(op, "release", True)
+    if use.array[0] != ref.c.cta:
+        memory = memory and ops.Scope.CTA not in (op.scope, wait.scope)
+    return facts.k.released(ref.c, ref.s, ref.i, memory)
+
+
+def _acquire_sync(facts: Facts, ref: Ref, barrier: ThreadBarrier, rows: Rows) -> None:
+    for other, ops_of in barrier.ops.items():
+        found, same = barrier.partner(ref, other)
+        if same:
+            told = _arrived(facts, found[0])
+        else:
+            stretches = frozenset(s for s, refs in ops_of.items() if refs)
+            ways: list[Rows] = []
+            for x in found:
+                link = facts.k.ways.path(x.s, ref.s, stretches)
+                if link is not None:
+                    ways.append(facts.k.moved(_arrived(facts, x), x.s, ref.s, link.growth, link.between))
+            if not ways:
+                continue
+            told = np.maximum.reduce(ways)
+        rows[:FENCED] = np.minimum(rows[:FENCED], told)
+
+
+def _arrived(facts: Facts, ref: Ref) -> Rows:
+    memory = ref.op.release if isinstance(ref.op, ops.ClusterArrive) else True
+    return facts.k.released(ref.c, ref.s, ref.i, memory)
+
+
+def cluster_arrive(facts: Facts, ref: Ref) -> Ref:
+    """The arrive that a cluster wait belongs to: the op's own last one in the same stretch."""
+    for i in range(ref.i - 1, -1, -1):
+        found = Ref(ref.c, ref.s, i)
+        if isinstance(found.op, ops.ClusterArrive):
+            return found
+        if isinstance(found.op, ops.ClusterWait):
+            break
+    raise NoWord("a cluster wait without its arrive")
+
+
+def _acquire_issues(facts: Facts, ref: Ref, rows: Rows) -> None:
+    """A group is done only when every warp has issued its part: the others' issues are past."""
+    k = facts.k
+    for (c, s, i), mark in k.done.items():
+        if c != ref.c.index or not isinstance(ref.c.code[s][i].step.op, ops.Wgmma):
+            continue
+        for d in k.classes:
+            if d is ref.c or d.role != ref.c.role:
+                continue
+            place = facts.position.get((d.index, ref.c.code[s][i]))
+            if place is None:
+                raise NoWord("wgmma by part of a role")
+            issued = k.finished[d.index, s, place[1] + 1]
+            rows[S, issued] = np.minimum(rows[S, issued], rows[DONE, mark])
+            # and with an issue all that its threads did before
+            if s == ref.s:
+                earlier = k.marks_of(d) if rows[DONE, mark, k.here] == 0 else []
+            elif rows[DONE, mark, k.whole] == 0:
+                earlier = [e for e in k.marks_of(d) if _issued_after(facts, int(k.stretch_of[e]), s, ref.s)]
+            else:
+                earlier = []
+            rows[S, earlier, k.whole] = 0
+
+
+def _issued_after(facts: Facts, at: int, s: int, here: int) -> bool:
+    return at not in (s, here) and facts.k.ways.parted(at, here, s)

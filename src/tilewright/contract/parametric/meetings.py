@@ -1,0 +1,113 @@
+"""Barriers of threads: which ops of which classes meet, for every trip count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.contract.parametric.knowledge import Knowledge
+from tilewright.contract.parametric.matching import Ref
+from tilewright.protocol import ops
+from tilewright.protocol.graph import EventGraph
+from tilewright.protocol.word import NoWord, Word
+
+
+@dataclass
+class ThreadBarrier:
+    """A named barrier (or the cluster barrier): in every use each participating class takes part once."""
+
+    label: str
+    ops: dict[int, dict[int, list[Ref]]]
+    """Per class and stretch: its ops in order."""
+    ahead: dict[int, dict[int, int]]
+    """Per class and stretch: uses it has begun before the stretch, compared with the first class."""
+
+    def partner(self, ref: Ref, other: int, back: int = 0) -> tuple[list[Ref], bool]:
+        """The op of class ``other`` in the use that ``ref`` begins (or in that many uses before), and whether it is in
+        the same turn of the same stretch; else where it may stand: the other's last op before this stretch."""
+        mine = self.ops[ref.c.index][ref.s].index(ref)
+        q = mine + self.ahead[ref.c.index][ref.s] - self.ahead[other][ref.s] - back
+        here = self.ops[other].get(ref.s, [])
+        if 0 <= q < len(here):
+            return [here[q]], True
+        if q >= len(here):
+            raise NoWord(f"{self.label}: {ref.c.group.label} meets what comes later")
+        if q < -1 and not back:
+            raise NoWord(f"{self.label}: partners are more than one use apart")
+        return [refs[-1] if q == -1 else refs[0] for refs in self.ops[other].values() if refs], False
+
+
+def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBarrier], list[ThreadBarrier]]:
+    """The barrier of every sync and arrive; raises ``NoWord``."""
+    found: dict[tuple[object, ...], list[Ref]] = {}
+    for c in k.classes:
+        for s, code in enumerate(c.code):
+            for i in range(len(code)):
+                ref = Ref(c, s, i)
+                key = _barrier_key(ref)
+                if key is not None:
+                    found.setdefault(key, []).append(ref)
+    out: dict[Ref, ThreadBarrier] = {}
+    barriers: list[ThreadBarrier] = []
+    for key, refs in found.items():
+        threads = {r.op.threads for r in refs if isinstance(r.op, ops.BarSync | ops.BarArrive)}
+        if key[0] == "named":
+            whole = sum(c.group.size for c in k.classes if c.cta == key[1])
+            threads |= {whole for r in refs if isinstance(r.op, ops.CtaSync)}
+        members = {r.c.index for r in refs}
+        if key[0] == "cluster":
+            complete = members == {c.index for c in k.classes}
+        else:
+            complete = threads == {sum(c.group.size for c in k.classes if c.index in members)}
+        if not complete or any(getattr(r.op, "aligned", False) for r in refs):
+            raise NoWord(f"{key[0]} barrier {key[-1]}: not all uses have the same threads")
+        barrier = _thread_barrier(graph.word, f"{key[0]} barrier {key[-1]}", refs)
+        barriers.append(barrier)
+        out |= dict.fromkeys(refs, barrier)
+    return out, barriers
+
+
+def _barrier_key(ref: Ref) -> tuple[object, ...] | None:
+    match ref.op:
+        case ops.CtaSync():
+            return "named", ref.c.cta, 0
+        case ops.BarSync(id) | ops.BarArrive(id):
+            if id.constant is None:
+                raise NoWord(f"named barrier {id}")
+            return "named", ref.c.cta, id.constant
+        case ops.ClusterArrive():
+            return "cluster", "arrivals"
+        case _:
+            return None
+
+
+def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:
+    by_class: dict[int, dict[int, list[Ref]]] = {}
+    for r in refs:
+        by_class.setdefault(r.c.index, {}).setdefault(r.s, []).append(r)
+    first = next(iter(by_class.values()))
+    ahead: dict[int, dict[int, int]] = {}
+    for c, mine in by_class.items():
+        stretches = set(first) | set(mine)
+        difference = {s: len(mine.get(s, [])) - len(first.get(s, [])) for s in stretches}
+        lead = _paced(word, difference)
+        if not stretches <= lead.keys():
+            raise NoWord(f"{label}: classes use it at different paces")
+        ahead[c] = lead
+    return ThreadBarrier(label, by_class, ahead)
+
+
+def _paced(word: Word, difference: dict[int, int]) -> dict[int, int]:
+    """The sum of ``difference`` before each stretch, where it does not depend on the way."""
+    found: dict[int, set[int]] = {s: {0} for s in word.starts}
+    pending = list(word.starts)
+    while pending:
+        at = pending.pop()
+        for f in word.flows:
+            if f.source != at:
+                continue
+            values = {v + difference.get(at, 0) for v in found[at]}
+            known = found.setdefault(f.target, set())
+            if not values <= known and len(known) < 2:  # two values are as bad as many
+                known |= values
+                pending.append(f.target)
+    return {s: min(values) for s, values in found.items() if len(values) == 1}

@@ -1,0 +1,93 @@
+"""The parametric proof: every rule asked once of the event graph, for all trip counts together.
+
+First the uses of barriers are numbered (``matching``), then what each class knows where is computed (``knowledge``),
+then each op puts its questions to that. Whatever is not understood, or not proved, is ``Open``: another method decides.
+"""
+
+from __future__ import annotations
+
+from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
+from tilewright.contract.parametric.ending import check_end
+from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.learning import acquire
+from tilewright.contract.parametric.memory import check_memory
+from tilewright.contract.parametric.progress import check_progress
+from tilewright.contract.parametric.registers import check_pool, check_wgmma_registers
+from tilewright.contract.rules import Policy
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.graph import EventGraph, graph_of
+from tilewright.protocol.model import Protocol, Step
+from tilewright.protocol.word import NoWord
+
+UNDERSTOOD: dict[type[object], frozenset[str]] = {
+    ops.MbarrierInit: frozenset(("barrier", "slots")),
+    ops.Arrive: frozenset(("bar", "count", "scope", "release")),
+    ops.ArriveExpectTx: frozenset(("bar", "bytes", "scope")),
+    ops.ExpectTx: frozenset(("bar", "bytes")),
+    ops.Wait: frozenset(("bar", "parity", "scope", "acquire")),
+    ops.TmaLoad: frozenset(("dst", "bar", "ctas", "tensor")),
+    ops.TmaStore: frozenset(("src", "dst", "tensor")),
+    ops.TmaPrefetch: frozenset(),
+    ops.BulkCommit: frozenset(),
+    ops.BulkWait: frozenset(("pending", "read")),
+    ops.Read: frozenset(("region", "private")),
+    ops.Write: frozenset(("region", "private")),
+    ops.FenceProxyAsync: frozenset(),
+    ops.FenceMbarrierInit: frozenset(),
+    ops.WgmmaFence: frozenset(),
+    ops.Wgmma: frozenset(("accumulator", "operands")),
+    ops.WgmmaCommit: frozenset(),
+    ops.WgmmaWait: frozenset(("pending",)),
+    ops.BarSync: frozenset(("id", "threads", "aligned", "site")),
+    ops.BarArrive: frozenset(("id", "threads")),
+    ops.CtaSync: frozenset(),
+    ops.ClusterArrive: frozenset(("release",)),
+    ops.ClusterWait: frozenset(),
+    ops.Setmaxnreg: frozenset(("registers",)),
+    ops.Advance: frozenset(("counter", "by")),
+}
+"""The ops of the fragment with the fields that are modelled; any other field must have its default."""
+
+
+def prove(protocol: Protocol, policy: Policy = Policy.STRICT) -> str:
+    """Empty if the protocol keeps every rule for all trip counts; else why this method leaves it open."""
+    graph = graph_of(protocol)
+    return graph if isinstance(graph, str) else prove_graph(graph, policy)
+
+
+def prove_graph(graph: EventGraph, policy: Policy = Policy.STRICT) -> str:
+    """``prove`` for a graph already built."""
+    try:
+        _prove(graph, policy)
+    except NoWord as e:
+        return str(e)
+    return ""
+
+
+def _prove(graph: EventGraph, policy: Policy) -> None:
+    for site in graph.all_sites():
+        _understood(site.step)
+    if any(b.space is Space.TMEM for b in graph.protocol.buffers):
+        raise NoWord("tensor memory")
+    facts = Facts(graph, policy)
+    init_sites(facts)
+    check_pool(facts)
+    check_progress(facts)
+    facts.k.solve(lambda c, s, i, rows: acquire(facts, c, s, i, rows))
+    for use in facts.bars.values():
+        check_barrier(facts, use)
+    for ref in facts.syncs:
+        check_recycled(facts, ref)
+    check_memory(facts)
+    check_wgmma_registers(facts)
+    check_end(facts)
+
+
+def _understood(step: Step) -> None:
+    known = UNDERSTOOD.get(type(step.op))
+    if known is None:
+        raise NoWord(f"{type(step.op).__name__}")
+    for name, field in step.op.__dataclass_fields__.items():
+        if name not in known and getattr(step.op, name) != field.default:
+            raise NoWord(f"{type(step.op).__name__} with {name}")

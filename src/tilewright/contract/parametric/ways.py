@@ -1,0 +1,169 @@
+"""Ways through a word: how often units turn between two stretches, at least and at most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.protocol.graph import Unit
+from tilewright.protocol.word import Word
+
+FAR = 1 << 20
+"""A threshold that says nothing; its negative says everything."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """From one place to a later one: by how much each unit grows at most, and which stretches may lie between."""
+
+    growth: tuple[int, ...]
+    between: frozenset[int]
+
+
+class Ways:
+    """Distances in a word. ``least[u, a, b]``: fewest turns of unit u from stretch a to a later b; ``earliest[u, s]``:
+    from the start."""
+
+    def __init__(self, word: Word, units: list[Unit]):
+        self.n, self.j = len(word.stretches), len(units)
+        self._links: dict[tuple[int, int, int, int], Link | None] = {}
+        self._ways: dict[tuple[int, int], frozenset[int]] = {}
+        n, j = len(word.stretches), len(units)
+        least = np.full((j, n, n), FAR, np.int32)
+        self.leaving: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
+        self.entering: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
+        for f in word.flows:
+            turns = tuple(len(u.intersection(f.turns)) for u in units)
+            self.leaving[f.source].append((f.target, turns))
+            self.entering[f.target].append((f.source, turns))
+            for k in range(j):
+                least[k, f.source, f.target] = min(least[k, f.source, f.target], turns[k])
+        for via in range(n):
+            np.minimum(least, least[:, :, via, None] + least[:, None, via, :], out=least)
+        self.least = np.minimum(least, FAR)
+        starts = list(word.starts)
+        self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
+        for s in starts:
+            self.earliest[:, s] = 0
+
+    def link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
+        """The ways from ``source`` to a later stretch ``target`` on which ``unit`` turns exactly that often."""
+        key = source, target, unit, turns
+        if key not in self._links:
+            self._links[key] = self._link(*key)
+        return self._links[key]
+
+    def _link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
+        if turns < 0:
+            return None
+        if turns > 2:
+            # far apart: what else may have turned is not measured
+            growth = tuple(turns if k == unit else FAR for k in range(self.j))
+            return Link(growth, frozenset(range(self.n)))
+        start, goal = (source, 0), (target, turns)
+        after = self._reach(start, lambda x: self.leaving[x], unit, turns, 1)
+        before = self._reach(goal, lambda x: self.entering[x], unit, 0, -1)
+        if goal not in after:
+            return None
+        on_path = (after | {start}) & (before | {goal})
+        between = frozenset(s for s, _ in after & before)
+        growth = [0] * self.j
+        longest: dict[tuple[int, int], list[int]] = {start: [0] * self.j}
+        for step in range(len(on_path) + 1):
+            changed = False
+            for at in list(longest):
+                for following, turned in self.leaving[at[0]]:
+                    x = (following, at[1] + turned[unit])
+                    if x not in on_path:
+                        continue
+                    value = [min(a + b, FAR) for a, b in zip(longest[at], turned, strict=True)]
+                    if step == len(on_path):
+                        value = [FAR if a > b else a for a, b in zip(value, longest.get(x, value), strict=True)]
+                    old = longest.get(x)
+                    new = value if old is None else [max(a, b) for a, b in zip(old, value, strict=True)]
+                    if new != old:
+                        longest[x] = new
+                        changed = True
+            if not changed:
+                break
+        else:
+            growth = [FAR] * self.j
+        growth = [max(a, b) for a, b in zip(growth, longest[goal], strict=True)]
+        growth[unit] = turns
+        return Link(tuple(growth), between)
+
+    def path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
+        """The ways from ``source`` to a later stretch ``target`` that pass none of ``avoiding`` in between."""
+
+        after = self._open_ways({x for x, _ in self.leaving[source]}, self.leaving, avoiding)
+        if target not in after:
+            return None
+        before = self._open_ways({x for x, _ in self.entering[target]}, self.entering, avoiding)
+        inside = (after & before) - avoiding
+        longest = {source: (0,) * self.j}
+        goal: tuple[int, ...] | None = None
+        for _ in range(len(inside) + 2):
+            changed = False
+            for at, value in list(longest.items()):
+                for x, turned in self.leaving[at]:
+                    new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
+                    if x == target:
+                        new = new if goal is None else tuple(map(max, goal, new))
+                        changed |= new != goal
+                        goal = new
+                        new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
+                    if x in inside:
+                        old = longest.get(x)
+                        new = new if old is None else tuple(map(max, old, new))
+                        changed |= new != old
+                        longest[x] = new
+            if not changed:
+                break
+        else:
+            goal = (FAR,) * self.j
+        return Link(goal or (FAR,) * self.j, frozenset(inside))
+
+    def _open_ways(
+        self, first: set[int], flows: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]
+    ) -> set[int]:
+        """All stretches from ``first`` on along ``flows``; ways end at those to be avoided."""
+        found, pending = set(first), [s for s in first if s not in avoiding]
+        while pending:
+            for x, _ in flows[pending.pop()]:
+                if x not in found:
+                    found.add(x)
+                    if x not in avoiding:
+                        pending.append(x)
+        return found
+
+    def parted(self, source: int, target: int, by: int) -> bool:
+        """Whether every way from ``source`` to a later ``target`` passes stretch ``by`` in between."""
+        found = self._ways.get((source, by))
+        if found is None:
+            found, pending = set[int](), [source]
+            while pending:
+                for x, _ in self.leaving[pending.pop()]:
+                    if x not in found:
+                        found.add(x)
+                        if x != by:
+                            pending.append(x)
+            found = self._ways[source, by] = frozenset(found)
+        return target not in found or target == by
+
+    def _reach(
+        self, start: tuple[int, int], flows: Callable[[int], list[tuple[int, tuple[int, ...]]]], unit: int, stop: int,
+        sign: int,
+    ) -> set[tuple[int, int]]:  # fmt: skip
+        """Places over at least one flow, ``unit`` counted up (or down) to ``stop``."""
+        seen: set[tuple[int, int]] = set()
+        pending = [start]
+        while pending:
+            s, k = pending.pop()
+            for x, turned in flows(s):
+                y = (x, k + sign * turned[unit] if unit >= 0 else k)
+                if (y[1] <= stop if sign > 0 else y[1] >= stop) and y not in seen:
+                    seen.add(y)
+                    pending.append(y)
+        return seen
