@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ ATTENTIONS = (
     (1, 16, 16384, 128, True, 0.55),
     (4, 16, 1000, 128, True, 0.0),
     (4, 16, 4096, 64, False, 0.60),
+    (4, 16, 4096, 64, True, 0.0),
 )
 """Batch, heads, length, head dimension, causal, and the goal as a share of cuDNN."""
 
@@ -75,9 +77,17 @@ def build(only: str) -> None:
     store("matmul", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16")))
     odd = {n: Observed(bf16, 0, (4100, 4100), (4100, 1)) for n in names}
     store("matmul_odd", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16"), facts=observe_facts(odd)))
-    for causal in (False, True):
-        name = "attention_causal" if causal else "attention"
-        store(name, lambda c=causal: attention.attention.compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=c))
+    for width, causal in product((128, 64), (False, True)):
+        kernel = attention.forward(width)
+        store(
+            attention_name(width, causal=causal),
+            lambda k=kernel, c=causal: k.compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=c),
+        )
+
+
+def attention_name(width: int, *, causal: bool) -> str:
+    """The artifact of one kind of attention."""
+    return f"attention_{width}{'_causal' if causal else ''}"
 
 
 def load(name: str) -> Any:
@@ -109,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
                          lambda p=program, v=values: p.launch(v), lambda a=a, b=b: torch.matmul(a, b.t()),
                          lambda c=c: c, (a.float() @ b.float().t()) if m * n <= 2**27 else None))  # fmt: skip
     for batch, heads, length, width, causal, goal in ATTENTIONS:
-        program = load("attention_causal" if causal else "attention") if width == 128 else None
+        program = load(attention_name(width, causal=causal))
         if program is None or "attention" not in (args.only or "attention"):
             continue
         torch.manual_seed(0)

@@ -20,10 +20,12 @@ from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.program import plan
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
+from tilewright.protocol.access import AccessKind, IndexRole
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.access import accesses_of
 from tilewright.transport.protocol import protocols_of
 
 RNG = np.random.default_rng(23)
@@ -177,3 +179,24 @@ def test_what_no_cluster_can_share_is_refused() -> None:
     assert isinstance(p.lower(p.attention, Candidate(1, cluster=(2, 1))), Refused)
     assert isinstance(p.lower(p.nt, Candidate(1, copies=False, cluster=(2, 1))), Refused)
     assert isinstance(p.lower(p.nt, Candidate(1, cluster=(2, 1)), bn=8), Refused)
+
+
+def test_panels_and_parts_of_one_store_ask_one_question() -> None:
+    found = p.lower(p.nt, Candidate(2, cluster=(2, 1)), bm=128, bn=256)
+    assert not isinstance(found, Refused), found.reason
+    writes = [x for x in accesses_of(found.scheduled.kernel).accesses if x.kind is AccessKind.WRITE]
+    assert len(writes) == 2  # through panels, and from registers where rows are no whole units
+    for access in writes:
+        registers = next(i for i in access.indices if i.role is IndexRole.REGISTER).end.constant
+        threads = 2 if access.op.startswith("tma_store") else 256
+        assert registers is not None
+        assert registers * threads == 128 * 256
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
+
+
+def test_a_panel_that_is_left_out_is_missed() -> None:
+    found = p.lower(p.nt, Candidate(2, cluster=(2, 1)), bm=128, bn=256)
+    assert not isinstance(found, Refused), found.reason
+    copies = [op for op in found.scheduled.kernel.walk() if isinstance(op, a.TmaStore)]
+    copies[1].detach()
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Refuted)

@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Block, SSAValue
@@ -74,6 +74,36 @@ _EVERY_CTA = Index(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
 """What runs outside of ``transport.programs`` runs in every CTA of a grid of unknown size."""
 
 
+@dataclass(frozen=True)
+class _Copied:
+    """The tensor copy found last: its map and place but for the innermost coordinate, where it begins there, how many
+    elements it reaches, and its position among what was found."""
+
+    where: tuple[object, ...]
+    first: Expr
+    width: int
+    position: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The access of registers found last: where it stands, what its first part does, how many registers it has had, and
+    its position among what was found."""
+
+    where: tuple[object, ...]
+    coords: tuple[Expr, ...]
+    guard: Expr
+    registers: int
+    position: int
+
+    def goes_on(self, coords: tuple[Expr, ...], guard: Expr) -> bool:
+        """An access with these coordinates is the same of the registers that follow."""
+        following = {REGISTER: Sym(REGISTER) + self.registers}
+        return guard == self.guard.substitute(following) and coords == tuple(
+            c.substitute(following) for c in self.coords
+        )
+
+
 @dataclass
 class _Collector:
     """Walks the kernel with the scope that is open at each op."""
@@ -87,6 +117,8 @@ class _Collector:
     """Threads of the role around; 0 outside of roles."""
     first_turn: list[AccessMap] = field(default_factory=list[AccessMap])
     """What the first of several roles that take turns does in a program."""
+    copied: _Copied | None = None
+    part: _Part | None = None
 
     def block(self, block: Block) -> None:
         depth = len(self.scope), len(self.conditions)
@@ -109,7 +141,7 @@ class _Collector:
                     self._nested(op.then.block, [], [op.condition.expr])
                     self._nested(op.otherwise.block, [], [negate(op.condition.expr)])
                 case Role():
-                    self.threads = op.threads.data
+                    self.threads, self.copied, self.part = op.threads.data, None, None
                     self._nested(op.body.block, [], [])
                     self.threads = 0
                 case Elected():
@@ -143,24 +175,46 @@ class _Collector:
         del self.scope[len(self.scope) - len(scope) :], self.conditions[len(self.conditions) - len(conditions) :]
 
     def _access(self, op: Load | Store | ReduceAdd, kind: AccessKind) -> None:
-        registers = registers_of(op.buffer).count.data
-        self._found(op, op.tensor, kind, registers, [c.expr for c in op.coords], op.guard.expr)
+        """A value that is moved in parts of its registers, one op after another, is one access."""
+        registers, last = registers_of(op.buffer).count.data, self.part
+        coords, guard = tuple(c.expr for c in op.coords), op.guard.expr
+        where = (op.tensor, kind, tuple(self.scope), tuple(self.conditions))
+        if last is not None and last.where == where and last.goes_on(coords, guard) and self._newest(last):
+            self.found.pop()
+            coords, guard, registers = last.coords, last.guard, last.registers + registers
+        self.part = _Part(where, coords, guard, registers, len(self.found))
+        self._found(op, op.tensor, kind, registers, list(coords), guard)
+
+    def _newest(self, part: _Part | _Copied) -> bool:
+        """Nothing was found after it."""
+        return part.position == len(self.found) - 1
 
     def _copy(self, op: TmaStore) -> None:
         """A tensor copy to global memory: element ``r`` of the box, clipped by the hardware.
 
         The innermost dimension is clipped in units of 16 bytes (seen on H200), exactly where the extent is whole units.
+        Copies of boxes side by side are one access of the wider box: a row of panels asks one question, not several.
         """
         declared = op.map.owner
         assert isinstance(declared, TensorMap)
+        numbers, first = declared.numbers, [c.expr for c in op.coords]
+        width, last = numbers.box[0], self.copied
+        here = (declared, tuple(self.scope), tuple(self.conditions), tuple(first[1:]))
+        if last is not None and last.where == here and first[0] == last.first + last.width and self._newest(last):
+            self.found.pop()
+            first[0], width = last.first, last.width + width
+        self.copied = _Copied(here, first[0], width, len(self.found))
+        self._boxes(op, declared, first, (width, *numbers.box[1:]))
+
+    def _boxes(self, op: TmaStore, declared: TensorMap, first: Sequence[Expr], box: Sequence[int]) -> None:
         tensor, numbers = declared.tensor.type, declared.numbers
         assert isinstance(tensor, TensorType)
         coords: list[Expr] = [Const(0)] * len(tensor.dims)
         inside: list[Expr] = []
         known = {part for c in self.conditions for part in (c.args if isinstance(c, All) else (c,))}
         below = 1
-        for axis, first, extent, dim in zip(numbers.axes, op.coords, numbers.box, numbers.dims, strict=True):
-            place = first.expr + Sym(REGISTER) // below % extent
+        for axis, start, extent, dim in zip(numbers.axes, first, box, numbers.dims, strict=True):
+            place = start + Sym(REGISTER) // below % extent
             coords[axis] = place
             unit = 16 // tensor.element.bytes if below == 1 else 1
             if (dim % unit).eq(0) in known:
