@@ -61,6 +61,22 @@ def test_an_illegal_map_is_explained_and_repaired() -> None:
     assert "repairs" in result.output
 
 
+def test_a_legal_map_says_what_its_copies_keep_to() -> None:
+    output = tilewright(*MATRIX, "--shape", "4096x4096").output
+    assert "begins at a multiple of 8 elements, at 1024 bytes" in output
+    assert "completes 8192 bytes on its mbarrier" in output
+
+
+def test_stores_are_judged_as_stores() -> None:
+    ragged = (*MATRIX, "--shape", "4096x4090", "--strides", "4096x1")
+    assert tilewright(*ragged).exit_code == 0
+    stored = tilewright(*ragged, "--store", "--json")
+    assert stored.exit_code == 1
+    found = json.loads(stored.output)
+    assert [entry["rule"] for entry in found["core"]] == ["TMA053"]
+    assert found["direction"] == "store"
+
+
 def test_json_says_the_same() -> None:
     result = tilewright(*MATRIX, "--shape", "4100x4100", "--strides", "4104x1", "--swizzle", "128B", "--json")
     assert json.loads(result.output)["verdict"] == "Legal"

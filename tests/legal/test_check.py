@@ -61,6 +61,7 @@ def test_every_fault_is_reported_with_numbers_and_help() -> None:
         ({"arch": "gfx942"}, "TMA072"),
         ({"tensorDataType": 13}, "TMA002"),
         ({"globalDim": (4096, 2**32 + 1)}, "TMA015"),
+        ({"globalDim": (4096, 0)}, "TMA015"),
         ({"globalStrides": (2**40,)}, "TMA014"),
         ({"tensorMap": 32}, "TMA040"),
         ({"tensorRank": 0}, "TMA003"),

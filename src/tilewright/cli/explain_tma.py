@@ -23,6 +23,7 @@ def explain_map(
     address_align: Annotated[int, typer.Option(help="what divides the address, in bytes")] = 16,
     arch: Annotated[str, typer.Option(help="architecture")] = "sm_90a",
     swizzle: Annotated[str | None, typer.Option(help="none, 32B, 64B or 128B; else the widest that fits")] = None,
+    store: Annotated[bool, typer.Option("--store", help="for stores through the map, not loads")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Print verdict, fields, reasons and repairs; exit status 1 unless the map is legal."""
@@ -36,6 +37,7 @@ def explain_map(
         address_align=address_align,
         arch=arch,
         swizzle=swizzle,
+        store=store,
     )
     typer.echo(json.dumps(found.as_dict(), indent=2) if as_json else found.text)
     if not found.legal:

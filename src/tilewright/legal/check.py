@@ -10,7 +10,7 @@ from tilewright.base.verdict import Illegal, Unknown, Violation
 from tilewright.diag import Diagnostic, Severity, TilewrightError, fail
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.target import TARGETS, Target
-from tilewright.hw.tensormap import ELEMENT_BITS, SWIZZLE_SPAN_BYTES, Direction
+from tilewright.hw.tensormap import ELEMENT_BITS, MAX_EXTENT, SWIZZLE_SPAN_BYTES, Direction
 from tilewright.legal.tensormap import TensorMapRequest, judge
 
 Number = SupportsIndex | SupportsInt
@@ -135,6 +135,8 @@ def help_for(rule: str, request: TensorMapRequest) -> str:
         case "TMA012":
             padded = ", ".join(str(-(-s // 16) * 16) for s in request.global_strides)
             return f"pad the rows: strides of {padded} bytes"
+        case "TMA015" if any(n > MAX_EXTENT for n in request.global_dim):
+            return "view the long axis as two, of which the inner one has fewer than 2^32 elements"
         case "TMA016":
             parts = ", ".join(str(-(-b // 256)) for b in request.box_dim)
             return f"issue several copies: {parts} boxes along the dimensions"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from tilewright.base.dtypes import dtype_named
 from tilewright.base.expr import TRUE, sym
@@ -13,7 +14,7 @@ from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw import bulk, limits, tcgen05, tensormap_rules, wgmma
 from tilewright.hw.rules import Rule
 from tilewright.hw.target import Target
-from tilewright.hw.tensormap import PATTERNS, DataType, Swizzle
+from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, SHARED_ALIGN_BYTES, DataType, Direction, Swizzle
 from tilewright.legal.check import diagnostic, target_named
 from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
 from tilewright.legal.prices import Workload
@@ -77,19 +78,41 @@ class TmaExplanation:
         """For a terminal."""
         r = self.request
         lines = [
-            f"tensor map on {self.target}: {type(self.verdict).__name__.lower()}",
+            f"tensor map on {self.target}: {self._verdict}",
             f"  data type      {DataType(r.tensor_data_type).name}",
             f"  global_dim     {list(r.global_dim)}",
             f"  global_strides {list(r.global_strides)} bytes",
             f"  box_dim        {list(r.box_dim)}",
             f"  swizzle        {Swizzle(r.swizzle).name}",
         ]
+        if self.legal:
+            lines += [f"  a copy         {self._copy}"]
         for d in self.diagnostics:
             lines += ["", render(d)]
         if self.repairs:
-            lines += ["", "repairs, predicted extra time of one call:"]
+            lines += ["", f"repairs, predicted extra time of a call that brings in each tile {Workload().reuse} times:"]
             lines += [f"  {repair.cost * 1e6:9.2f} us  {repair.action}" for repair in self.repairs]
         return "\n".join(lines)
+
+    @property
+    def _verdict(self) -> str:
+        match self.verdict:
+            case Legal():
+                return "legal"
+            case Repairs():
+                return "illegal as asked, repairs below"
+            case Illegal():
+                return "illegal"
+
+    @property
+    def _copy(self) -> str:
+        """What a copy through the map must keep to, and how it ends."""
+        r = self.request
+        bits, mode = ELEMENT_BITS[r.tensor_data_type], PATTERNS[Swizzle(r.swizzle)]
+        size = prod(r.box_dim) * bits // 8
+        end = f"completes {size} bytes on its mbarrier" if r.direction is Direction.LOAD else "ends in a bulk group"
+        align = max(SHARED_ALIGN_BYTES, mode.repeat_bytes)
+        return f"begins at a multiple of {128 // bits} elements, at {align} bytes of shared memory, and {end}"
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -107,6 +130,8 @@ class TmaExplanation:
                 "interleave": int(r.interleave),
                 "swizzle": int(r.swizzle),
             },
+            "direction": Direction(r.direction).name.lower(),
+            "box_bytes": prod(r.box_dim) * ELEMENT_BITS[r.tensor_data_type] // 8,
             "core": [
                 {"rule": d.code, "found": d.found, "required": d.required, "source": d.source, "help": d.help}
                 for d in self.diagnostics
@@ -125,12 +150,14 @@ def explain_tma(
     arch: str = "sm_90a",
     swizzle: str | None = None,
     mode: str = "tiled",
+    store: bool = False,
 ) -> TmaExplanation:
     """Judge the tensor map of a ``box`` of a tensor, with repairs.
 
     ``shape``, ``strides`` (elements, dense if None) and ``box`` are in the tensor's order, last axis innermost.
     ``address_align`` is what is known of the address, in bytes. ``swizzle`` is ``none``, ``32B``, ``64B`` or ``128B``;
-    None takes the widest that the inner box row fills. Raises TMA070 to TMA074 for arguments that make no request.
+    None takes the widest that the inner box row fills. ``store`` asks for stores through the map. Raises TMA070 to
+    TMA074 for arguments that make no request.
     """
     target = target_named(arch)
     kind = dtype_named(dtype)
@@ -156,12 +183,13 @@ def explain_tma(
         tuple(s * kind.bytes for s in reversed(steps[:-1])),
         tuple(reversed(box)),
         swizzle=chosen,
+        direction=Direction.STORE if store else Direction.LOAD,
     )
     domain = Domain.of((sym("address") % address_align).eq(0) if address_align > 1 else TRUE)
     found = judge_domain(map, domain, target)
     request = _request(map, address_align)
     core = _core(found, steps)
-    access = TileAccess(kind, tuple(shape), steps, sym("address"), tuple(box), swizzles=(chosen,), name="tensor")
+    access = TileAccess(kind, tuple(shape), steps, sym("address"), tuple(box), map.direction, swizzles=(chosen,))
     repairs = repairs_of(access, domain.facts, target, Workload()) if core else ()
     verdict = Repairs(core, repairs) if repairs else Illegal(core) if core else Legal(request)
     shown = tuple(diagnostic(v, request, target) for v in core)
@@ -210,4 +238,5 @@ def _request(map: SymbolicMap, address: int) -> TensorMapRequest:
         tuple(int(str(b)) for b in map.box),
         (1,) * rank,
         swizzle=map.swizzle,
+        direction=map.direction,
     )
