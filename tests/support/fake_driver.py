@@ -165,6 +165,7 @@ class FakeTensor:
         self.strides = compact(shape) if strides is None else strides
         self.dtype = dtype
         self.device = device
+        self.is_cuda = True
 
     def data_ptr(self) -> int:
         return self.address

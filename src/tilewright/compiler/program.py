@@ -111,7 +111,7 @@ def traced(
     request: Request, extents: Mapping[str, int] | None = None, limits: tuple[tuple[Expr, int], ...] = ()
 ) -> tile.Kernel:
     """The kernel's tile IR with the given extents for its autos and sizes for its ``upto`` axes."""
-    module = trace(request.function, request.signature.with_extents(extents or {}, limits))
+    module = trace(request.function, request.signature.with_extents(extents or {}, limits), verify=not limits)
     (kernel,) = module.body.block.ops
     assert isinstance(kernel, tile.Kernel)
     return kernel
@@ -191,9 +191,11 @@ def plan_kernel(
 
 def _check_vector(request: Request, lowered: transport.Kernel) -> None:
     """SCH002 if no access moves as many elements as pinned."""
+    if request.schedule.vector is None:
+        return
     accesses = (transport.Load, transport.Store, transport.ReduceAdd)
     widest = max((op.vector.data for op in lowered.walk() if isinstance(op, accesses)), default=1)
-    if request.schedule.vector not in (None, widest):
+    if request.schedule.vector != widest:
         fail(
             "SCH002",
             where=request.function.where,

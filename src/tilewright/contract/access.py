@@ -52,8 +52,22 @@ def prove_accesses(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> Pr
 
 
 def prove_guards(kernel: KernelAccesses) -> tuple[Proof[AccessWitness], ...]:
-    """One answer for each access, in order: no point of it lies outside its tensor."""
-    return tuple(_guards(kernel, access) for access in kernel.accesses)
+    """One answer for each access, in order: no point of it lies outside its tensor.
+
+    Accesses that differ in what they are called only (a tensor read and another written at the same places) are one
+    question.
+    """
+    answers: dict[object, Proof[AccessWitness]] = {}
+    found: list[Proof[AccessWitness]] = []
+    for access in kernel.accesses:
+        question = (access.dims, access.scope, access.conditions, access.guard, access.coords)
+        known = answers.get(question)
+        if isinstance(known, Proved):
+            (text,) = known.obligations
+            found.append(Proved((f"{_inside_of(access)} {text[text.rindex('[') :]}",)))
+        else:
+            found.append(answers.setdefault(question, _guards(kernel, access)))
+    return tuple(found)
 
 
 def prove_cover(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> tuple[Proof[AccessWitness], ...]:
@@ -102,10 +116,14 @@ class _Proof:
         return Unknown(obligation, reason or f"not linear in the parameters: {inexact}", _NOT_EXACT)
 
 
+def _inside_of(access: AccessMap) -> str:
+    return f"guards: {access.op} inside {access.tensor}"
+
+
 # -- guards ------------------------------------------------------------------------------------------------------------
 def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
     proof = _Proof(kernel)
-    obligation = f"guards: {access.op} inside {access.tensor}"
+    obligation = _inside_of(access)
     piece = proof.piece(access)
     outside = [c.times(-1).shifted(-1) for c in piece.coords]
     extents = [proof.outer.form(d) for d in access.dims]

@@ -157,6 +157,26 @@ class Variables:
             high = None if high is None or b is None else high + c * b
         return low, high
 
+    def negative(self, form: Linear, other: Linear | None = None) -> bool:
+        """The bounds of the variables keep the form, or its sum with another, below 0."""
+        nothing: Mapping[int, int] = {}
+        terms, rest = form.terms, nothing if other is None else other.terms
+        high = form.const + (0 if other is None else other.const)
+        for variable, c in terms.items():
+            c += rest.get(variable, 0)
+            if c:
+                end = self.bounds[variable][c > 0]
+                if end is None:
+                    return False
+                high += c * end
+        for variable, c in rest.items():
+            if variable not in terms:
+                end = self.bounds[variable][c > 0]
+                if end is None:
+                    return False
+                high += c * end
+        return high < 0
+
     def narrow(self, variable: int, low: int | None, high: int | None) -> None:
         """Intersect a variable's bounds."""
         a, b = self.bounds[variable]

@@ -163,15 +163,13 @@ class _State:
         """The formula is impossible by bounds, or by bounds of its sum with a literal that holds."""
         match formula:
             case Linear():
-                high = self.variables.interval(formula)[1]
-                if high is not None and high < 0:
+                if self.variables.negative(formula):
                     return True
-                for other in self.literals:
-                    if not other.terms.keys().isdisjoint(formula.terms):
-                        high = self.variables.interval(formula.plus(other))[1]
-                        if high is not None and high < 0:
-                            return True
-                return False
+                return any(
+                    self.variables.negative(formula, other)
+                    for other in self.literals
+                    if not other.terms.keys().isdisjoint(formula.terms)
+                )
             case Both(parts):
                 return any(self.refutes(p) for p in parts)
             case Either(parts):

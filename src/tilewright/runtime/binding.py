@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.artifact.schema import Artifact, TensorParam
 from tilewright.base.expr import Const, Expr, Sym
@@ -27,16 +28,25 @@ class Aliasing:
 
     def check(self, addresses: tuple[int, ...]) -> None:
         """RUN010 if two arguments share bytes and one of them is written."""
-        for i, j in self.pairs:
-            a, b = self.footprints[i], self.footprints[j]
-            p, q = addresses[i], addresses[j]
-            if p + a.low < q + b.high and q + b.low < p + a.high and overlap(a, p, b, q):
-                fail(
-                    "RUN010",
-                    found=f"{self.names[i]} at {_span(a, p)} and {self.names[j]} at {_span(b, q)}",
-                    required=f"{self.names[i]} is written: no byte in common",
-                    help="give the kernel a copy, or an output of its own",
-                )
+        for i, j, low, high in self._near:
+            if low < addresses[i] - addresses[j] < high:
+                self._check_pair(i, j, addresses)
+
+    @cached_property
+    def _near(self) -> tuple[tuple[int, int, int, int], ...]:
+        """Each pair with the distances of its addresses between which the ranges of their bytes meet."""
+        prints = self.footprints
+        return tuple((i, j, prints[j].low - prints[i].high, prints[j].high - prints[i].low) for i, j in self.pairs)
+
+    def _check_pair(self, i: int, j: int, addresses: tuple[int, ...]) -> None:
+        a, b, p, q = self.footprints[i], self.footprints[j], addresses[i], addresses[j]
+        if overlap(a, p, b, q):
+            fail(
+                "RUN010",
+                found=f"{self.names[i]} at {_span(a, p)} and {self.names[j]} at {_span(b, q)}",
+                required=f"{self.names[i]} is written: no byte in common",
+                help="give the kernel a copy, or an output of its own",
+            )
 
 
 def _span(f: Footprint, address: int) -> str:

@@ -106,7 +106,8 @@ class Plan:
         self._aliasing.check(addresses)
         self._addresses = None  # stays so if a descriptor is refused below
         self._frame.write_tensors(*addresses)
-        self._frame.write_scalars(*scalars)
+        if self._needs_scalars:
+            self._frame.write_scalars(*scalars)
         for offset, position, extra in self._moving:
             self._frame.write(offset, addresses[position] + extra)
         if self._recipes and not self._maps_follow_workspace:

@@ -114,12 +114,15 @@ class Program:
         """Key, addresses and plan, if there is one, of arguments that have PyTorch's methods."""
         key: list[object] = []
         addresses: list[int] = []
+        one_device = self._one_device
         try:
             for i, _, modulus in self._tensors:
                 tensor = cast("Any", values[i])
                 address = tensor.data_ptr()
                 addresses.append(address)
-                key += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+                # with one device only memory of the CPU is to be told apart, and a flag is cheaper than an object
+                place = tensor.is_cuda if one_device else tensor.device
+                key += (tensor.shape, tensor.stride(), tensor.dtype, place)
                 if modulus:
                     key.append(address % modulus)
             for i, parameter in self._key_scalars:

@@ -70,7 +70,7 @@ class Reduction:
         """The reduction where it stands."""
         if self.folds:
             targets = self.start()
-            self.accumulate(targets)
+            self.fold(targets)
         else:
             targets = self.operands()
         self.pin_rows()
@@ -91,15 +91,19 @@ class Reduction:
 
         Sums of floats are added up within each step first: one long chain of additions would lose a digit more.
         """
-        lowering = self.lowering
-        stepwise = self.fn == "sum" and self.dtype.is_float and self.folds
-        targets = self.start() if stepwise else partials
-        live = lowering.live(self.outer, spans_of(self.source))
-        lowering.emit(t.Fold(self.fn, self.operands(), targets, self.into, live), self.op)
-        if stepwise:
-            builder = lowering.mapping(self.inner)
-            parts = [builder.read(Buffered(b, self.inner), self.dtype) for b in (partials[0], targets[0])]
-            lowering.emit(builder.finish([builder.add(*parts)], partials))
+        if not (self.fn == "sum" and self.dtype.is_float and self.folds):
+            self.fold(partials)
+            return
+        step = self.start()
+        self.fold(step)
+        builder = self.lowering.mapping(self.inner)
+        parts = [builder.read(Buffered(b, self.inner), self.dtype) for b in (partials[0], step[0])]
+        self.lowering.emit(builder.finish([builder.add(*parts)], partials))
+
+    def fold(self, targets: list[SSAValue]) -> None:
+        """Adds the elements at hand to ``targets`` one by one."""
+        live = self.lowering.live(self.outer, spans_of(self.source))
+        self.lowering.emit(t.Fold(self.fn, self.operands(), targets, self.into, live), self.op)
 
     def across(self, buffers: list[SSAValue]) -> list[SSAValue]:
         """Reduces the threads' partial results: lanes, then warps."""

@@ -31,8 +31,9 @@ MAX_TILE_ELEMENTS = 1 << 20
 """A tile that large by pinned extents alone fits no CTA's registers and shared memory, whatever the schedule."""
 
 
-def trace(kernel: KernelFunction, signature: Signature) -> ModuleOp:
-    """Run the body of ``kernel`` once, specialised for ``signature``.
+def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) -> ModuleOp:
+    """Run the body of ``kernel`` once, specialised for ``signature``; ``verify`` the module (what a kernel leaves for
+    one choice of extents has the same ops for the next).
 
     Returns a module with one ``tile.kernel`` op. Raises ``TilewrightError`` with LNG codes at the user's line.
     """
@@ -50,7 +51,8 @@ def trace(kernel: KernelFunction, signature: Signature) -> ModuleOp:
     returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
     module = ModuleOp([tracer.kernel_op(kernel, names)])
-    module.verify()
+    if verify:
+        module.verify()
     return module
 
 
