@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,11 +39,21 @@ class Access:
 Answer = Callable[[Rows], bool]
 
 
+class Issue(NamedTuple):
+    """A wgmma of another class of the role: if ``flag`` of its completion is set, ``earlier`` marks are past too."""
+
+    mark: int
+    flag: int
+    issued: list[int]
+    earlier: list[int]
+
+
 class Facts:
     """A protocol made ready to be asked."""
 
     def __init__(self, graph: EventGraph, policy: Policy):
         self.graph, self.policy, self.protocol = graph, policy, graph.protocol
+        self.issue_plans: dict[Ref, list[Issue]] = {}
         self._mine: dict[tuple[Ref, Ref], Rows] = {}
         self.inits: dict[Array, list[Ref]] = {}
         self.k = Knowledge(graph)

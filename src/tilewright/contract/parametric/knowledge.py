@@ -83,6 +83,7 @@ class Knowledge:
         self.classes = self._classes()
         self.units: list[Unit] = []
         self._own: dict[tuple[int, int, int], Rows] = {}
+        self._issues: dict[tuple[int, int, int], Rows] = {}
         self.lower = False
         self.before: dict[tuple[int, int, int], Rows] = {}
         self.reading: dict[tuple[int, int, int], Rows] = {}
@@ -176,7 +177,10 @@ class Knowledge:
 
     # -- rows ---------------------------------------------------------------------------------------------------------
     def closed(self, rows: Rows, s: int) -> Rows:
-        """``rows`` with what follows from the shape of the word, as they stand in stretch ``s``."""
+        """``rows`` with what follows from the shape of the word, as they stand in stretch ``s``.
+
+        Each implication has one premise, so the least and the greatest of closed rows are closed.
+        """
         j, covers = self.j, self.covers[s]
         here = rows[..., j + 1] <= 0
         for u in range(j):
@@ -349,7 +353,6 @@ class Knowledge:
                     rows = self.acquire(c, s, i, self._retire(c, rows, "wgmma", op.pending))
                 case ops.Wait() | ops.BarSync() | ops.CtaSync() | ops.ClusterWait():
                     rows = self.acquire(c, s, i, rows)
-                    rows[:FENCED] = self.closed(rows[:FENCED], s)
                 case _:
                     self.before[c.index, s, i + 1] = rows
                     continue
@@ -376,13 +379,20 @@ class Knowledge:
         rows = rows.copy()
         for k in range(self.rows - 1, GROUP0, -1):
             rows[k, marks] = rows[k - 1, marks]
-        issued = self.nothing()
-        for (owner, stretch, at), mark in self.done.items():
-            if owner == c.index and mark in marks:
-                issued[mark, self.j] = 0
-                issued[mark, self.j + 1] = 0 if stretch != s or at < i else 1
-        rows[GROUP0, marks] = self.closed(issued, s)[marks]
+        rows[GROUP0, marks] = self._issued(c, s, i)[marks]
         return rows
+
+    def _issued(self, c: Class, s: int, i: int) -> Rows:
+        """Which asynchronous ops program order puts before op ``i`` of a stretch."""
+        found = self._issues.get((c.index, s, i))
+        if found is None:
+            found = self.nothing()
+            for (owner, stretch, at), mark in self.done.items():
+                if owner == c.index:
+                    found[mark, self.j] = 0
+                    found[mark, self.j + 1] = 0 if stretch != s or at < i else 1
+            found = self._issues[c.index, s, i] = self.closed(found, s)
+        return found
 
     def _retire(self, c: Class, rows: Rows, engine: str, pending: int) -> Rows:
         marks = self.engine_marks.get((c.index, engine), [])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import Facts, Issue
 from tilewright.contract.parametric.knowledge import DONE, FAR, FENCED, Class, M, Rows, S
 from tilewright.contract.parametric.matching import (
     BarrierUse,
@@ -129,27 +131,41 @@ def cluster_arrive(facts: Facts, ref: Ref) -> Ref:
 
 
 def _acquire_issues(facts: Facts, ref: Ref, rows: Rows) -> None:
-    """A group is done only when every warp has issued its part: the others' issues are past."""
+    """A group is done only when every warp has issued its part: the others' issues are past, and with an issue all that
+    its threads did before."""
+    k = facts.k
+    plan = facts.issue_plans.get(ref)
+    if plan is None:
+        plan = facts.issue_plans[ref] = list(_issue_plan(facts, ref))
+    reached = False
+    for x in plan:
+        rows[S, x.issued] = np.minimum(rows[S, x.issued], rows[DONE, x.mark])
+        if rows[DONE, x.mark, x.flag] == 0:
+            rows[S, x.earlier, k.whole] = 0
+            reached = True
+    if reached:
+        rows[S] = k.closed(rows[S], ref.s)
+
+
+def _issue_plan(facts: Facts, ref: Ref) -> Iterator[Issue]:
     k = facts.k
     for (c, s, i), mark in k.done.items():
-        if c != ref.c.index or not isinstance(ref.c.code[s][i].step.op, ops.Wgmma):
+        site = ref.c.code[s][i] if c == ref.c.index else None
+        if site is None or not isinstance(site.step.op, ops.Wgmma):
             continue
         for d in k.classes:
             if d is ref.c or d.role != ref.c.role:
                 continue
-            place = facts.position.get((d.index, ref.c.code[s][i]))
+            place = facts.position.get((d.index, site))
             if place is None:
                 raise NoWord("wgmma by part of a role")
-            issued = k.finished[d.index, s, place[1] + 1]
-            rows[S, issued] = np.minimum(rows[S, issued], rows[DONE, mark])
-            # and with an issue all that its threads did before
+            issued = list(k.finished[d.index, s, place[1] + 1])
+            marks = k.marks_of(d)
             if s == ref.s:
-                earlier = k.marks_of(d) if rows[DONE, mark, k.here] == 0 else []
-            elif rows[DONE, mark, k.whole] == 0:
-                earlier = [e for e in k.marks_of(d) if _issued_after(facts, int(k.stretch_of[e]), s, ref.s)]
+                yield Issue(mark, k.here, issued, marks)
             else:
-                earlier = []
-            rows[S, earlier, k.whole] = 0
+                earlier = [e for e in marks if _issued_after(facts, int(k.stretch_of[e]), s, ref.s)]
+                yield Issue(mark, k.whole, issued, earlier)
 
 
 def _issued_after(facts: Facts, at: int, s: int, here: int) -> bool:

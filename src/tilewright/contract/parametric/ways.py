@@ -29,6 +29,7 @@ class Ways:
     def __init__(self, word: Word, units: list[Unit]):
         self.n, self.j = len(word.stretches), len(units)
         self._links: dict[tuple[int, int, int, int], Link | None] = {}
+        self._paths: dict[tuple[int, int, frozenset[int]], Link | None] = {}
         self._ways: dict[tuple[int, int], frozenset[int]] = {}
         n, j = len(word.stretches), len(units)
         least = np.full((j, n, n), FAR, np.int32)
@@ -96,6 +97,12 @@ class Ways:
 
     def path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
         """The ways from ``source`` to a later stretch ``target`` that pass none of ``avoiding`` in between."""
+        key = source, target, avoiding
+        if key not in self._paths:
+            self._paths[key] = self._path(*key)
+        return self._paths[key]
+
+    def _path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
 
         after = self._open_ways({x for x, _ in self.leaving[source]}, self.leaving, avoiding)
         if target not in after:
