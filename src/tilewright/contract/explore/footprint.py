@@ -149,13 +149,13 @@ class Footprints:
 
     def end(self, t: int) -> Footprint:
         """The end of a thread."""
-        f = Footprint(changed=self.objects.of(("alive", self.g.threads[t].cta)) | self.objects.of("exit"))
+        f = Footprint(changed=self.objects.of(("alive", self.g.threads[t].cta)))
         f.signals[CLUSTER] = Signals(1)
         return f
 
     def landing(self, w: World, x: Landing) -> Footprint:
-        """Something that lands: before the kernel ends, or not."""
-        f = Footprint(seen=self.objects.of("exit"))
+        """Something that lands."""
+        f = Footprint()
         f.signals[x.bar] = Signals(x.arrivals, 0, x.tx)
         for queue, upto in x.closes:
             for flight in w.flights:
@@ -206,7 +206,7 @@ class Footprints:
                 f.fences = True
                 f.seen |= self.objects.of("accesses")
             case ops.Setmaxnreg():
-                self._alone(f, ("pool", self.g.threads[t].cta))
+                self._registers(f, t, op)
             case ops.Tcgen05Alloc() | ops.Tcgen05Dealloc():
                 self._lifetime(f, t, op)
             case ops.TensormapReplace() | ops.TensormapRelease() | ops.TensormapAcquire():
@@ -361,6 +361,17 @@ class Footprints:
                 f.seen |= self.objects.of("tcgen")
             case _:
                 pass
+
+    def _registers(self, f: Footprint, t: int, op: ops.Setmaxnreg) -> None:
+        """Who takes from the pool competes with others who do; who gives to it lets them."""
+        cta = self.g.threads[t].cta
+        if self.g.mates[t][0] != t:
+            return
+        counts = [s.op.registers for s in steps(self.g.threads[t].body) if isinstance(s.op, ops.Setmaxnreg)]
+        if op.registers <= min(*counts, self.g.protocol.registers_per_thread):
+            f.seen |= self.objects.of(("given", cta))
+        else:
+            self._alone(f, ("pool", cta))
 
     def _lifetime(self, f: Footprint, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Dealloc) -> None:
         if self.g.mates[t][0] != t:

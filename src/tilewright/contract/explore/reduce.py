@@ -46,6 +46,8 @@ class Window:
     stops: set[Key] = field(default_factory=set[Key])
     sizes: dict[Key, int] = field(default_factory=dict[Key, int])
     anything: bool = False
+    ends: bool = False
+    """Whether it may reach the end of its program."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Reduction:
                 break
             if program.ended(at):
                 window.print.add(self.prints.end(t))
+                window.ends = True
                 continue
             call = program.call(at)
             if call is None:
@@ -315,6 +318,8 @@ class _Search:
             return self._enabling(a, windows)
         mine = self._mine(a)
         found = {b for b, x in windows.items() if x.anything or self._disturb(mine, b, x)}
+        if isinstance(a, Landing) and all(b in windows and windows[b].ends for b in self.agents if isinstance(b, int)):
+            found |= {b for b in windows if isinstance(b, int)}  # the kernel might end before it lands
         for key, s in mine.signals.items():
             others = _sum(key, windows)
             if self._clash(key, s, others, windows):
@@ -373,8 +378,9 @@ class _Search:
                 late = [u for u in self.g.mates[a] if self.w.groups[u].get("wgmma", 0) <= upto]
                 return list[Who](late[:1]) if all(u in windows for u in late) else []
             case ops.Setmaxnreg():
-                pool = Footprint(changed=self.r.prints.objects.of(("pool", self.g.threads[a].cta)))
-                return [b for b, x in windows.items() if self.r.prints.objects.disturb(pool, x.print)]
+                objects, cta = self.r.prints.objects, self.g.threads[a].cta
+                pool = Footprint(changed=objects.of(("pool", cta)) | objects.of(("given", cta)))
+                return [b for b, x in windows.items() if objects.disturb(pool, x.print)]
             case _:
                 key = self.r.key_of(a, op)
                 if not self._completes(key, _sum(key, windows), windows):
