@@ -64,6 +64,8 @@ class Breach(Exception):
     step: Step | None
     detail: str
     other: tuple[int, Step] | None = None
+    buffer: str = ""
+    """What is read, where nothing was written to it before."""
 
     def __str__(self) -> str:
         return self.detail

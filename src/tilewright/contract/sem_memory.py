@@ -97,7 +97,11 @@ def access(
         cell = cells[i]
         if not cell.writes and not use.writes and place.space in _MUST_BE_WRITTEN and not place.buffer.initialised:
             raise Breach(
-                Rule.READ_EARLY, agent.index, step, f"{agent.label} reads bytes of {place.buffer.name} never written"
+                Rule.READ_EARLY,
+                agent.index,
+                step,
+                f"{agent.label} reads bytes of {place.buffer.name} never written",
+                buffer=place.buffer.name,
             )
         for old in cell.writes:
             _ordered(m, st, agent, a, step, place, old, True, use)

@@ -1,0 +1,52 @@
+"""Where scheduler and checker meet: the checker's answers lead the synthesis of waits, fences and joins."""
+
+from __future__ import annotations
+
+from tilewright.contract import Policy
+from tilewright.contract.prove import Failure, machine, search
+from tilewright.protocol.edit import Spot, spots
+from tilewright.protocol.model import Protocol, Step
+from tilewright.schedule.synchronise import Clash, Prover, Synchronised, stripped, synchronised, unneeded
+
+
+def prover(policy: Policy = Policy.STRICT) -> Prover:
+    """The proof search as the synthesis asks it: no replay of refutations, which only people need."""
+
+    def prove(protocol: Protocol) -> Clash | None:
+        found = search(machine(protocol, policy))
+        if found.failure is not None:
+            return _clash(protocol, found.failure)
+        if found.reason:
+            return Clash("MBR009", None, None, 0, 0, found.reason)
+        return None
+
+    return prove
+
+
+def _clash(protocol: Protocol, failure: Failure) -> Clash:
+    breach, m, st = failure.breach, failure.machine, failure.state
+    names = [r.name for r in protocol.roles]
+
+    def place(agent: int, step: Step | None) -> Spot | None:
+        role = names.index(m.agents[agent].group.role)
+        return next((spot for spot, s in spots(protocol) if s is step and spot.role == role), None)
+
+    return Clash(
+        breach.rule.code,
+        place(breach.agent, breach.step),
+        None if breach.other is None else place(*breach.other),
+        names.index(m.agents[breach.agent].group.role),
+        sum(trip.low for trip in st.trips.values()),
+        breach.detail,
+        breach.buffer,
+    )
+
+
+def synthesised(protocol: Protocol, policy: Policy = Policy.STRICT) -> Synchronised:
+    """The protocol with its own waits, fences and joins taken out and a minimal set put back that proves."""
+    return synchronised(stripped(protocol), prover(policy))
+
+
+def unneeded_syncs(protocol: Protocol, policy: Policy = Policy.STRICT) -> tuple[Spot, ...]:
+    """Sync ops of a proved protocol whose removal, each alone, keeps the proof."""
+    return unneeded(protocol, prover(policy))

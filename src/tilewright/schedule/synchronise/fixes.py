@@ -1,0 +1,388 @@
+"""What may mend a clash: waits, fences and joins at the places that the clash and the program's own indices suggest.
+
+Nothing here knows whether a fix is right; the prover does. Fixes come cheapest first, and near the clash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from tilewright.base.expr import Const, Expr, Mod, children, sym
+from tilewright.protocol import ops
+from tilewright.protocol.edit import Insertion, Spot, spots
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
+from tilewright.schedule.synchronise.cost import join
+from tilewright.schedule.synchronise.types import Clash, Fix
+
+MOST_IN_FLIGHT = 3
+"""Groups that a wait may leave open."""
+
+_RACES = ("MBR016", "MBR017", "MBR018", "MBR023", "MBR029")
+_PHASES = ("MBR013", "MBR015")
+
+_GROUP_WAITS: dict[type[object], tuple[type[Any], ...]] = {
+    ops.TmaStore: (ops.BulkWait,),
+    ops.CpAsync: (ops.CpAsyncWait,),
+    ops.Wgmma: (ops.WgmmaWait,),
+    ops.Tcgen05Ld: (ops.Tcgen05WaitLd,),
+    ops.Tcgen05St: (ops.Tcgen05WaitSt,),
+}
+_ARRIVALS = (ops.Arrive, ops.ArriveExpectTx, ops.Tcgen05Commit, ops.CpAsyncArrive)
+_RELEASES = (
+    ops.Arrive,
+    ops.ArriveExpectTx,
+    ops.Tcgen05Commit,
+    ops.CpAsyncArrive,
+    ops.BarArrive,
+    ops.BarSync,
+    ops.CtaSync,
+    ops.ClusterArrive,
+    ops.TmaStore,
+    ops.DsmemCopy,
+)
+"""Ops by which a thread hands on what it has done."""
+
+
+def fixes(protocol: Protocol, clash: Clash) -> Iterator[Fix]:
+    """Candidates that may mend ``clash``."""
+    yield from _Mender(protocol, clash).run()
+
+
+@dataclass
+class _Mender:
+    protocol: Protocol
+    clash: Clash
+
+    def __post_init__(self) -> None:
+        found = dict(spots(self.protocol))
+        self.steps = found
+        self.here = self.clash.spot
+        self.there = self.clash.other
+        self.step = found.get(self.here) if self.here is not None else None
+        if self.there is None and self.clash.code == "MBR016":
+            self.there = self._writer()
+        self.other = found.get(self.there) if self.there is not None else None
+
+    def _writer(self) -> Spot | None:
+        """A step that writes what the clash reads, where the run met none."""
+        if self.step is None:
+            return None
+        wanted = {self.clash.buffer}
+        copies = (ops.TmaLoad, ops.DsmemCopy, ops.Write, ops.CpAsync, ops.Tcgen05Mma, ops.Tcgen05Cp, ops.Tcgen05St)
+        writers = (spot for spot, step in self.steps.items() if isinstance(step.op, copies) and spot != self.here)
+        return next((spot for spot in writers if wanted & {r.buffer for r in _regions(self.steps[spot].op)}), None)
+
+    def run(self) -> Iterator[Fix]:
+        code = self.clash.code
+        if code == "MBR024":
+            yield from self._drains()
+        if self.here is None or self.step is None:
+            return
+        if code == "MBR031":
+            yield self._before(self.here, ops.WgmmaFence(), By.ALL)
+        if code in ("MBR019", "MBR020"):
+            yield from self._proxy_fences()
+        if code == "MBR030":
+            yield from self._tensor_fences()
+        if code in ("MBR021", "MBR022"):
+            yield from self._init_fences()
+        if code in ("MBR033", "MBR017", "MBR023"):
+            yield from self._descriptors()
+        if code in _RACES:
+            yield from self._group_waits()
+        joins = self._joins() if code in (*_RACES, "MBR013") else ()
+        if self._among_threads:
+            yield from joins
+        if code in (*_RACES, *_PHASES, "MBR010", "MBR033"):
+            yield from self._waits()
+        if not self._among_threads:
+            yield from joins
+        if code in _RACES:
+            yield from self._together()
+
+    @property
+    def _among_threads(self) -> bool:
+        """Both sides are one role's, and no barrier tracks the other: its threads have to meet."""
+        same = self.here is not None and self.there is not None and self.here.role == self.there.role
+        return same and self.other is not None and not hasattr(self.other.op, "bar")
+
+    # -- one op ---------------------------------------------------------------------------------------------------
+    @staticmethod
+    def _before(spot: Spot, op: ops.Op, by: By) -> Fix:
+        return (Insertion(spot, Step(op, by)),)
+
+    @staticmethod
+    def _behind(spot: Spot, op: ops.Op, by: By) -> Fix:
+        return (Insertion(spot, Step(op, by), behind=True),)
+
+    def _proxy_fences(self) -> Iterator[Fix]:
+        """Behind the generic access by its own threads, or (cp.async) before its use."""
+        assert self.here is not None
+        assert self.step is not None
+        if self.there is not None and self.other is not None and not isinstance(self.other.op, ops.CpAsync):
+            yield self._behind(self.there, ops.FenceProxyAsync(), By.ALL)
+        yield self._before(self.here, ops.FenceProxyAsync(), self.step.by)
+
+    def _tensor_fences(self) -> Iterator[Fix]:
+        assert self.here is not None
+        assert self.step is not None
+        after = self._before(self.here, ops.Tcgen05FenceAfter(), self.step.by)
+        yield after
+        if self.there is None or self.other is None:
+            return
+        for release in self._next(self.there, _RELEASES):
+            before = self._before(release, ops.Tcgen05FenceBefore(), self.other.by)
+            yield before
+            yield (*before, *after)
+
+    def _init_fences(self) -> Iterator[Fix]:
+        inits = [(spot, step) for spot, step in self.steps.items() if isinstance(step.op, ops.MbarrierInit)]
+        if inits:
+            spot, step = inits[-1]
+            yield self._behind(spot, ops.FenceMbarrierInit(), step.by)
+
+    def _descriptors(self) -> Iterator[Fix]:
+        """A rewritten descriptor is released where it was rewritten, and acquired there or before its use."""
+        for spot, step in self.steps.items():
+            if isinstance(step.op, ops.TensormapReplace):
+                assert self.here is not None
+                release = self._behind(spot, ops.TensormapRelease(step.op.map), step.by)
+                yield (*release, *self._behind(spot, ops.TensormapAcquire(step.op.map), step.by))
+                yield (*release, *self._before(self.here, ops.TensormapAcquire(step.op.map), step.by))
+
+    # -- joins ----------------------------------------------------------------------------------------------------
+    def _joins(self) -> Iterator[Fix]:
+        """The threads of a role meet: before the clash, or before its other side is handed on."""
+        assert self.here is not None
+        if self.there is None:
+            yield from ((Insertion(s, join(self.protocol, s.role)),) for s in self._next(self.here, _RELEASES))
+            return
+        if self.here.role == self.there.role:
+            yield (Insertion(self.here, join(self.protocol, self.here.role)),)
+            yield (Insertion(self.there, join(self.protocol, self.there.role), behind=True),)
+        for release in self._next(self.there, _RELEASES):
+            yield (Insertion(release, join(self.protocol, release.role)),)
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+    def _group_waits(self) -> Iterator[Fix]:
+        """The other side is a group's access: its threads wait, before the clash or before they hand it on."""
+        if self.there is None or self.other is None or self.here is None:
+            return
+        kinds = _GROUP_WAITS.get(type(self.other.op), ())
+        mine = self.here.role == self.there.role
+        places = [*self._previous(self.here, (ops.CtaSync, ops.BarSync)), self.here] if mine else []
+        places = list(dict.fromkeys([*places, *self._next(self.there, _RELEASES)]))
+        waits = [Insertion(p, Step(op, self.other.by)) for kind in kinds for p in places for op in _waits_of(kind)]
+        yield from ((wait,) for wait in waits)
+        if mine:
+            yield from ((wait, Insertion(wait.spot, join(self.protocol, wait.spot.role))) for wait in waits)
+
+    def _together(self) -> Iterator[Fix]:
+        """Neither a wait here nor one more step there is enough: both."""
+        assert self.here is not None
+        if self.there is None or self.there.role == self.here.role:
+            return
+        for wait in self._waits():
+            yield from ((*wait, *more) for more in (*self._group_waits(), *self._joins()))
+
+    def _drains(self) -> Iterator[Fix]:
+        """Everything that a role starts is waited for at its end."""
+        for role, body in ((i, r.body) for i, r in enumerate(self.protocol.roles)):
+            if role != self.clash.role:
+                continue
+            end = Spot(role, (len(body) - 1,))
+            for spot, step in self.steps.items():
+                for kind in _GROUP_WAITS.get(type(step.op), ()) if spot.role == role else ():
+                    yield self._behind(end, _waits_of(kind)[-1], step.by)
+
+    # -- mbarriers ------------------------------------------------------------------------------------------------
+    def _waits(self) -> Iterator[Fix]:
+        """A wait before the clash, for a barrier that the other side completes or is handed on by."""
+        assert self.here is not None
+        assert self.step is not None
+        slots = {b.name: b.slots for b in self.protocol.barriers}
+        own = getattr(self.step.op, "bar", None)
+        for name in self._barriers():
+            if isinstance(own, ops.Slot) and own.barrier == name and isinstance(self.step.op, ops.Wait):
+                continue
+            scope = ops.Scope.CLUSTER if self._remote(name) else ops.Scope.CTA
+            for use in self._uses(slots[name]):
+                for lap in (0, 1):
+                    yield self._before(self.here, _wait(name, slots[name], use, lap, scope), self.step.by)
+            if slots[name] > 1:  # all slots: nothing of the ring is in use
+                for use in self._uses(slots[name]):
+                    yield tuple(
+                        Insertion(self.here, Step(_wait(name, slots[name], use + s, 1, scope), self.step.by))
+                        for s in range(slots[name])
+                    )
+
+    def _barriers(self) -> list[str]:
+        """Barriers to wait for: the one that tracks the other side, those its role arrives on next, with arrivals that
+        count as the bytes in question do first, then any that another role arrives on."""
+        assert self.here is not None
+        found: list[str] = []
+        if self.there is not None and self.other is not None:
+            bar = getattr(self.other.op, "bar", None)
+            if isinstance(bar, ops.Slot) and not isinstance(self.other.op, ops.Wait):
+                found.append(bar.barrier)
+            next_ones = [self._arrival(s) for s in self._next(self.there, _ARRIVALS)]
+            alike = set(self._shared(self.other.op))
+            found += [x.barrier for x in next_ones if set(_inner(x.index)) == alike]
+            found += [x.barrier for x in next_ones]
+        found += [
+            self._arrival(spot).barrier
+            for spot, step in self.steps.items()
+            if spot.role != self.here.role and isinstance(step.op, ops.Arrive | ops.Tcgen05Commit)
+        ]
+        return list(dict.fromkeys(found))
+
+    def _arrival(self, spot: Spot) -> ops.Slot:
+        op = self.steps[spot].op
+        assert isinstance(op, _ARRIVALS)
+        return op.bar
+
+    def _shared(self, op: ops.Op) -> Iterator[Expr]:
+        """What numbers the stages of the buffers that both sides of the clash touch, on the side of ``op``."""
+        assert self.step is not None
+        assert self.other is not None
+        both = {r.buffer for r in _regions(self.step.op)} & {r.buffer for r in _regions(self.other.op)}
+        for region in _regions(op):
+            if region.buffer in both:
+                yield from _inner(region.begin)
+
+    def _remote(self, name: str) -> bool:
+        return any(
+            isinstance(step.op, ops.Arrive) and step.op.bar.barrier == name and step.op.bar.cta is not None
+            for step in self.steps.values()
+        )
+
+    def _uses(self, slots: int) -> list[Expr]:
+        """Expressions that may number the uses of a ring of ``slots`` at the clash: those of its own bytes, of its
+        step and its role, then the counters that go on as often as the other side runs."""
+        assert self.here is not None
+        assert self.step is not None
+        role = self.protocol.roles[self.here.role]
+        loops = list(_loops(role.body, self.here.path))
+        scope = {*(name for name, _ in role.counters), *loops}
+        found: list[Expr] = []
+        if slots > 1:
+            if self.other is not None:
+                found += self._shared(self.step.op)
+            found += _numerators(self.step.op, slots)
+            for spot, step in self.steps.items():
+                if spot.role == self.here.role:
+                    found += _numerators(step.op, slots)
+        found += sorted(map(sym, scope), key=lambda e: (self._paces(str(e)), str(e) in loops, str(e)))
+        found += [Const(0)]
+        return [e for e in dict.fromkeys(found) if e.symbols <= scope]
+
+    def _paces(self, counter: str) -> int:
+        """How far the loops in which a counter goes on are from those in which the other side runs."""
+        assert self.here is not None
+        side = self.there if self.there is not None else self.here
+        wanted = len(list(_loops(self.protocol.roles[side.role].body, side.path)))
+        body = self.protocol.roles[self.here.role].body
+        advances = [
+            len(list(_loops(body, spot.path)))
+            for spot, step in self.steps.items()
+            if spot.role == self.here.role and isinstance(step.op, ops.Advance) and step.op.counter == counter
+        ]
+        around = list(_loops(body, self.here.path))
+        depths = advances or ([around.index(counter) + 1] if counter in around else [0])
+        return max(abs(depth - wanted) for depth in depths)
+
+    # -- places ---------------------------------------------------------------------------------------------------
+    def _next(self, spot: Spot, kinds: tuple[type[Any], ...]) -> list[Spot]:
+        """Steps of these kinds that the same role runs after ``spot``: later ones in order, then earlier ones of the
+        loops around it."""
+        mine = [s for s in self.steps if s.role == spot.role and isinstance(self.steps[s].op, kinds)]
+        around = _outermost(self.protocol.roles[spot.role].body, spot.path)
+        later = [s for s in mine if s.path > spot.path]
+        again = [s for s in mine if s.path <= spot.path and around is not None and s.path[: len(around)] == around]
+        return later + again
+
+    def _previous(self, spot: Spot, kinds: tuple[type[Any], ...]) -> list[Spot]:
+        """The nearest step of these kinds before ``spot`` in its own block."""
+        block = [s for s in self.steps if s.role == spot.role and s.path[:-1] == spot.path[:-1] and s < spot]
+        return [s for s in block if isinstance(self.steps[s].op, kinds)][-1:]
+
+
+def _waits_of(kind: type[Any]) -> Sequence[ops.Op]:
+    """Waits of a kind, the one that leaves most in flight first."""
+    if kind in (ops.Tcgen05WaitLd, ops.Tcgen05WaitSt):
+        return [kind()]
+    if kind is ops.BulkWait:
+        return [ops.BulkWait(n, read=True) for n in range(MOST_IN_FLIGHT, -1, -1)] + [ops.BulkWait(0)]
+    return [kind(n) for n in range(MOST_IN_FLIGHT, -1, -1)]
+
+
+def _wait(name: str, slots: int, use: Expr, lap: int, scope: ops.Scope) -> ops.Wait:
+    """A wait for use number ``use`` of a ring: in its own lap (0), or for the lap before (1)."""
+    return ops.Wait(ops.Slot(name, use % slots), (use // slots + lap) % 2, scope)
+
+
+def symbols_of(op: ops.Op) -> frozenset[str]:
+    """Names that an op's indices use."""
+    return frozenset[str]().union(*(e.symbols for e in _expressions(op)))
+
+
+def _numerators(op: ops.Op, slots: int) -> Iterator[Expr]:
+    """``v`` of every ``v % slots`` in an op."""
+    for e in _expressions(op):
+        yield from _inner(e, slots)
+
+
+def _inner(e: Expr, slots: int | None = None) -> Iterator[Expr]:
+    """``v`` of every ``v % slots`` in an expression, of any number of slots if None."""
+    pending = [e]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Mod) and (slots is None or node.denominator == Const(slots)):
+            yield node.numerator
+        pending += children(node)
+
+
+def _expressions(value: Any) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, tuple):
+        for item in cast(tuple[Any, ...], value):
+            yield from _expressions(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for f in fields(value):
+            yield from _expressions(getattr(value, f.name))
+
+
+def _regions(op: ops.Op) -> Iterator[ops.Region]:
+    for value in vars(op).values():
+        for item in cast(tuple[Any, ...], value if isinstance(value, tuple) else (value,)):
+            if isinstance(item, ops.Region):
+                yield item
+
+
+def _nodes_around(nodes: tuple[Node, ...], path: tuple[int, ...]) -> Iterator[tuple[Node, tuple[int, ...]]]:
+    """The loops and branches around a place, outermost first, with their own places."""
+    here: tuple[int, ...] = ()
+    for position in path[:-1]:
+        node = nodes[position]
+        here = (*here, position)
+        yield node, here
+        match node:
+            case Loop():
+                nodes = node.body
+            case If():
+                nodes = node.then + node.otherwise
+            case Step():
+                return
+
+
+def _loops(nodes: tuple[Node, ...], path: tuple[int, ...]) -> Iterator[str]:
+    for node, _ in _nodes_around(nodes, path):
+        if isinstance(node, Loop):
+            yield node.counter
+
+
+def _outermost(nodes: tuple[Node, ...], path: tuple[int, ...]) -> tuple[int, ...] | None:
+    return next((here for node, here in _nodes_around(nodes, path) if isinstance(node, Loop)), None)

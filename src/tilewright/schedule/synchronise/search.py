@@ -1,0 +1,193 @@
+"""Counterexamples lead: the prover says what is wrong, a fix is put in, until nothing is; then what is idle goes again.
+
+Inserting one op at a time is a depth-first search. A fix is kept if the prover gets further with it: another clash, or
+the same one later. What is found is then made minimal: no wait, fence or join of it can be dropped, none of its group
+waits can leave one more group in flight, and the prover agrees with each step of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tilewright.protocol import ops
+from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots
+from tilewright.protocol.model import If, Loop, Node, Protocol, Step, steps
+from tilewright.schedule.synchronise.cost import is_sync, step_cost
+from tilewright.schedule.synchronise.fixes import fixes, symbols_of
+from tilewright.schedule.synchronise.types import Clash, Fix, Prover
+
+MOST_QUESTIONS = 2000
+"""Questions to the prover before giving up."""
+_WRONG_WAIT = ("MBR012", "MBR013", "MBR014")
+"""What is said of a wait for the wrong barrier, slot or parity."""
+
+
+@dataclass(frozen=True)
+class Synchronised:
+    """What the search found: the protocol, or None with the clash that nothing mended."""
+
+    protocol: Protocol | None
+    clash: Clash | None
+    questions: int
+    """How often the prover was asked."""
+
+
+@dataclass
+class _Asking:
+    """The prover, with a count of questions and the clash that was met with most fixes in."""
+
+    prove: Prover
+    questions: int = 0
+    fixes: int = -1
+    clash: Clash | None = None
+
+    def __call__(self, protocol: Protocol) -> Clash | None:
+        self.questions += 1
+        return self.prove(protocol)
+
+    def stuck(self, clash: Clash, fixes: int) -> None:
+        """Notes where the search stands."""
+        if fixes > self.fixes:
+            self.fixes, self.clash = fixes, clash
+
+    @property
+    def tired(self) -> bool:
+        return self.questions >= MOST_QUESTIONS
+
+
+def synchronised(protocol: Protocol, prove: Prover) -> Synchronised:
+    """The protocol with a minimal set of waits, fences and joins put in that ``prove`` accepts."""
+    ask = _Asking(prove)
+    clash = ask(protocol)
+    found = protocol if clash is None else _mended(protocol, clash, ask, set(), ())
+    if not isinstance(found, Protocol):
+        return Synchronised(None, ask.clash, ask.questions)
+    return Synchronised(_minimal(found, ask), None, ask.questions)
+
+
+def _mended(
+    protocol: Protocol, clash: Clash, ask: _Asking, seen: set[Protocol], put_in: tuple[Step, ...]
+) -> Protocol | Step | None:
+    """Depth first over fixes that get the prover further. Where none does and the clash is at a step ``put_in``, that
+    step is to blame: it is the answer, and the search goes back to where it was chosen."""
+    ask.stuck(clash, len(put_in))
+    for fix in fixes(protocol, clash):
+        if ask.tired:
+            return None
+        trial = inserted(protocol, fix)
+        if trial in seen or _repeats(trial, fix):
+            continue
+        seen.add(trial)
+        after = ask(trial)
+        if after is None:
+            return trial
+        steps = tuple(x.step for x in fix)
+        if not _further(clash, after, _step(trial, after.spot), steps):
+            continue
+        found = _mended(trial, after, ask, seen, (*put_in, *steps))
+        if isinstance(found, Protocol) or (isinstance(found, Step) and all(found is not x for x in steps)):
+            return found
+    here = _step(protocol, clash.spot)
+    return here if any(here is x for x in put_in) else None
+
+
+def _repeats(trial: Protocol, fix: Fix) -> bool:
+    """Whether a step of the fix stands beside its equal: once more changes nothing."""
+    return any(
+        one.role == two.role and one.path[:-1] == two.path[:-1] and first == second
+        for (one, first), (two, second) in pairwise(spots(trial))
+        if any(x.step is first or x.step is second for x in fix)
+    )
+
+
+def _step(protocol: Protocol, wanted: Spot | None) -> Step | None:
+    return next((step for spot, step in spots(protocol) if spot == wanted), None)
+
+
+def _further(before: Clash, after: Clash, at: Step | None, steps: tuple[Step, ...]) -> bool:
+    """Whether the fix ``steps`` changed the clash for the better."""
+    if after.code == "MBR012" != before.code:
+        return False  # all arrivals are there: fewer waits never end in a deadlock, so one too many does
+    if after.code in _WRONG_WAIT and any(at is x for x in steps):
+        return False
+    same = (before.code, before.detail) == (after.code, after.detail)
+    return not same or after.depth > before.depth
+
+
+def _minimal(protocol: Protocol, ask: _Asking) -> Protocol:
+    """Drops and weakens, dearest op first, as long as the prover agrees."""
+    done: set[int] = set()
+    kept: list[Step] = []  # what ``done`` knows by identity stays alive
+    while True:
+        ranked = sorted(_syncs(protocol), key=lambda x: -step_cost(x[1], x[2]))
+        for spot, step, _ in ranked:
+            if id(step) in done:
+                continue
+            done.add(id(step))
+            kept.append(step)
+            cheaper = next((p for p in _weaker(protocol, spot, step) if ask(p) is None), None)
+            if cheaper is not None:
+                protocol = cheaper
+                done.discard(id(step))
+                break
+        else:
+            return protocol
+
+
+def _weaker(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Protocol]:
+    yield replaced(protocol, spot)
+    for loop in _hoists(protocol, spot, step):
+        yield inserted(replaced(protocol, spot), (Insertion(loop, step),))
+    if isinstance(step.op, ops.BulkWait | ops.CpAsyncWait | ops.WgmmaWait):
+        yield replaced(protocol, spot, replace(step, op=replace(step.op, pending=step.op.pending + 1)))
+    if isinstance(step.op, ops.BulkWait) and not step.op.read:
+        yield replaced(protocol, spot, replace(step, op=replace(step.op, read=True)))
+
+
+def _hoists(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Spot]:
+    """Loops around a step that it does not depend on, outermost first, as far as nothing between depends on them."""
+    nodes, changing = protocol.roles[spot.role].body, symbols_of(step.op)
+    loops: list[Spot] = []
+    for i, position in enumerate(spot.path[:-1]):
+        node = nodes[position]
+        match node:
+            case Loop():
+                counters = {s.op.counter for s in steps(node.body) if isinstance(s.op, ops.Advance)}
+                loops.append(Spot(spot.role, spot.path[: i + 1]))
+                if changing & {node.counter, *counters}:
+                    loops.clear()
+                nodes = node.body
+            case If():
+                loops.clear()
+                nodes = node.then + node.otherwise
+            case Step():
+                return
+    yield from loops
+
+
+def _syncs(protocol: Protocol) -> Iterator[tuple[Spot, Step, int]]:
+    for spot, step in spots(protocol):
+        if is_sync(protocol.roles[spot.role], step):
+            yield spot, step, _depth(protocol.roles[spot.role].body, spot.path)
+
+
+def _depth(nodes: tuple[Node, ...], path: tuple[int, ...]) -> int:
+    depth = 0
+    for position in path[:-1]:
+        node = nodes[position]
+        if isinstance(node, Loop):
+            depth, nodes = depth + 1, node.body
+        elif isinstance(node, If):
+            nodes = node.then + node.otherwise
+    return depth
+
+
+def unneeded(protocol: Protocol, prove: Prover) -> tuple[Spot, ...]:
+    """Sync ops whose removal, each alone, keeps the proof."""
+    return tuple(
+        spot
+        for spot, step in spots(protocol)
+        if isinstance(step.op, ops.SYNC_OPS) and prove(replaced(protocol, spot)) is None
+    )

@@ -1,0 +1,35 @@
+"""What the search asks its prover, and what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.protocol.edit import Insertion, Spot
+from tilewright.protocol.model import Protocol
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Why a protocol is not proved: the code of the rule, the step that breaks it and the one it clashes with.
+
+    ``role`` is that of the step's threads. ``depth`` is the sum of the least trip counts that show the clash: a
+    protocol with more of its faults mended needs larger ones.
+    """
+
+    code: str
+    spot: Spot | None
+    other: Spot | None
+    role: int
+    depth: int
+    detail: str
+    buffer: str = ""
+    """What is read, where nothing was written to it before."""
+
+
+Prover = Callable[[Protocol], Clash | None]
+"""None: proved."""
+
+
+Fix = tuple[Insertion, ...]
+"""Steps that together may mend a clash."""

@@ -1,0 +1,94 @@
+"""Synchronisation taken out of the example protocols and put back: proved, minimal, no dearer than by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilewright.base.verdict import Proved
+from tilewright.compiler.synchronise import prover, synthesised, unneeded_syncs
+from tilewright.contract import check
+from tilewright.protocol import Build, Protocol
+from tilewright.protocol import ops as o
+from tilewright.protocol.edit import replaced, spots, step_at
+from tilewright.schedule.synchronise import cost, stripped, synchronised
+from tilewright.schedule.synchronise.cost import is_sync
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
+
+EXAMPLES: dict[str, Callable[[], Protocol]] = {
+    "one tile": lambda: gemm.cooperative(2, 1, persistent=False),
+    "multicast": lambda: gemm.multicast(2),
+    "attention": lambda: attention.forward(2, 1, ordered=False),
+    "multistage": lambda: cp_async.multistage(3),
+    "cp.async producer": lambda: cp_async.producer_warps(2),
+    "split-K": lambda: split_k.dsmem_reduce(2),
+    "grouped": lambda: grouped.tensormap_update(2),
+    "Blackwell": lambda: blackwell.gemm(2),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_synchronisation_is_put_back(name: str) -> None:
+    by_hand = EXAMPLES[name]()
+    bare = stripped(by_hand)
+    assert not isinstance(check(bare), Proved)
+    found = synthesised(by_hand)
+    assert found.protocol is not None, found.clash
+    assert stripped(found.protocol) == bare
+    assert isinstance(check(found.protocol), Proved)
+    assert cost(found.protocol) <= cost(by_hand)
+
+
+@pytest.mark.parametrize("name", ["one tile", "cp.async producer"])
+def test_what_is_put_back_is_minimal(name: str) -> None:
+    found = synthesised(EXAMPLES[name]()).protocol
+    assert found is not None
+    prove = prover()
+    for spot, step in spots(found):
+        if is_sync(found.roles[spot.role], step):
+            assert prove(replaced(found, spot)) is not None, step
+
+
+def test_unneeded_syncs_are_found() -> None:
+    """A second wait for the same stage, and a fence that no generic access needs."""
+    b = Build("idle")
+    kt = b.symbol("kt")
+    ring = b.ring("ab", 2, 64, consumers=32)
+    with b.role("producer", 32) as p:
+        b.init(p)
+        with p.loop("k", kt) as k:
+            p.one(ring.wait_empty(k))
+            p.one(o.FenceProxyAsync())
+            p.one(ring.expect(k))
+            p.one(ring.load(k))
+    with b.role("consumer", 32) as c:
+        b.sync(c)
+        with c.loop("k", kt) as k:
+            c.all(ring.wait_full(k))
+            c.all(ring.wait_full(k))
+            c.all(ring.read(k))
+            c.all(o.FenceProxyAsync())
+            c.all(ring.release(k))
+    protocol = b.protocol()
+    idle = [type(step_at(protocol, spot).op) for spot in unneeded_syncs(protocol)]
+    # of each pair one can go: either fence is enough in front of the copy, either wait in front of the read
+    assert idle == [o.FenceMbarrierInit, o.FenceProxyAsync, o.Wait, o.Wait, o.FenceProxyAsync]
+
+
+def test_what_no_wait_can_mend_is_told() -> None:
+    b = Build("short")
+    data, full = b.buffer("data", 64), b.mbarrier("full", count=2)
+    with b.role("a", 32) as a:
+        b.init(a)
+        a.one(o.ArriveExpectTx(full[0], 64))
+        a.one(o.TmaLoad(data.whole, full[0]))
+        a.one(o.Wait(full[0], o.Const(0)))
+    found = synchronised(stripped(b.protocol()), prover())
+    assert found.protocol is None
+    assert found.clash is not None
+    assert found.clash.code == "MBR024"
