@@ -5,21 +5,32 @@ Definitions: CuTe layout algebra (CUTLASS, media/docs/cpp/cute/02_layout_algebra
 
 from __future__ import annotations
 
+from typing import TypeAlias, TypeGuard, cast
+
 from tilewright.diag import TilewrightError, fail
 from tilewright.layout import cute_symbolic
 from tilewright.layout.checks import extent
 from tilewright.layout.cute import (
     CuteLayout,
-    Modes,
     from_modes,
     merge,
     static_modes,
     static_size,
     static_stride,
-    symbolic,
     trusted,
 )
 from tilewright.layout.int_tuple import IntTuple, Leaf
+
+Modes: TypeAlias = list[tuple[int, int]]
+
+
+def numbers(modes: list[tuple[Leaf, Leaf]]) -> TypeGuard[Modes]:
+    """No mode has a symbol."""
+    for s, d in modes:  # noqa: SIM110  a generator takes twice as long
+        if type(s) is not int or type(d) is not int:
+            return False
+    return True
+
 
 # -- composition ----------------------------------------------------------------------------------------------------
 
@@ -31,18 +42,25 @@ def composition(a: CuteLayout, b: CuteLayout, *, extrapolate: bool = False) -> C
     as in CuTe), where a mode of ``b`` straddles modes of ``a``, or where digits of two modes of ``b`` carry
     (LAY004): there no nested strides have the composed offsets. With symbols, where that is not known (LAY010).
     """
-    if not cute_symbolic.is_static(a, b):
-        return cute_symbolic.composition(a, b, extrapolate=extrapolate)
-    return _Composer(a, b, extrapolate).result()
+    modes = a.flat
+    if numbers(modes):
+        try:
+            return _Composer(a, merge(modes), b, extrapolate).result()
+        except _HasSymbols:
+            pass
+    return cute_symbolic.composition(a, b, extrapolate=extrapolate)
+
+
+class _HasSymbols(Exception):
+    """The inner layout is not all numbers."""
 
 
 class _Composer:
     """One composition: the modes of ``a``, how far each digit of ``a`` is filled, and the walk over ``b``."""
 
-    def __init__(self, a: CuteLayout, b: CuteLayout, extrapolate: bool) -> None:
+    def __init__(self, a: CuteLayout, modes: list[tuple[Leaf, Leaf]], b: CuteLayout, extrapolate: bool) -> None:
         self.a, self.b = a, b
-        modes = merge(static_modes(a, "composition"))
-        self.modes: Modes = [(s, d) for s, d in modes if isinstance(s, int)] or [(1, 0)]
+        self.modes = cast("Modes", modes) or [(1, 0)]
         self.last = len(self.modes) - 1
         self.extrapolate = extrapolate
         self.filled = [1] * len(self.modes)
@@ -55,7 +73,7 @@ class _Composer:
             parts = [self.walk(s, d) for s, d in zip(shape, stride, strict=True)]
             return tuple(s for s, _ in parts), tuple(d for _, d in parts)
         if not isinstance(shape, int) or not isinstance(stride, int):
-            symbolic("composition", self.b)
+            raise _HasSymbols
         if stride == 0:
             return shape, 0
         modes = self.one(stride) if shape == 1 else self.leaf(0, shape, stride, 0)
@@ -63,13 +81,13 @@ class _Composer:
             return modes[0]
         return tuple(s for s, _ in modes), tuple(d for _, d in modes)
 
-    def one(self, step: int) -> Modes:
+    def one(self, step: int) -> list[tuple[int, Leaf]]:
         """A single coordinate: any stride will do, CuTe's is kept."""
         for s, _ in self.modes[: self.last]:
             step = -(-step // s)
         return [(1, step * self.modes[self.last][1])]
 
-    def leaf(self, index: int, count: int, step: int, extra: Leaf) -> Modes:
+    def leaf(self, index: int, count: int, step: int, extra: Leaf) -> list[tuple[int, Leaf]]:
         """Offsets at 0, step, ..., (count-1)*step of the modes from ``index`` on, plus ``extra`` per step, as modes.
 
         With step = q*s + r over a mode of extent s, the digit moves by r and the modes above by q, until it carries.
@@ -138,9 +156,10 @@ def complement(layout: CuteLayout, cosize: Leaf = 1) -> CuteLayout:
     Where each stride is a multiple of what the smaller ones fill, the sums are [0, n) with n >= ``cosize``; elsewhere
     a gap keeps what does not fit a whole copy. LAY006 where modes overlap.
     """
-    if not (isinstance(cosize, int) and cute_symbolic.is_static(layout)):
+    flat = layout.flat
+    if not isinstance(cosize, int) or not numbers(flat):
         return cute_symbolic.complement(layout, cosize)
-    modes = sorted((static_stride(d, "complement"), s) for s, d in static_modes(layout, "complement") if s > 1)
+    modes = sorted((d, s) for s, d in flat if s > 1)
     result: list[tuple[Leaf, Leaf]] = []
     current = 1
     for d, s in modes:
@@ -163,17 +182,14 @@ def complement(layout: CuteLayout, cosize: Leaf = 1) -> CuteLayout:
 
 def right_inverse(layout: CuteLayout) -> CuteLayout:
     """The longest ``r`` with ``layout(r(i)) == i`` for every i, built from whole modes."""
-    if not cute_symbolic.is_static(layout):
+    modes = layout.flat
+    if not numbers(modes):
         return cute_symbolic.right_inverse(layout)
-    digits: list[tuple[int, int, int]] = []
-    place = 1
-    for s, d in static_modes(layout, "right_inverse"):
-        if s > 1 and d != 0:
-            digits.append((static_stride(d, "right_inverse"), s, place))
-        place *= s
     result: list[tuple[Leaf, Leaf]] = []
     current = 1
-    for d, s, where in sorted(digits):
+    for d, s, where in _digits(modes):
+        if d == 0:
+            continue
         if d != current:
             break
         result.append((s, where))
@@ -183,11 +199,12 @@ def right_inverse(layout: CuteLayout) -> CuteLayout:
 
 def left_inverse(layout: CuteLayout) -> CuteLayout:
     """The ``l`` with ``l(layout(i)) == i`` for every i (LAY006 unless the strides leave whole gaps)."""
-    if not cute_symbolic.is_static(layout):
+    modes = layout.flat
+    if not numbers(modes):
         return cute_symbolic.left_inverse(layout)
-    modes = [(static_stride(d, "left_inverse"), s) for s, d in static_modes(layout, "left_inverse") if s > 1]
-    current = 1
-    for d, s in sorted(modes):
+    result: list[tuple[Leaf, Leaf]] = []
+    current, gaps = 1, static_size(layout)
+    for d, s, where in _digits(modes):
         if d == 0 or d % current:
             fail(
                 "LAY006",
@@ -197,8 +214,24 @@ def left_inverse(layout: CuteLayout) -> CuteLayout:
                 source="CuTe layout algebra, left_inverse",
                 help="modes must not overlap or repeat, and gaps hold whole copies of what is below",
             )
+        if d > current:  # offsets in a gap go to indices beyond the layout's
+            result.append((d // current, gaps))
+            gaps *= d // current
+        result.append((s, where))
         current = d * s
-    return right_inverse(CuteLayout.of([layout, complement(layout)]))
+    return from_modes(merge(result))
+
+
+def _digits(modes: Modes) -> list[tuple[int, int, int]]:
+    """(stride, extent, place in the index) of every mode of more than one coordinate, least stride first."""
+    digits: list[tuple[int, int, int]] = []
+    place = 1
+    for s, d in modes:
+        if s > 1:
+            digits.append((d, s, place))
+            place *= s
+    digits.sort()
+    return digits
 
 
 def nullspace(layout: CuteLayout) -> CuteLayout:

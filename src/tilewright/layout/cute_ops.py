@@ -38,7 +38,9 @@ def logical_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
     tile = _tile(tiler)
     size = layout.size
     rest = complement(tile, size)
-    if tile.size * rest.size != size or not tile.is_injective:
+    # modes that a complement was found for do not overlap; only strides of 0 repeat offsets
+    repeats = any(d == 0 and s != 1 for s, d in tile.flat)
+    if repeats or tile.size * rest.size != size:
         fail(
             "LAY009",
             found=f"{layout} of {size} coordinates by {tile}",

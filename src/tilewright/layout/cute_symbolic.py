@@ -13,7 +13,7 @@ from typing import NoReturn
 from tilewright.base.expr import TRUE, Expr, Product, Sum, ceildiv, expr, simplify
 from tilewright.diag import fail
 from tilewright.layout.cute import CuteLayout, from_modes, merge, trusted
-from tilewright.layout.int_tuple import IntTuple, Leaf, leaves
+from tilewright.layout.int_tuple import IntTuple, Leaf
 
 _Mode = tuple[Leaf, Leaf]
 
@@ -221,8 +221,3 @@ def _ordered(operation: str, layout: CuteLayout) -> list[tuple[Leaf, Leaf]]:
         left.remove(least)
         result.append(least)
     return result
-
-
-def is_static(*layouts: CuteLayout) -> bool:
-    """No symbols anywhere."""
-    return all(type(x) is int for a in layouts for t in (a.shape, a.stride) for x in leaves(t))
