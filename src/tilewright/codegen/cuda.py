@@ -279,8 +279,10 @@ class _Emitter:
         if not names:
             self.block(op.body.block)
             return
-        shape = op.cluster_shape
+        shape, whole = op.cluster_shape, dict(zip(names, extents, strict=True))
         in_block = op.cluster is not None
+        down = [f"{n}_from_end" if n in {identifier(d) for d in op.downwards} else n for n in names]
+        final, names = names, list(down)
         if in_block:  # the loop walks blocks of programs, one for each cluster
             extents[-2:] = (simplify(extents[i] // n, self.bounds) for i, n in ((-2, shape[0]), (-1, shape[1])))
             names[-2:] = (f"{name}_block" for name in names[-2:])
@@ -298,8 +300,11 @@ class _Emitter:
                 rest = f"({rest} / {extent})"
             if in_block:
                 rank = self.c(Sym(CTA_RANK) // shape[1]), self.c(Sym(CTA_RANK) % shape[1])
-                for name, block, size, place in zip(list(op.names)[-2:], names[-2:], shape, rank, strict=True):
-                    self.line(f"const int {identifier(name.data)} = {block} * {size} + {place};")
+                for name, block, size, place in zip(down[-2:], names[-2:], shape, rank, strict=True):
+                    self.line(f"const int {name} = {block} * {size} + {place};")
+            for name, other in zip(final, down, strict=True):
+                if name != other:
+                    self.line(f"const int {name} = {self.c(whole[name] - 1)} - {other};")
             self.block(op.body.block)
 
     def program_loop(self, op: t.Programs, total: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ASYNCHRONOUS = tuple(a.OPS)
 SHARED_BASE = "shared_base"
 BARRIER_BYTES = 8
-RESERVED = frozenset(
+RESERVED: frozenset[str] = frozenset(
     (
         SHARED_BASE,
         "shared",

@@ -55,6 +55,7 @@ class MapBuilder:
         self.register = Sym(t.REGISTER) + first
         places = distribution.coordinates(axes, Sym(t.THREAD), Sym(t.REGISTER))
         self.coordinates = dict(zip(axes, (p.substitute({t.REGISTER: self.register}) for p in places), strict=True))
+        self.holds: frozenset[SSAValue] = frozenset()  # conditions that are true for every element
         self.block = Block()
         self.inputs: list[SSAValue] = []
         self.reads: list[Expr] = []
@@ -98,6 +99,8 @@ class MapBuilder:
         match op:
             case tile.Expand() | tile.Broadcast() | tile.Transpose():
                 return self.value(op.operands[0])
+            case tile.Select() if op.cond in self.holds:
+                return self.value(op.a)
             case tile.Index():
                 (axis,) = self.axes_of[source]
                 span = op.axis.data

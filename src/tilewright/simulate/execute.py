@@ -166,7 +166,7 @@ class Walk:
     def _mine(self, op: Programs) -> Iterator[tuple[int, ...]]:
         """The coordinates of this CTA's programs, in the order it takes them."""
         extents = [self.symbols.uniform(e.expr) for e in op.extents]
-        shape, cluster = op.cluster_shape, self.cta.cluster
+        whole, shape, cluster = tuple(extents), op.cluster_shape, self.cta.cluster
         if cluster.size != shape[0] * shape[1] or (
             cluster.size > 1 and (extents[-2] % shape[0] or extents[-1] % shape[1])
         ):
@@ -181,6 +181,8 @@ class Walk:
         if cluster.size > 1:
             row, column = divmod(self.cta.rank, shape[1])
             every = [(*c[:-2], c[-2] * shape[0] + row, c[-1] * shape[1] + column) for c in every]
+        down = [n.data in op.downwards for n in op.names]
+        every = [tuple(e - 1 - x if d else x for x, e, d in zip(c, whole, down, strict=True)) for c in every]
         stride = self.launch.grid_size // cluster.size if op.persistent.data else len(every)
         first, step = op.turns
         return iter(every[cluster.index :: max(stride, 1)][first::step])

@@ -124,7 +124,7 @@ class Programs(TransportOp):
 
     With ``cluster`` (x, y) blocks of x by y programs along the last two names are dealt to clusters instead, and the
     CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With ``turn`` (i, n) the
-    executing threads take only the CTA's i-th program and every n-th after it.
+    executing threads take only the CTA's i-th program and every n-th after it. Names in ``descending`` count down.
     """
 
     name = "transport.programs"
@@ -134,6 +134,7 @@ class Programs(TransportOp):
     group = opt_attr_def(IntAttr)
     cluster = opt_attr_def(ArrayAttr[IntAttr])
     turn = opt_attr_def(ArrayAttr[IntAttr])
+    descending = opt_attr_def(ArrayAttr[StringAttr])
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -147,6 +148,7 @@ class Programs(TransportOp):
         *,
         cluster: tuple[int, int] | None = None,
         turn: tuple[int, int] | None = None,
+        descending: Sequence[str] = (),
     ):
         super().__init__(
             attributes={
@@ -156,6 +158,7 @@ class Programs(TransportOp):
                 "group": None if group is None else IntAttr(group),
                 "cluster": None if cluster is None else ArrayAttr([IntAttr(n) for n in cluster]),
                 "turn": None if turn is None else ArrayAttr([IntAttr(n) for n in turn]),
+                "descending": _strings(descending) if descending else None,
             },
             regions=[body],
         )
@@ -178,6 +181,11 @@ class Programs(TransportOp):
             return 0, 1
         place, count = (n.data for n in self.turn)
         return place, count
+
+    @property
+    def downwards(self) -> frozenset[str]:
+        """Names that count down."""
+        return frozenset() if self.descending is None else frozenset(n.data for n in self.descending)
 
     @property
     def cluster_shape(self) -> tuple[int, int]:

@@ -14,24 +14,27 @@ so that one's epilogue runs under the other's products. Each skips the ring's st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, expr
+from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.epilogue import WARPGROUP_BARRIER, MatrixStore
 from tilewright.schedule.hopper.feeding import RingLowering, counter
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, Operand, Staged, Widened, source_of
+from tilewright.schedule.hopper.predicates import leading_steps, longest_first
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
 from tilewright.schedule.hopper.rotate import RotatedLoop
 from tilewright.schedule.hopper.turns import Turn, pass_turn, uses
 from tilewright.schedule.lower import hint, owner
-from tilewright.schedule.mapping import Buffered, ClassId
+from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
@@ -43,6 +46,18 @@ REGISTERS = {2: (24, 240), 3: (32, 160)}
 at launch, 32 + 3 * 160 = 4 * 128 (measured on H200; benchmarks/results)."""
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps ``begin .. end`` of a stream. ``whole``: they lie inside of its domain, and the conditions ``holds`` are
+    true for all their elements."""
+
+    begin: Expr
+    end: Expr
+    stream: tile.Stream
+    whole: bool = False
+    holds: frozenset[SSAValue] = frozenset()
 
 
 class RoleLowering(RingLowering):
@@ -61,6 +76,8 @@ class RoleLowering(RingLowering):
         self.number: Expr = Sym(a.WARPGROUP)
         """The executing warpgroup's number among all consumers."""
         self.turn: Turn | None = None
+        self.holds: frozenset[SSAValue] = frozenset()
+        """Conditions that are true for all elements in the steps being lowered."""
 
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> t.Kernel:
@@ -105,6 +122,7 @@ class RoleLowering(RingLowering):
             group,
             cluster=shape,
             turn=None if self.turn is None else (self.turn.place, self.turn.count),
+            descending=longest_first(self.kernel),
         )
 
     def producer(self) -> a.Role:
@@ -304,6 +322,38 @@ class RoleLowering(RingLowering):
         last = [op for r in rings for op in self.releases(r, previous[r.name])]
         self.emit(t.If(trip > 0, t.block([a.Elected(t.block(last))]), t.block()))
 
+    def parts(self, op: tile.Stream, first: int, *, split: bool) -> list[Part]:
+        """The steps of a stream from ``first`` on: those that need no guards, then the rest."""
+        span, trip, begin = op.axis.data, op.trip.expr, Const(first)
+        leading = leading_steps(op)
+        if not split or (self.inside(span) and leading is None):
+            return [Part(begin, trip, op)]
+        whole = trip
+        if not self.inside(span):
+            whole = minimum(whole, (span.stop - span.origin.substitute({op.counter.data: 0})) // span.size)
+        if leading is not None:
+            whole = minimum(whole, leading[0])
+        holds = leading[1] if leading is not None else frozenset[SSAValue]()
+        if simplify(whole - trip, self.placement.bounds) == Const(0):
+            return [Part(begin, trip, op, whole=True, holds=holds)]
+        name = f"{op.counter.data}_full"
+        self.emit(t.Let(name, whole))
+        return [Part(begin, Sym(name), op, whole=True, holds=holds), Part(maximum(Sym(name), begin), trip, op)]
+
+    @contextmanager
+    def within_part(self, part: Part) -> Generator[None]:
+        """What is known of every step of a part."""
+        full, holds = self.scope.full, self.holds
+        if part.whole:
+            self.scope.full, self.holds = full | {part.stream.axis.data}, holds | part.holds
+        yield
+        self.scope.full, self.holds = full, holds
+
+    def mapping(self, axes: tuple[ClassId | None, ...], *needed: SSAValue) -> MapBuilder:
+        builder = super().mapping(axes, *needed)
+        builder.holds = self.holds
+        return builder
+
     def loops_of(self, op: tile.Stream, *, split: bool) -> None:
         if self.accumulating(op):
             self.loop(op, Const(0), op.trip.expr, split=False)
@@ -312,7 +362,9 @@ class RoleLowering(RingLowering):
         if rotation is not None:
             RotatedLoop(self, rotation, {load: ring for load, (ring, _) in self.copied.items()}).lower(split=split)
             return
-        super().loops_of(op, split=split)
+        for part in self.parts(op, 0, split=split):
+            with self.within_part(part):
+                self.loop(op, part.begin, part.end, split=split and part.whole)
 
     def trivial(self, value: SSAValue) -> bool:
         source, _ = source_of(value) if isinstance(value.type, tile.TileType) and value.type.rank == 2 else (value, ())

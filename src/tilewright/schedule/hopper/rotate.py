@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, expr, maximum, minimum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, expr, simplify
 from tilewright.schedule.hopper.feeding import counter
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, accumulation
 from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
@@ -140,11 +140,9 @@ class RotatedLoop:
         with low.into(body):
             held = None if low.producing else self.operand()
             self.loop(Const(0), Const(1), held, first=True, split=False)
-            full = low.scope.full
-            for begin, end, whole in self.ranges(split=split):
-                low.scope.full = full | {self.rotation.stream.axis.data} if whole else full
-                self.loop(begin, end, held, first=False, split=split and whole)
-            low.scope.full = full
+            for part in low.parts(self.rotation.stream, 1, split=split):
+                with low.within_part(part):
+                    self.loop(part.begin, part.end, held, first=False, split=split and part.whole)
             self.drain(held)
         if self.always():
             for op in list(body.ops):
@@ -157,19 +155,6 @@ class RotatedLoop:
         """The stream has a step whatever the extents: tensors without elements never reach a kernel."""
         bounds = {**self.lowering.placement.bounds, **extent_bounds(self.lowering.kernel)}
         return simplify(self.trip > 0, bounds) == TRUE
-
-    def ranges(self, *, split: bool) -> list[tuple[Expr, Expr, bool]]:
-        """Begin and end of the loops after the first step, and whether their steps are whole."""
-        low, span = self.lowering, self.rotation.stream.axis.data
-        if not split or low.inside(span):
-            return [(Const(1), self.trip, False)]
-        begin = span.origin.substitute({self.counter: 0})
-        whole = minimum(self.trip, (span.stop - begin) // span.size)
-        if simplify(whole - self.trip, low.placement.bounds) == Const(0):
-            return [(Const(1), self.trip, True)]
-        name = f"{self.counter}_full"
-        low.emit(t.Let(name, whole))
-        return [(Const(1), Sym(name), True), (maximum(Sym(name), 1), self.trip, False)]
 
     def loop(self, begin: Expr, end: Expr, held: SSAValue | None, *, first: bool, split: bool) -> None:
         low, block = self.lowering, Block()

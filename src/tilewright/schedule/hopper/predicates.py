@@ -1,0 +1,92 @@
+"""Predicates that hold for whole tiles: steps of a stream for which a ``where`` need not be asked.
+
+A comparison of indices, such as ``s.index >= t.index``, holds for every element of two tiles once it holds for the
+least and the greatest of their coordinates. Where the distance between these falls with the stream's counter, the
+first steps are free of it; only those near the diagonal ask for every element.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import Expr, expr, maximum, simplify
+from tilewright.tile import dialect as tile
+
+_SOME_EXTENT = 4096
+_SHAPES = (tile.Expand, tile.Broadcast, tile.Transpose)
+
+
+def leading_steps(op: tile.Stream) -> tuple[Expr, frozenset[SSAValue]] | None:
+    """How many first steps of a stream satisfy all its comparisons of indices, and these; None where there are none."""
+    found: dict[SSAValue, Expr] = {}
+    for select in op.body.block.ops:
+        if isinstance(select, tile.Select) and isinstance(select.cond.owner, tile.Compare):
+            steps = _steps(select.cond.owner, op.counter.data)
+            if steps is not None:
+                found[select.cond] = steps
+    if not found:
+        return None
+    least, *others = found.values()
+    if any(steps != least for steps in others):
+        return None
+    return least, frozenset(found)
+
+
+def longest_first(kernel: tile.Kernel) -> tuple[str, ...]:
+    """The programs' coordinates with which a stream gets longer: walked downwards, the last wave has short programs.
+
+    A matter of order alone, so extents of a middling size stand for all.
+    """
+    streams = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
+    names = [f"p{i}" for i in range(len(kernel.grid))]
+    return tuple(n for n in names if any(_at(trip, {n: 0}) < _at(trip, {n: 4}) for trip in streams))
+
+
+def _at(trip: Expr, known: dict[str, int]) -> int:
+    return int(trip.evaluate({**dict.fromkeys(trip.symbols, _SOME_EXTENT), **known}))
+
+
+def _steps(compare: tile.Compare, counter: str) -> Expr | None:
+    """The first steps in which the comparison holds everywhere."""
+    sides = {"ge": (compare.a, compare.b, 0), "gt": (compare.a, compare.b, 1)}
+    sides |= {"le": (compare.b, compare.a, 0), "lt": (compare.b, compare.a, 1)}
+    greater, smaller, apart = sides.get(compare.fn.data.value, (None, None, 0))
+    if greater is None or smaller is None:
+        return None
+    high, low = _range(smaller), _range(greater)
+    if high is None or low is None:
+        return None
+    # holds in step i if slack(i) >= 0; it must fall by the same in every step
+    slack = low[0] - high[1] - apart
+    at = [simplify(slack.substitute({counter: i}), {}) for i in range(3)]
+    falls = [simplify(x - y, {}).constant for x, y in pairwise(at)]
+    if falls[0] is None or falls[0] != falls[1] or falls[0] <= 0:
+        return None
+    step = int(falls[0])
+    return maximum((at[0] + step) // step, 0)
+
+
+def _range(value: SSAValue) -> tuple[Expr, Expr] | None:
+    """The least and the greatest element of a tile of indices, or of their differences, which never wrap."""
+    value = _behind(value)
+    match value.owner:
+        case tile.Index():
+            span = value.owner.axis.data
+            return span.origin, span.origin + (span.size - 1)
+        case tile.Constant() if type(number := value.owner.value.data) is int:
+            return expr(number), expr(number)
+        case tile.Binary() if value.owner.fn.data.value == "sub":
+            sides = [_behind(side) for side in (value.owner.a, value.owner.b)]
+            a, b = (_range(side) if isinstance(side.owner, tile.Index) else None for side in sides)
+            return None if a is None or b is None else (a[0] - b[1], a[1] - b[0])
+        case _:
+            return None
+
+
+def _behind(value: SSAValue) -> SSAValue:
+    """The value of which one is another shape."""
+    while isinstance(value.owner, _SHAPES):
+        value = value.owner.operands[0]
+    return value
