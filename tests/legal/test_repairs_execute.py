@@ -176,6 +176,22 @@ def test_a_folded_view() -> None:
         assert np.array_equal(got, wanted(access, memory, (row, 0)))
 
 
+def test_an_axis_too_long_for_a_map_is_split() -> None:
+    access = TileAccess(i8, (1 << 33, 16), (16, 1), 1 << 20, (64, 16))
+    remedy = remedy_of(access, Change.RESHAPE)
+    assert remedy.folds == ((0,), (0,), (1,))
+    assert remedy.plan is not None
+    for row in (0, 64, (1 << 32) - 64, 1 << 32, (1 << 33) - 64):
+        values = {"index0": row, "index1": 0}
+        assert legal(remedy.plan, values)
+        (request,) = requests(remedy.plan, values)
+        steps = (1, *request.global_strides)
+        at = sum(c * s for c, s in zip(request.start_coordinates, steps, strict=True))
+        assert request.global_address + at == (1 << 20) + row * 16
+        within = zip(request.start_coordinates, request.box_dim, request.global_dim, strict=True)
+        assert all(first + box <= extent for first, box, extent in within)
+
+
 def staged_copy(access: TileAccess, staging: Staging, memory: np.ndarray) -> np.ndarray:
     """Memory with the tensor copied to STAGED as the remedy says, nothing else of it left."""
     size = access.dtype.bytes

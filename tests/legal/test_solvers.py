@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import egglog
 import numpy as np
 import pytest
+import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,6 +108,31 @@ def test_answers_of_the_solver() -> None:
 def test_a_time_out_is_neither_yes_nor_no() -> None:
     hard = parse("x*x*x + y*y*y + z*z*z != 114 or (x*y*z) % 7 == 3")
     assert implied(hard, Facts(), timeout_ms=1) is None
+
+
+def fails(*_args: object, **_kwargs: object) -> object:
+    raise z3.Z3Exception("out of memory")
+
+
+def test_a_failing_solver_is_neither_yes_nor_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(z3.Solver, "check", fails)
+    assert implied(parse("K % 4 == 0"), Facts(divisors={"K": 2})) is None
+    assert witness(parse("K % 4 == 0"), Facts()) is None
+    answer = settle(rows_of(sym("K") + 4, "K % 8 == 4"))
+    assert isinstance(answer, Unknown)
+    access = TileAccess(bf16, (M, sym("K")), (sym("K") + 4, 1), 0, (64, 64))
+    facts = Domain.of("K % 8 == 4", "K >= 4", "K <= 4096", "M >= 1", "M <= 4096").facts
+    assert isinstance(legalise(access, facts), Repairs)
+
+
+def test_a_failing_graph_leaves_the_other_repairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_args: object, **_kwargs: object) -> object:
+        raise egglog.EggSmolError("panic")
+
+    monkeypatch.setattr(egglog.EGraph, "run", breaks)
+    answer = legalise(TileAccess(f32, (64, 3), (3, 1), 0, (64, 3)))
+    assert isinstance(answer, Repairs)
+    assert Change.RESHAPE not in {r.fields.change for r in answer.repairs}
 
 
 def rows_of(pitch: Expr, *constraints: str) -> DomainVerdict:

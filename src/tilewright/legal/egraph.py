@@ -2,8 +2,9 @@
 
 A tensor's axes are a list of terms; reordering them and folding two whose strides nest leaves the accessed elements
 the same. Folding ``outer`` over ``inner`` needs ``stride(outer) == stride(inner) * extent(inner)``, and that the tile
-takes all of ``inner`` (or one index of both). Folds compose: what nests with a part nests with the fold. The cheapest
-term of the saturated graph has the fewest axes; every extracted view is planned and judged like any other access.
+takes all of ``inner`` (or one index of both). Folds compose: what nests with a part nests with the fold. An axis too
+long for a map is split first, into two that stay apart. The cheapest term of the saturated graph has the fewest axes;
+every extracted view is planned, judged and priced like any other access.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass, replace
 
 import egglog
 from egglog import EGraph, i64Like, relation, rewrite, rule, vars_
+from egglog.bindings import EggSmolError
 
 from tilewright.base.expr import Expr, expr, sym
+from tilewright.hw.tensormap import MAX_EXTENT
 from tilewright.legal.facts import Facts
 from tilewright.legal.tma import TileAccess
 
@@ -67,8 +70,9 @@ def _rules() -> egglog.Ruleset:
 class FoldedView:
     """An access to the same elements through folded axes.
 
-    ``axes`` lists, for each axis of ``access``, the tensor axes folded into it, outermost first; ``indices`` the first
-    index along it, over ``index0, index1, ...`` of the tensor's axes.
+    ``axes`` lists, for each axis of ``access``, the tensor axes folded into it, outermost first; an axis in two lists
+    is split, its outer part first. ``indices`` is the first index along each, over ``index0, index1, ...`` of the
+    tensor's axes.
     """
 
     access: TileAccess
@@ -83,10 +87,16 @@ class _Folded:
     stride: Expr
     tile: int | None
     index: Expr
+    part: int = 0
+    """1 for the inner part of an axis that was split."""
 
 
 def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
-    """Views of ``access`` with fewer axes, fewest first; none if nothing folds or there are too many axes."""
+    """Views of ``access`` through other axes, fewest first.
+
+    None if nothing folds, there are too many axes, or the graph fails: what threads can copy stays repairable without
+    it, so a failure is never a refusal.
+    """
     leaves = _leaves(access, facts)
     if not 2 <= len(leaves) <= MAX_AXES or access.first_multiples:
         return
@@ -101,15 +111,19 @@ def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
         elif leaf.extent.constant == leaf.tile:
             graph.register(_whole(Axis(number)))
         for inner, other in enumerate(leaves):
-            if inner != number and facts.decide((leaf.stride - other.stride * other.extent).eq(0)):
+            if leaf.axes != other.axes and facts.decide((leaf.stride - other.stride * other.extent).eq(0)):
                 graph.register(_nest(Axis(number), Axis(inner)))
-    graph.run(_rules() * ITERATIONS)
+    try:
+        graph.run(_rules() * ITERATIONS)
+    except EggSmolError:
+        return
+    plain = tuple((i,) for i in range(len(access.shape)))
     seen: set[tuple[tuple[int, ...], ...]] = set()
     best: View = graph.extract(root)  # pyright: ignore[reportUnknownMemberType]  cost model left open
     for term in (best, *graph.extract_multiple(root, EXTRACTED)):
-        folded = sorted(_axes_of(term, leaves), key=lambda f: min(f.axes))
+        folded = sorted(_axes_of(term, leaves), key=lambda f: (min(f.axes), f.part))
         names = tuple(f.axes for f in folded)
-        if len(folded) < len(leaves) and names not in seen:
+        if names != plain and names not in seen:
             seen.add(names)
             yield FoldedView(
                 replace(
@@ -124,10 +138,28 @@ def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
 
 
 def _leaves(access: TileAccess, facts: Facts) -> list[_Folded]:
-    return [
-        _Folded((i,), facts.apply(expr(extent)), facts.apply(expr(stride)), tile, sym(f"index{i}"))
-        for i, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True))
-    ]
+    leaves: list[_Folded] = []
+    for i, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True)):
+        leaf = _Folded((i,), facts.apply(expr(extent)), facts.apply(expr(stride)), tile, sym(f"index{i}"))
+        inner = _inner_extent(leaf)
+        if inner is None:
+            leaves.append(leaf)
+            continue
+        outer = replace(
+            leaf, extent=leaf.extent // inner, stride=leaf.stride * inner, tile=None, index=leaf.index // inner
+        )
+        leaves += [outer, replace(leaf, extent=expr(inner), index=leaf.index % inner, part=1)]
+    return leaves
+
+
+def _inner_extent(leaf: _Folded) -> int | None:
+    """Where an axis longer than a map admits is cut: a power of two that divides it and that tiles do not cross."""
+    extent = leaf.extent.constant
+    if extent is None or extent <= MAX_EXTENT:
+        return None
+    inner = min(extent & -extent, MAX_EXTENT)
+    fits = inner % (leaf.tile or 1) == 0 and extent // inner <= MAX_EXTENT
+    return inner if fits else None
 
 
 def _axes_of(term: View, leaves: list[_Folded]) -> list[_Folded]:

@@ -1,6 +1,7 @@
 """Open predicates settled by an SMT solver: does one follow from the facts, can it hold at all?
 
-Used only where intervals, divisors and matching leave a predicate open. A time-out is ``None``, never a verdict.
+Used only where intervals, divisors and matching leave a predicate open. A time-out or a failure is ``None``, never a
+verdict.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def implied(predicate: Expr, facts: Facts, timeout_ms: int = TIMEOUT_MS) -> bool
     """Whether ``predicate`` holds for all values the facts admit: True, False, or None when not settled in time."""
     solver, names = _solver(facts, timeout_ms)
     solver.add(solver_api.Not(_truth(_translate(facts.apply(predicate), names))))
-    match solver.check():
+    match _checked(solver):
         case solver_api.unsat:
             return True
         case solver_api.sat:
@@ -57,7 +58,7 @@ def witness(predicate: Expr, facts: Facts, timeout_ms: int = TIMEOUT_MS) -> dict
     """Values that satisfy ``predicate`` and the facts; False when there are none, None when not settled in time."""
     solver, names = _solver(facts, timeout_ms)
     solver.add(_truth(_translate(facts.apply(predicate), names)))
-    match solver.check():
+    match _checked(solver):
         case solver_api.unsat:
             return False
         case solver_api.sat:
@@ -86,6 +87,14 @@ def settle(verdict: DomainVerdict, timeout_ms: int = TIMEOUT_MS) -> DomainVerdic
             settle="a longer time limit, or bounds on the symbols",
         )
     return verdict
+
+
+def _checked(solver: Any) -> Any:
+    """The solver's answer; one that fails has none."""
+    try:
+        return solver.check()
+    except solver_api.Z3Exception:
+        return solver_api.unknown
 
 
 def _solver(facts: Facts, timeout_ms: int) -> tuple[Any, dict[str, Any]]:
