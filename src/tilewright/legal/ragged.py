@@ -1,0 +1,68 @@
+"""One map for all groups of a ragged tensor, whose copies end where their group ends.
+
+Rows of groups of unequal size lie one after the other. A plain map knows the end of the tensor only, so the last tile
+of a group would read, or overwrite, rows of the next one. Two dimensions of box one move the end: rows are counted down
+to a fixed bound B, so that whatever lies beyond the group lies beyond the map, and the two take the address back::
+
+    dimension    extent   stride        coordinate
+    rows         B        s             B - (end - start) + row
+    end          large    s             end
+    wrap         large    2^34 - s      B = 2^30
+
+    address = base + (B - end + start + row) s + end s + B (2^34 - s) = base + (start + row) s + 2^64
+
+Addresses are 64-bit numbers, so the last term is nothing. Triton's ragged descriptors rest on the same wrap
+(triton/tools/ragged_tma.py, 3.9.0), loads and stores; it was not executed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.base.expr import ExprLike, expr, sym
+from tilewright.base.verdict import Illegal, Legal, Violation
+from tilewright.hw.target import SM90A, Target
+from tilewright.legal.facts import Facts
+from tilewright.legal.tma import TensorMapPlan, TileAccess, plan
+
+BOUND = 1 << 30
+"""Extent that rows are counted down to; no group is longer."""
+LARGE = 0x7FFF_0000
+"""Extent of the two dimensions that are added: any coordinate lies inside."""
+WRAP = 1 << 34
+"""BOUND * WRAP is 2^64: elements of any whole number of bytes."""
+
+
+def ragged_plan(
+    access: TileAccess, axis: int, start: ExprLike, end: ExprLike, facts: Facts | None = None, target: Target = SM90A
+) -> Legal[TensorMapPlan] | Illegal:
+    """The map of ``access`` whose copies stay in rows ``start`` to ``end`` along ``axis``, one for all groups.
+
+    ``index{axis}`` counts rows of the group, from 0; ``start`` and ``end`` are expressions over what the kernel knows
+    of it. The map takes two dimensions more than ``access`` has (TMA061 beyond five), and the axis must not be the
+    dense one (TMA060).
+    """
+    known = facts or Facts()
+    step = known.apply(expr(access.strides[axis]))
+    if known.decide(step.eq(1)):
+        place = f"the ragged axis {axis} is the dense one"
+        return Illegal((Violation("TMA060", place, "another dense axis", "dimension 0 holds no rows"),))
+    rank = len(access.shape)
+    shape = [*access.shape]
+    shape[axis] = BOUND
+    firsts = tuple(access.first_multiple(i) for i in range(rank))
+    asked = replace(
+        access,
+        shape=(*shape, LARGE, LARGE),
+        strides=(*access.strides, step, WRAP - step),
+        tile=(*access.tile, None, None),
+        first_multiples=(*firsts, 1, 1),
+    )
+    answer = plan(asked, known, target)
+    if not isinstance(answer, Legal):
+        assert isinstance(answer, Illegal), "the direct way has no other answers"
+        return answer
+    row, group = sym(f"index{axis}"), expr(end) - expr(start)
+    names = {row.name: row + BOUND - group, f"index{rank}": expr(end), f"index{rank + 1}": expr(BOUND)}
+    coordinates = tuple(c.substitute(names) for c in answer.fields.coordinates)
+    return Legal(replace(answer.fields, coordinates=coordinates))
