@@ -663,9 +663,10 @@ class _Emitter:
         inputs: dict[SSAValue, tuple[Storage, str, str]] = {}
         for arg, buffer, read in zip(op.body.block.args, op.inputs, op.reads, strict=True):
             inputs[arg] = (self.storages[buffer], self.names[buffer], integer(read.expr))
+        own = [a for a, read in zip(op.body.block.args, op.reads, strict=True) if read.expr == Sym(t.REGISTER)]
         scalars: dict[SSAValue, str] = {v: self.names[v] for v in self.symbols if not isinstance(v.type, TensorType)}
         fast = self.kernel.numerics.data == "fast"
-        return emit_scalar_body(op.body.block, inputs, scalars, integer, self.line, fast=fast)
+        return emit_scalar_body(op.body.block, inputs, scalars, integer, self.line, own=own, fast=fast)
 
     def fold(self, op: t.Fold) -> None:
         sources = [(self.storages[s], self.names[s]) for s in op.sources]

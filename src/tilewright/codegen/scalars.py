@@ -7,7 +7,7 @@ goes straight into a buffer of its own dtype is rounded by the packing conversio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Block, SSAValue
@@ -108,13 +108,16 @@ def emit_scalar_body(
     integer: Callable[[Expr], str],
     line: Callable[[str], None],
     *,
+    own: Collection[SSAValue] = (),
     fast: bool = False,
 ) -> list[Scalar]:
     """Writes the body's statements through ``line``; returns the yielded values.
 
     ``inputs`` maps a block argument to (storage, buffer, index); ``scalars`` a kernel argument to its C name;
-    ``integer`` prints an integer expression.
+    ``integer`` prints an integer expression. ``own`` are the arguments of which each element has its own; others are
+    shared by several.
     """
+    varying = set(own)
     values: dict[SSAValue, Scalar] = {}
     for arg, (storage, buffer, index) in inputs.items():
         name = f"x{len(values)}"
@@ -131,7 +134,9 @@ def emit_scalar_body(
         assert isinstance(result.type, tile.TileType)
         dtype = result.type.dtype.dtype
         storage, name = Storage(dtype, 1), f"x{len(values)}"
-        text, exact = _operation(op, dtype, get, integer, fast)
+        if not varying.isdisjoint(op.operands):
+            varying.add(result)
+        text, exact = _operation(op, dtype, get, integer, varying if fast else None)
         line(f"const {storage.compute} {name} = {text};")
         rounds = not exact and dtype.is_float and dtype.bits == 16
         values[result] = Scalar(name, f"{dtype.name}_round({name})" if rounds else name)
@@ -139,15 +144,23 @@ def emit_scalar_body(
 
 
 def _operation(
-    op: object, dtype: DType, get: Callable[[SSAValue], str], integer: Callable[[Expr], str], fast: bool
+    op: object,
+    dtype: DType,
+    get: Callable[[SSAValue], str],
+    integer: Callable[[Expr], str],
+    own: Collection[SSAValue] | None,
 ) -> tuple[str, bool]:
-    """C text of one scalar op and whether its value is already representable in its dtype."""
+    """C text of one scalar op and whether its value is already representable in its dtype.
+
+    ``own`` is given under the fast policy only.
+    """
+    fast = own is not None
     match op:
         case tile.Constant():
             return literal(op.value.data, dtype), True
         case tile.Scalar() | t.Predicate():
             return integer(op.expr.expr), True
-        case tile.Unary() if fast and op.fn.data == "exp" and _is_difference(op.operands[0]):
+        case tile.Unary() if own is not None and op.fn.data == "exp" and _is_difference(op.operands[0], own):
             difference = op.operands[0].owner
             assert isinstance(difference, tile.Binary)
             minuend, subtrahend = get(difference.a), get(difference.b)
@@ -178,10 +191,16 @@ def _operation(
             raise TypeError(f"no C for {op}")
 
 
-def _is_difference(value: SSAValue) -> bool:
-    """``value`` is a - b in f32: exp of it is one fma and ex2 under the fast policy."""
+def _is_difference(value: SSAValue, own: Collection[SSAValue]) -> bool:
+    """``value`` is a - b in f32 with a b that several elements share: exp of it is one fma and ex2 under the fast
+    policy, and the rounding of b * log2(e) is one factor for all of them.
+
+    A b of its own would make exp(a - a) differ from 1, which a running maximum multiplies up step by step.
+    """
     op = value.owner
-    return isinstance(op, tile.Binary) and op.fn.data == "sub" and tile.tile_type(value).element.bits == 32
+    if not isinstance(op, tile.Binary) or op.fn.data != "sub" or op.b in own:
+        return False
+    return tile.tile_type(value).element.bits == 32
 
 
 def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[str, bool]:

@@ -26,6 +26,7 @@ from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
 from tilewright.schedule.relayout import separated
+from tilewright.schedule.shared_memory import place_shared
 from tilewright.simulate.steps import Scratch, Step
 from tilewright.tile import dialect as tile
 from tilewright.tile.tracer import trace
@@ -180,6 +181,7 @@ def plan_kernel(
         placement = place(apart, request.facts, pins, assumptions, threads=threads, min_ctas=min_ctas, skewed=skewed)
         lowered = Lowering(apart, placement, request.facts).run()
         lowered.attributes["sym_name"] = StringAttr(name)
+        place_shared(lowered, request.target, request.function.where)
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break

@@ -54,7 +54,8 @@ class Lowering:
         self.facts = facts
         self.axes_of = placement.axes_of
         self.block = Block()
-        self.shared: list[Operation] = []
+        self.shared: list[t.Shared] = []
+        self.spare: list[t.Shared] = []  # of the body that does not run where this one does
         self.scope = Scope(frozenset())
         self.loops = 0
         self.conversions: dict[tuple[RegisterLayout, RegisterLayout, int], ConversionPlan] = {}
@@ -95,8 +96,12 @@ class Lowering:
         return op.buffer
 
     def shared_buffer(self, hint: str, dtype: DType, count: int) -> SSAValue:
-        """A new shared buffer, declared at the head of the kernel."""
+        """A shared buffer, declared at the head of the kernel; one of the other body's, if there is one like it."""
         op = t.Shared(hint, dtype, count)
+        spare = next((s for s in self.spare if s.hint == op.hint and s.buffer.type == op.buffer.type), None)
+        if spare is not None:
+            self.spare.remove(spare)
+            return spare.buffer
         self.shared.append(op)
         return op.buffer
 
@@ -140,11 +145,14 @@ class Lowering:
         then, otherwise = Block(), Block()
         outer = self.scope
         self.scope = Scope(outer.full | frozenset(spans), dict(outer.buffers))
+        shared = len(self.shared)
         with self.into(then):
             self.body(self.kernel.body.block, split=True)
+        self.spare = self.shared[shared:]
         self.scope = Scope(outer.full, dict(outer.buffers))
         with self.into(otherwise):
             self.body(self.kernel.body.block, split=False)
+        self.spare = []
         self.scope = outer
         self.emit(t.If(condition, Region(then), Region(otherwise)))
 

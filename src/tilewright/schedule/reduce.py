@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.layout.register import LANES
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.tiles import element, spans_of
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 _LANE_BITS = LANES.bit_length() - 1
+
+_READ_BACK = 16
+"""Partial results that a thread reads back and reduces by itself; more would take the registers of its elements."""
 
 
 def identity(fn: str, dtype: DType) -> float | int | bool:
@@ -173,6 +176,8 @@ class Reduction:
                 lowering.emit(t.SharedRead(place, result, row * parts + TID % parts, all_of(())), op)
             lowering.emit(t.Shuffle(self.fn, results, [1 << i for i in range(len(warps))]), op)
             return results
+        if count * parts > _READ_BACK:
+            return self.across_rows(shared, row, count * others, parts)
         read = [lowering.registers(self.fn, d, count * parts) for d in self.kinds]
         offset = (R // parts * others + bit_field(kept)) * parts + R % parts
         for place, buffer, dtype in zip(shared, read, self.kinds, strict=True):
@@ -180,6 +185,25 @@ class Reduction:
             lowering.emit(t.SharedRead(place, buffer, offset, all_of(()), vector=width), op)
         results = self.start()
         lowering.emit(t.Fold(self.fn, read, results, R // parts), op)
+        return results
+
+    def across_rows(self, shared: Sequence[SSAValue], row: Expr, rows: int, parts: int) -> list[SSAValue]:
+        """Many rows: their parts are dealt to all threads, neighbours reduce one row, and all read the results back."""
+        lowering, op, threads = self.lowering, self.op, self.home.threads
+        total = rows * parts
+        place = R * threads + TID % total
+        dealt = [lowering.registers(self.fn, d, max(1, total // threads)) for d in self.kinds]
+        for buffer, mine in zip(shared, dealt, strict=True):
+            lowering.emit(t.SharedRead(buffer, mine, place, all_of(())), op)
+        lowering.emit(t.Shuffle(self.fn, dealt, [1 << i for i in range(parts.bit_length() - 1)]), op)
+        whole = [lowering.shared_buffer(f"{self.fn}_rows", d, rows) for d in self.kinds]
+        first = all_of([(TID % parts).eq(0), expr(total) > TID])
+        for buffer, mine in zip(whole, dealt, strict=True):
+            lowering.emit(t.SharedWrite(buffer, mine, place // parts, first), op)
+        lowering.emit(t.Barrier())
+        results = [lowering.registers(self.fn, d, self.home.registers(self.inner)) for d in self.kinds]
+        for buffer, result in zip(whole, results, strict=True):
+            lowering.emit(t.SharedRead(buffer, result, row, all_of(())), op)
         return results
 
     def publish(self, buffer: SSAValue) -> None:

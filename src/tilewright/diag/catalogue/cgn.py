@@ -17,8 +17,17 @@ CODES: tuple[Code, ...] = (
         "Spilled registers, serialised wgmma (C7510) and an ignored setmaxnreg (C7508) make a kernel several times "
         "slower "
         "than its plan. The compiler falls back to the next schedule; a pinned one is refused.",
-        bad="schedule=tw.Schedule(threads=32)   # for a row of 65536 elements",
+        bad="schedule=tw.Schedule(warps=1)   # for a row of 65536 elements",
         good="schedule=None   # let the compiler choose",
         source="ptxas -v; CUDA advisories C7508 and C7510",
+    ),
+    Code(
+        "CGN003",
+        "the tiles that go through shared memory do not fit it",
+        "Tiles that are turned over, and partial results of warps, are exchanged through shared memory, of which a CTA "
+        "has a fixed amount.",
+        bad="m, n = tw.grid(x, (512, 256)); y[n, m] = x[m, n].T   # f32: 512 KB",
+        good="m, n = tw.grid(x, (64, 64)); y[n, m] = x[m, n].T",
+        source="CUDA C++ Programming Guide, Compute Capabilities; hw.target",
     ),
 )

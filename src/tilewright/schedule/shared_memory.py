@@ -1,0 +1,44 @@
+"""Shared buffers beyond what a kernel may declare: placed in dynamic shared memory, which a launch asks for."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr
+
+from tilewright.diag import Location, fail
+from tilewright.hw.target import Target
+from tilewright.transport import dialect as t
+
+STATIC_BYTES = 48 * 1024
+"""Static shared memory of one CTA on every architecture (CUDA C++ Programming Guide, compute capabilities: more is
+dynamic and opted into)."""
+
+_ALIGN_BYTES = 16
+_BASE_ALIGN_BYTES = 1024
+
+
+def place_shared(kernel: t.Kernel, target: Target, where: Location | None) -> None:
+    """Gives every shared buffer of ``kernel`` its offset if they are too large together; CGN003 beyond what a
+    CTA can have."""
+    buffers = [op for op in kernel.body.block.ops if isinstance(op, t.Shared)]
+    sizes = [-(-_size_bytes(op) // _ALIGN_BYTES) * _ALIGN_BYTES for op in buffers]
+    if sum(sizes) <= STATIC_BYTES or any(op.offset is not None for op in buffers):
+        return
+    total = sum(sizes) + _BASE_ALIGN_BYTES
+    if total > target.shared_per_cta_bytes:
+        fail(
+            "CGN003",
+            where=where,
+            found=f"{total} bytes",
+            required=f"at most {target.shared_per_cta_bytes} bytes a CTA on {target.name}",
+            help="use smaller tiles",
+        )
+    offset = 0
+    for op, size in zip(buffers, sizes, strict=True):
+        op.attributes["offset"] = IntAttr(offset)
+        offset += size
+    kernel.attributes["shared_bytes"] = IntAttr(total)
+
+
+def _size_bytes(op: t.Shared) -> int:
+    kind = t.shared_of(op.buffer)
+    return kind.dtype.dtype.bytes * kind.count.data
