@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -26,6 +27,7 @@ def test_core_and_tails_of_a_symbolic_box_are_exact_and_quick() -> None:
     for _ in range(5):
         start = time.perf_counter()
         cut = box(i=M, j=N, k=K).core_tails((128, 128, 64), align=(1, 8, 8))
+        assert cut.cover().is_exact
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 0.005
     assert exact_cover(cut.pieces, box(i=M, j=N, k=K)).is_exact
@@ -50,6 +52,10 @@ def test_cuts_of_any_start_and_of_any_shape() -> None:
     start, stop = sym("a"), sym("b")
     line = box(i=(start, stop))
     assert exact_cover(line.core_tails((8,), align=(4,)).pieces, line).is_exact
+    assert line.core_tails((8,), align=(4,)).cover().is_exact
+    lost = line.core_tails((8,), align=(4,))
+    lost = replace(lost, lines=tuple((whole, parts[1:]) for whole, parts in lost.lines))
+    assert lost.cover().gap is not None
     shape = Domain.of(("i", "j"), all_of([row >= 0, col >= 0, row + col < M]))
     cut = shape.core_tails((4, 4), align=(2, 1))
     assert exact_cover(cut.pieces, shape).is_exact

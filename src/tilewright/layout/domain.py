@@ -195,8 +195,9 @@ class Domain:
             outside = self.minus(core)
             tails = outside.whole(vectors, start)
             rests = outside.minus(tails)
-            return CoreTails(core, *(() if d.is_empty else (d,) for d in (tails, rests)))
-        return _cut_box(self.dims, self.bounds, sizes, vectors, start)
+            beside, single = (() if d.is_empty else (d,) for d in (tails, rests))
+            return CoreTails(self, core, beside, single)
+        return _cut_box(self, self.bounds, sizes, vectors, start)
 
     def groups(self, axis: str, ends: Sequence[ExprLike]) -> tuple[Domain, ...]:
         """Ragged groups along ``axis``: group g holds ``ends[g-1] <= axis < ends[g]`` of this box (LAY021 for no ends).
@@ -243,16 +244,32 @@ class Domain:
 
 @dataclass(frozen=True)
 class CoreTails:
-    """``core``: whole tiles; ``tails``: whole vectors beside them; ``rests``: single coordinates. All disjoint."""
+    """``core``: whole tiles; ``tails``: whole vectors beside them; ``rests``: single coordinates. All disjoint.
 
+    A box is cut an axis at a time: ``lines`` are its axes, each with the parts it was cut into.
+    """
+
+    domain: Domain
     core: Domain
     tails: tuple[Domain, ...]
     rests: tuple[Domain, ...]
+    lines: tuple[tuple[Domain, tuple[Domain, ...]], ...] = ()
 
     @property
     def pieces(self) -> tuple[Domain, ...]:
         """All, the core first."""
         return (self.core, *self.tails, *self.rests)
+
+    def cover(self) -> Cover:
+        """Whether the pieces are disjoint and fill the domain, by isl for all parameters.
+
+        The pieces of a box are products: tiles of the axes before, one part of an axis, all of the axes behind. They
+        cover the box exactly if the parts of every axis cover that axis exactly, which is asked instead.
+        """
+        if not self.lines:
+            return exact_cover(self.pieces, self.domain)
+        covers = (exact_cover(parts, line) for line, parts in self.lines)
+        return next((c for c in covers if not c.is_exact), Cover(None, None, None))
 
 
 @dataclass(frozen=True)
@@ -329,7 +346,7 @@ def _whole(start: Expr, stop: Expr, tile: int, origin: Expr) -> tuple[Expr, Expr
 
 
 def _cut_box(
-    dims: tuple[str, ...], bounds: Bounds, sizes: Sequence[int], vectors: Sequence[int], start: Sequence[Expr]
+    box: Domain, bounds: Bounds, sizes: Sequence[int], vectors: Sequence[int], start: Sequence[Expr]
 ) -> CoreTails:
     """An axis at a time: what lies beside the tiles of axis d is cut off for the tiles of the axes before and all of
     the axes behind."""
@@ -337,18 +354,23 @@ def _cut_box(
     facts = [a <= b for a, b in bounds]
     tails: list[Domain] = []
     rests: list[Domain] = []
+    lines: list[tuple[Domain, tuple[Domain, ...]]] = []
     left = list(bounds)
     for d, ((a, b), t, v, o) in enumerate(zip(bounds, sizes, vectors, start, strict=True)):
         core = _whole(a, b, t, o)
+        parts = [core]
         for low, high in _beside((a, b), core):
             inner = _whole(low, high, v, o)
             for target, piece in ((tails, inner), *((rests, p) for p in _beside((low, high), inner))):
                 if piece[0] != piece[1]:
                     cut = [*left]
                     cut[d] = piece
-                    target.append(_box(dims, tuple(cut), facts))
+                    target.append(_box(box.dims, tuple(cut), facts))
+                    parts.append(piece)
+        name = (box.dims[d],)
+        lines.append((_box(name, ((a, b),)), tuple(_box(name, (part,), [facts[d]]) for part in parts)))
         left[d] = core
-    return CoreTails(_box(dims, tuple(left), facts), tuple(tails), tuple(rests))
+    return CoreTails(box, _box(box.dims, tuple(left), facts), tuple(tails), tuple(rests), tuple(lines))
 
 
 def _beside(whole: tuple[Expr, Expr], core: tuple[Expr, Expr]) -> list[tuple[Expr, Expr]]:
