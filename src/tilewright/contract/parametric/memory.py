@@ -10,7 +10,6 @@ from tilewright.contract.parametric.matching import (
     Piece,
     covering,
 )
-from tilewright.contract.rules import Policy
 from tilewright.protocol.graph import Place
 from tilewright.protocol.word import NoWord
 
@@ -133,8 +132,8 @@ def _sync_done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:
         return True
     by_writer = answer(rows[FENCED if mine else F, mark])
     by_anyone = by_writer or answer(rows[FENCED if mine else X, mark])
-    if x.writes and not y.writes and facts.policy is Policy.STRICT:
-        return by_writer
+    if x.writes and not y.writes:
+        return by_writer  # a fence of the reader's is left to the canonical runs: it is refuted, or told when lenient
     return by_anyone
 
 
