@@ -80,6 +80,8 @@ class EventGraph:
     """Per party and stretch, in program order."""
     units: list[Unit] = field(default_factory=list[Unit])
     """All units in use."""
+    advancing: dict[tuple[int, str], set[By]] = field(default_factory=dict[tuple[int, str], set[By]])
+    """Per party and carried counter: which threads advance it."""
     _offsets: dict[tuple[int, str], tuple[Unit, dict[int, int]]] = field(
         default_factory=dict[tuple[int, str], tuple[Unit, dict[int, int]]]
     )
@@ -112,6 +114,8 @@ class EventGraph:
                 raise NoWord(f"the inner loop counter {name} as an index")
             return self._known(Index(frozenset((loop.index,)), 0))
         unit, entries = self._carried(site.party, name)
+        if not self.advancing[site.party, name] <= {By.ALL, site.step.by}:
+            raise NoWord(f"counter {name} is advanced by other threads than use it")
         code = self.sites[site.party][site.stretch]
         moved = sum(_advance(s.step, name) for s in code[: site.position])
         return self._known(Index(unit, entries[site.stretch] + moved))
@@ -134,6 +138,9 @@ class EventGraph:
         if len(loops) > MAX_LOOPS:
             raise NoWord(f"more than {MAX_LOOPS} loops")
         moved = [sum(_advance(s.step, name) for s in code) for code in self.sites[party]]
+        self.advancing[party, name] = {
+            s.step.by for code in self.sites[party] for s in code if _advance(s.step, name)
+        }
         turned = {t for f in self.word.flows if moved[f.source] for t in f.turns}
         subsets = [frozenset(c) for n in range(len(loops) + 1) for c in combinations(loops, n)]
         for unit in sorted(subsets, key=lambda u: (u not in self.units, len(u ^ turned))):
@@ -247,7 +254,7 @@ def _advance(step: Step, name: str) -> int:
     if not isinstance(step.op, ops.Advance) or step.op.counter != name:
         return 0
     by = step.op.by.constant
-    if by is None or step.by is not By.ALL:
+    if by is None:
         raise NoWord(f"counter {name} advances by {step.op.by}")
     return by
 

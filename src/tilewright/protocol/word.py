@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import lcm
 from typing import Any, cast
 
-from tilewright.base.expr import All, Any_, Compare, Const, Expr, Mod, Not, Sum, Sym, expr
+from tilewright.base.expr import All, Any_, Compare, Const, Expr, Mod, Not, Sum, Sym, expr, sym
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
 
@@ -83,7 +83,7 @@ def word_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> Word:
     A role that has no part in a loop does its own work after it, if named in ``early`` before it.
     """
     builder = _Builder(protocol, early)
-    programs = [_substituted(role.body, ops.CTA_RANK, cta) for role, cta in builder.parties]
+    programs = [builder.strided(_substituted(role.body, ops.CTA_RANK, cta)) for role, cta in builder.parties]
     alternatives = builder.body(programs, _Context(), ())
     return Word(
         builder.parties,
@@ -139,6 +139,58 @@ class _Builder:
             for role in self.protocol.roles
             if role.ctas is None or cta in role.ctas
         )
+
+    def strided(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """A loop over every W-th iteration as one over all of them, of which the others are skipped.
+
+        A ring's counter that skips what others use in between is advanced by their loops' counts: in the iterations
+        left out rather than ahead of them. Symbols that are the same in all iterations make that the same.
+        """
+        out: list[Node] = []
+        for node in nodes:
+            if not isinstance(node, Loop) or node.step == 1 or node.end.constant is not None:
+                out.append(node)
+                continue
+            width, mine = node.step, _constant(node.begin)
+            if mine >= width:
+                raise NoWord(f"a loop from {mine} in steps of {width}")
+            body, skips = list(node.body), list[Step]()
+            while body and isinstance(last := body[-1], Step) and isinstance(last.op, ops.Advance):
+                body.pop()
+                skips.insert(0, last)
+            kept = [s for s in skips if _by(s).constant is not None]
+            moved = [x for s in skips if s not in kept for x in self.skip(s, width - 1)]
+            for step in skips if mine else ():
+                if step not in kept:
+                    self.take_back(out, step, mine, width - 1)
+            condition = (sym(node.counter) % width).eq(mine)
+            whole = (If(condition, (*body, *kept), tuple(moved)),)
+            out.append(replace(node, begin=Const(0), step=1, body=whole))
+        return tuple(out)
+
+    def skip(self, step: Step, times: int) -> list[Step]:
+        """An advance by ``times`` a sum of symbols, as one by each."""
+        names = sorted(_by(step).symbols)
+        total = sum((sym(n) for n in names), Const(0)) * times
+        if _by(step) != total or any(n not in self.symbols or self.symbols[n].per is not None for n in names):
+            raise NoWord(f"a counter that advances by {_by(step)}")
+        return [replace(step, op=ops.Advance(_counter(step), sym(n))) for n in names]
+
+    @staticmethod
+    def take_back(before: list[Node], skip: Step, times: int, per: int) -> None:
+        """Removes the advance over the first iterations, which others take, from what comes before a loop."""
+        for i in range(len(before) - 1, -1, -1):
+            node = before[i]
+            if not isinstance(node, Step):
+                break
+            if isinstance(node.op, ops.Advance) and node.op.counter == _counter(skip):
+                if _by(node) * per == _by(skip) * times:
+                    del before[i]
+                    return
+                break
+            if _counter(skip) in _names(node):
+                break
+        raise NoWord(f"counter {_counter(skip)} does not skip the first iterations")
 
     # -- one body -----------------------------------------------------------------------------------------------------
     def body(
@@ -419,6 +471,16 @@ def _positivity(condition: Expr, name: str) -> bool:
             return n == name
         case _:
             return False
+
+
+def _by(step: Step) -> Expr:
+    assert isinstance(step.op, ops.Advance)
+    return step.op.by
+
+
+def _counter(step: Step) -> str:
+    assert isinstance(step.op, ops.Advance)
+    return step.op.counter
 
 
 def _names(step: Step) -> frozenset[str]:

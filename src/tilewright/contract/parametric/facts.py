@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.contract.parametric.knowledge import FAR, Knowledge, Rows
 from tilewright.contract.parametric.matching import (
@@ -54,6 +55,8 @@ class Facts:
     def __init__(self, graph: EventGraph, policy: Policy):
         self.graph, self.policy, self.protocol = graph, policy, graph.protocol
         self.issue_plans: dict[Ref, list[Issue]] = {}
+        self.absent: dict[Piece, NDArray[np.bool_]] = {}
+        """Per piece: marks without execution in the iteration of its use."""
         self._mine: dict[tuple[Ref, Ref], Rows] = {}
         self.inits: dict[Array, list[Ref]] = {}
         self.k = Knowledge(graph)

@@ -172,6 +172,8 @@ class Knowledge:
         """Per stretch and mark: thresholds up to which all earlier executions are covered."""
         self.same = marks[None, :] == np.arange(n)[:, None]
         self.other = ~self.same
+        self.never = ~self.ways.reaches.T[:, marks]
+        """Per stretch and mark: no execution comes before."""
         self.from_here = np.where(until >= FAR, -FAR, 1 - until).astype(np.int32)
         self.from_before = np.where(self.same[..., None], np.maximum(self.from_here, 1), self.from_here)
 
@@ -185,7 +187,7 @@ class Knowledge:
         here = rows[..., j + 1] <= 0
         for u in range(j):
             here |= rows[..., u] <= 0
-        whole = here | (rows[..., j] <= 0)
+        whole = here | (rows[..., j] <= 0) | self.never[s]
         for u in range(j):
             whole |= rows[..., u] <= covers[:, u]
         here |= whole & self.other[s]
@@ -202,7 +204,9 @@ class Knowledge:
         j, same = self.j, s == of
         until, since = self.ways.least[:, s, of], self.ways.least[:, of, s]
         here = row[j + 1] <= 0 or any(v <= 0 for v in row[:j])
-        whole = row[j] <= 0 or here or any(v <= w for v, w in zip(row, since, strict=False))
+        whole = (
+            row[j] <= 0 or here or not self.ways.reaches[of, s] or any(v <= w for v, w in zip(row, since, strict=False))
+        )
         here = here or (whole and not same)
         out = np.array(row, np.int32)
         for u in range(j):
@@ -253,9 +257,11 @@ class Knowledge:
         return [int(e) for e in np.flatnonzero(self.owner_of[: self.events] == c.index)]
 
     # -- solving ------------------------------------------------------------------------------------------------------
-    def solve(self, acquire: Callable[[Class, int, int, Rows], Rows]) -> None:
+    def solve(self, acquire: Callable[[Class, int, int, Rows], Rows], laps: set[int]) -> None:
         """Solves the equations. ``acquire(class, stretch, position, rows)`` gives the rows after an op that learns
-        from others; it asks ``released`` for what they hand on."""
+        from others; it asks ``released`` for what they hand on. ``laps``: how far behind waits look."""
+        likely = {-FAR, *range(-3, 4), *(n + d for n in laps for d in (-1, 0, 1, 2)), FAR}
+        self.steps = np.array(sorted(likely), np.int32)
         everything = np.full((len(self.classes), self.rows, self.e, self.j + 2), -FAR, np.int32)
         everything[..., self.j :] = 0
         self.acquire = acquire
@@ -369,9 +375,13 @@ class Knowledge:
         return True
 
     def _given_up(self, now: Rows, before: Rows) -> Rows:
-        """``before``, and nothing where ``now`` says less."""
-        out = np.where(now > before, FAR, before)
-        out[..., self.j :] = np.maximum(now, before)[..., self.j :]
+        """``before``; where ``now`` says less, the next of the thresholds that may hold."""
+        j = self.j
+        out = np.maximum(now, before)
+        risen = now[..., :j] > before[..., :j]
+        if risen.any():
+            steps = self.steps
+            out[..., :j][risen] = steps[np.searchsorted(steps, out[..., :j][risen])]
         return out
 
     def _commit(self, c: Class, s: int, i: int, rows: Rows, engine: str) -> Rows:

@@ -41,42 +41,74 @@ def acquire(facts: Facts, c: Class, s: int, i: int, rows: Rows) -> Rows:
 def _acquire_phase(facts: Facts, ref: Ref, op: ops.Wait, rows: Rows) -> None:
     use, wait = facts.wait_of[ref]
     for family in use.teachers:
-        told = _told(facts, family, wait, use, op)
-        if told is not None:
-            upto = FENCED if op.acquire and family in use.arrivals else M
-            rows[:upto] = np.minimum(rows[:upto], told[:upto])
+        upto = FENCED if op.acquire and family in use.arrivals else M
+        ways: list[Rows] = []
+        for piece, told in _told(facts, family, wait, use, op):
+            known = rows[:upto]
+            if piece is not None and len(family.pieces) > 1:
+                known = _elsewhere(facts, known, piece, wait, use)
+            ways.append(np.minimum(known, told[:upto]))
+        if ways:
+            rows[:upto] = np.maximum.reduce(ways)
 
 
-def _told(facts: Facts, family: Family, wait: Piece, use: BarrierUse, op: ops.Wait) -> Rows | None:
-    """What the family's arrival in the awaited phase hands on, as it reads at the wait."""
+def _elsewhere(facts: Facts, rows: Rows, piece: Piece, wait: Piece, use: BarrierUse) -> Rows:
+    """``rows`` when ``piece`` made the awaited arrival: the iteration of that use went through its stretches, so of
+    others there is no execution in it, and all before it is all until it."""
+    column = facts.column[use.unit]
+    absent = facts.absent.get(piece)
+    if absent is None:
+        absent = facts.absent[piece] = np.array(
+            [not _together(facts, int(s), piece, column) for s in facts.k.stretch_of], np.bool_
+        )
+    out = rows.copy()
+    out[..., column] -= (rows[..., column] == 1 - wait.number) & absent
+    return out
+
+
+def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
+    """Whether a stretch may be passed while the unit stands at the use that ``piece`` is for."""
+    link, there, turns = facts.k.ways.link, piece.ref.s, piece.number
+    if turns > 0:
+        return link(there, s, column, turns) is not None
+    if turns < 0:
+        return link(s, there, column, -turns) is not None
+    return s == there or link(s, there, column, 0) is not None or link(there, s, column, 0) is not None
+
+
+def _told(
+    facts: Facts, family: Family, wait: Piece, use: BarrierUse, op: ops.Wait
+) -> Iterator[tuple[Piece | None, Rows]]:
+    """What the family's arrival in the awaited phase may hand on, as it reads at the wait, by who made it."""
     s = wait.ref.s
     ahead = wait.number - family.lead[s]
     if ahead >= 0:
-        return _handed(facts, family.at(s)[ahead], use, op)
+        yield None, _handed(facts, family.at(s)[ahead], use, op)
+        return
     fresh = _may_be_fresh(facts, use, s, wait.number)
-    unit = facts.column.get(use.unit, -1)
-    ways: list[Rows] = []
+    if not use.unit:
+        for piece in family.pieces if not fresh else ():
+            link = facts.k.ways.path(piece.ref.s, s, frozenset())
+            if link is not None:
+                told = _handed(facts, piece, use, op)
+                yield None, facts.k.moved(told, piece.ref.s, s, link.growth, link.between)
+        return
+    unit = facts.column[use.unit]
     for piece in family.pieces:
-        p = piece.ref.s
-        link = facts.k.ways.link(p, s, unit, piece.number - wait.number) if unit >= 0 else None
-        if unit < 0:
-            link = facts.k.ways.path(p, s, frozenset())
+        link = facts.k.ways.link(piece.ref.s, s, unit, piece.number - wait.number)
         if link is None:
             continue
-        growth, between = link.growth, link.between
         told = _handed(facts, piece, use, op)
-        if fresh:
-            # a wait that passes on a fresh barrier teaches nothing: keep only what speaks of no execution then
-            growth = tuple(g if u == unit else FAR for u, g in enumerate(growth))
-            between = frozenset(range(facts.k.n))
-        moved = facts.k.moved(told, p, s, growth, between)
-        if fresh:
-            told = facts.k.nothing(*moved.shape[:-2])
-            first = facts.k.ways.earliest[unit, facts.k.stretch_of]
-            told[..., unit] = np.maximum(moved[..., unit], -wait.number - first)
-            moved = facts.k.closed(told, s)
-        ways.append(moved)
-    return np.maximum.reduce(ways) if ways else None
+        if not fresh:
+            yield piece, facts.k.moved(told, piece.ref.s, s, link.growth, link.between)
+            continue
+        # a wait that passes on a fresh barrier teaches nothing: keep only what speaks of no execution then
+        growth = tuple(g if u == unit else FAR for u, g in enumerate(link.growth))
+        moved = facts.k.moved(told, piece.ref.s, s, growth, frozenset(range(facts.k.n)))
+        kept = facts.k.nothing(*moved.shape[:-2])
+        first = facts.k.ways.earliest[unit, facts.k.stretch_of]
+        kept[..., unit] = np.maximum(moved[..., unit], -wait.number - first)
+        yield piece, facts.k.closed(kept, s)
 
 
 def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:

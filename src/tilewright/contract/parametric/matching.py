@@ -191,9 +191,9 @@ def _families(word: Word, unit: Unit, slots: int, uses: list[tuple[Ref, Index | 
         for r, _, _, _ in left:
             by_class.setdefault(r.c.index, []).append(r)
         # classes of one kind that take turns, such as the elected threads of the consumers
-        kinds: dict[str, list[tuple[Ref, Index | None, int, int]]] = {}
+        kinds: dict[tuple[str, int], list[tuple[Ref, Index | None, int, int]]] = {}
         for u in left:
-            kinds.setdefault(u[0].c.group.kind.value, []).append(u)
+            kinds.setdefault((u[0].c.group.kind.value, u[0].c.cta), []).append(u)
         for group in kinds.values():
             found = _by_order(word, unit, slots, group)
             if found is None or not _one_class_a_stretch(group):

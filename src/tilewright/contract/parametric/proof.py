@@ -74,7 +74,8 @@ def _prove(graph: EventGraph, policy: Policy) -> None:
     init_sites(facts)
     check_pool(facts)
     check_progress(facts)
-    facts.k.solve(lambda c, s, i, rows: acquire(facts, c, s, i, rows))
+    laps = {-wait.number for use in facts.bars.values() for wait in use.waits}
+    facts.k.solve(lambda c, s, i, rows: acquire(facts, c, s, i, rows), laps)
     for use in facts.bars.values():
         check_barrier(facts, use)
     for ref in facts.syncs:

@@ -41,7 +41,12 @@ class Ways:
             self.entering[f.target].append((f.source, turns))
             for k in range(j):
                 least[k, f.source, f.target] = min(least[k, f.source, f.target], turns[k])
+        self.reaches = np.zeros((n, n), np.bool_)
+        """Whether a stretch comes after another on some way."""
+        for f in word.flows:
+            self.reaches[f.source, f.target] = True
         for via in range(n):
+            self.reaches |= self.reaches[:, via, None] & self.reaches[None, via, :]
             np.minimum(least, least[:, :, via, None] + least[:, None, via, :], out=least)
         self.least = np.minimum(least, FAR)
         starts = list(word.starts)
