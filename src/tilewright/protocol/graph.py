@@ -184,14 +184,13 @@ class EventGraph:
                 raise NoWord(f"slot {slot.index} of {slot.barrier}")
 
     def awaited(self, site: Site, wait: ops.Wait) -> Index:
-        """The phase that a wait is for, as the use of the ring that it follows: never one to come."""
+        """The phase that a wait is for, as the use of the ring that it follows, up to two laps (which parity hides)."""
         slots = self.protocol.barrier(wait.bar.barrier).slots
         _, slot = self.slot(site, wait.bar)
         lap = self._lap(site, wait.parity, slots)
         if slot is not None and (slot.unit != lap.unit or (slot.offset - lap.offset) % slots):
             raise NoWord(f"a wait whose slot {wait.bar.index} and parity {wait.parity} are of different uses")
-        # parity tells phases modulo two laps: the latest that is not later than the place itself
-        return Index(lap.unit, lap.offset % (2 * slots) - 2 * slots) if lap.offset % (2 * slots) else Index(lap.unit, 0)
+        return Index(lap.unit, lap.offset % (2 * slots))
 
     def _lap(self, site: Site, parity: Expr, slots: int) -> Index:
         """``parity`` as ``(index // slots) % 2``."""

@@ -168,11 +168,18 @@ def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     ends = {tuple(sorted((e, f.lead[-1 - e]) for e in graph.word.ends)) for f in [*use.signals, *use.expects]}
     if len(ends) > 1:
         raise NoWord(f"some phase of {array[1]} stays incomplete")
-    use.waits = [Piece(ref, x.offset) for ref, x in raw.waits]
+    use.waits = [Piece(ref, _latest(use, ref.s, x.offset)) for ref, x in raw.waits]
     for p in use.waits:
         use.alike.setdefault(p.ref.site, []).append(p.ref)
     use.covers = _covers(graph.word, unit, use.waits)
     return use
+
+
+def _latest(use: BarrierUse, s: int, number: int) -> int:
+    """Of the phases that a wait's parity may mean the latest whose arrivals are not later in the word than the wait.
+    That it is this one is proved by the order of phases at waits."""
+    reached = min((f.lead[s] + len(f.at(s)) for f in use.signals), default=1)
+    return reached - 1 - (reached - 1 - number) % (2 * use.slots)
 
 
 def _families(word: Word, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]) -> list[Family]:
