@@ -138,9 +138,7 @@ class EventGraph:
         if len(loops) > MAX_LOOPS:
             raise NoWord(f"more than {MAX_LOOPS} loops")
         moved = [sum(_advance(s.step, name) for s in code) for code in self.sites[party]]
-        self.advancing[party, name] = {
-            s.step.by for code in self.sites[party] for s in code if _advance(s.step, name)
-        }
+        self.advancing[party, name] = {s.step.by for code in self.sites[party] for s in code if _advance(s.step, name)}
         turned = {t for f in self.word.flows if moved[f.source] for t in f.turns}
         subsets = [frozenset(c) for n in range(len(loops) + 1) for c in combinations(loops, n)]
         for unit in sorted(subsets, key=lambda u: (u not in self.units, len(u ^ turned))):

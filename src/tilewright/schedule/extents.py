@@ -59,7 +59,8 @@ class _Auto:
 
 @dataclass(frozen=True)
 class Structure:
-    """What a kernel's values are made of: per value the autos that size it, and end and size of its other axes."""
+    """What a kernel's values are made of: per value the auto of each axis that has one, and end and size of its other
+    axes."""
 
     autos: Mapping[str, _Auto]
     values: tuple[tuple[tuple[str, ...], tuple[tuple[Expr, int], ...]], ...]
@@ -132,7 +133,7 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
     shapes: list[tuple[tuple[str, ...], tuple[tuple[Expr, int], ...]]] = []
     for value in values:
         roots = [c for c in classes.of(value) if c is not None]
-        here = tuple(dict.fromkeys(owners[c] for c in roots if c in owners))
+        here = tuple(owners[c] for c in roots if c in owners)
         shapes.append((here, tuple((ends[c], sizes[c]) for c in roots if c not in owners)))
     tensors = [a.type for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)]
     smallest_bytes = min((t.element.bytes for t in tensors), default=4)
@@ -169,6 +170,9 @@ def _share(autos: Sequence[_Auto], fixed: int, element_bytes: int, narrow: int |
         return {}
     if len(autos) == 1:
         return {autos[0].name: floor_power(budget)}
+    if len(set(autos)) < len(autos):  # one auto along several axes: turned over most likely, as below
+        side = floor_power(round((4 * budget) ** (1 / len(autos))))
+        return dict.fromkeys((a.name for a in autos), side)
     contiguous = [a for a in autos if a.contiguous]
     others = [a for a in autos if not a.contiguous]
     if len(contiguous) >= 2:  # turned over on the way: whole lines along both

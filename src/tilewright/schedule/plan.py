@@ -99,7 +99,7 @@ def place(
     order = _order(accesses, sizes)
     vectors = _vectors(accesses, sizes)
     if pins.vector is not None:
-        vectors = {c: min(v, pins.vector) for c, v in vectors.items()}
+        vectors = {c: min(v, floor_power(pins.vector)) for c, v in vectors.items()}
     turned = [a for a in accesses if _is_foreign(a, order, axes_of)]
     stays = (
         skewed
