@@ -2,14 +2,20 @@
 //
 // METHOD 0: one thread issues BOXES tensor copies a tile; 1: 128 threads issue cp.async of VEC bytes; 2: 128 threads load VEC
 // bytes into registers and store them. The tile has TILE_ROWS rows of TILE_ROW_BYTES, in panels of PANEL_ROW_BYTES that
-// are PANEL_BYTES apart, swizzled by SWIZZLE_MASK. 128 other threads add up every byte of every tile.
+// are PANEL_BYTES apart, swizzled by SWIZZLE_MASK. 128 other threads add up every byte of every tile, 16 at a time or, if
+// rows are shifted, elements of ELEMENT bytes: row r is row r / CLASSES of class r % CLASSES, whose tile is CLASS_BYTES on.
 
 struct alignas(64) Map {
   unsigned long long words[16];
 };
 
+struct Maps {
+  Map of[CLASSES];  // one for each class of rows
+};
+
 struct Boxes {
-  int factor[3][2];  // coordinate[d] = factor[d][0] * index0 + factor[d][1] * index1 + start[box][d]
+  int factor[3][2];  // coordinate[d] = factor[d][0] * m + factor[d][1] * n + start[box][d] for tile (m, n)
+  int shift[16];     // bytes by which the rows of a class lie further right
   int start[128][3];
   int offset[128];
 };
@@ -32,31 +38,34 @@ __device__ __forceinline__ void arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+__device__ __forceinline__ unsigned place_of(int row, int byte) {
+  unsigned at = byte / PANEL_ROW_BYTES * PANEL_BYTES + row * PANEL_ROW_BYTES + byte % PANEL_ROW_BYTES;
+  return at ^ ((at >> 7 & SWIZZLE_MASK) << 4);
+}
+
 #if METHOD == 0
-__device__ __forceinline__ void copy_tile(const Map& map, const Boxes& boxes, const Source& s, int m, int n, unsigned slot,
+__device__ __forceinline__ void copy_tile(const Maps& maps, const Boxes& boxes, const Source&, int m, int n, unsigned slot,
                                           unsigned barrier, int) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(TX_BYTES) : "memory");
-  int index0 = m * s.step[0], index1 = n * s.step[1], c[3];
+  int c[3];
 #pragma unroll
-  for (int b = 0; b < BOXES; ++b) {
+  for (int i = 0; i < BOXES * CLASSES; ++i) {
+    int b = i % BOXES;
+    const Map* map = &maps.of[i / BOXES];
+    unsigned place = slot + i / BOXES * CLASS_BYTES + boxes.offset[b];
 #pragma unroll
-    for (int d = 0; d < RANK; ++d) c[d] = boxes.factor[d][0] * index0 + boxes.factor[d][1] * index1 + boxes.start[b][d];
+    for (int d = 0; d < RANK; ++d) c[d] = boxes.factor[d][0] * m + boxes.factor[d][1] * n + boxes.start[b][d];
 #if RANK == 1
     asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];" ::
-                     "r"(slot + boxes.offset[b]), "l"(&map), "r"(barrier), "r"(c[0]) : "memory");
+                     "r"(place), "l"(map), "r"(barrier), "r"(c[0]) : "memory");
 #else
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
-                     "r"(slot + boxes.offset[b]), "l"(&map), "r"(barrier), "r"(c[0]), "r"(c[1]) : "memory");
+                     "r"(place), "l"(map), "r"(barrier), "r"(c[0]), "r"(c[1]) : "memory");
 #endif
   }
 }
 #else
 constexpr int kPerRow = TILE_ROW_BYTES / VEC, kVectors = TILE_ROWS * kPerRow;
-
-__device__ __forceinline__ unsigned place(int row, int byte) {
-  unsigned at = byte / PANEL_ROW_BYTES * PANEL_BYTES + row * PANEL_ROW_BYTES + byte % PANEL_ROW_BYTES;
-  return at ^ ((at >> 7 & SWIZZLE_MASK) << 4);
-}
 
 template <int N> struct Vector;
 template <> struct Vector<1> { using type = unsigned char; };
@@ -65,7 +74,7 @@ template <> struct Vector<4> { using type = unsigned; };
 template <> struct Vector<8> { using type = uint2; };
 template <> struct Vector<16> { using type = uint4; };
 
-__device__ __forceinline__ void copy_tile(const Map&, const Boxes&, const Source& s, int m, int n, unsigned slot,
+__device__ __forceinline__ void copy_tile(const Maps&, const Boxes&, const Source& s, int m, int n, unsigned slot,
                                           unsigned barrier, int thread) {
   int first_row = m * s.step[0], first_byte = n * TILE_STEP_BYTES;
   const unsigned char* from = s.first + first_row * s.pitch_bytes + first_byte;
@@ -80,7 +89,7 @@ __device__ __forceinline__ void copy_tile(const Map&, const Boxes&, const Source
     int row = i / kPerRow, byte = i % kPerRow * VEC;
     bool inside = first_row + row < s.rows && first_byte + byte < s.row_bytes;
     const unsigned char* source = from + row * s.pitch_bytes + byte;
-    asm volatile("cp.async." CACHE ".shared.global [%0], [%1], %2, %3;" ::"r"(slot + place(row, byte)),
+    asm volatile("cp.async." CACHE ".shared.global [%0], [%1], %2, %3;" ::"r"(slot + place_of(row, byte)),
                  "l"(inside ? source : s.first), "n"(VEC), "r"(inside ? VEC : 0)
                  : "memory");
   }
@@ -99,7 +108,7 @@ __device__ __forceinline__ void copy_tile(const Map&, const Boxes&, const Source
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       int i = begin + 128 * u, row = i / kPerRow, byte = i % kPerRow * VEC;
-      if (i < kVectors) *reinterpret_cast<T*>(__cvta_shared_to_generic(slot + place(row, byte))) = held[u];
+      if (i < kVectors) *reinterpret_cast<T*>(__cvta_shared_to_generic(slot + place_of(row, byte))) = held[u];
     }
   }
   arrive(barrier);
@@ -107,7 +116,7 @@ __device__ __forceinline__ void copy_tile(const Map&, const Boxes&, const Source
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(256) reader(const __grid_constant__ Map map, const __grid_constant__ Boxes boxes,
+extern "C" __global__ void __launch_bounds__(256) reader(const __grid_constant__ Maps maps, const __grid_constant__ Boxes boxes,
                                                          const __grid_constant__ Source s, unsigned long long* sum) {
   extern __shared__ uint4 raw[];
   __shared__ alignas(8) unsigned long long barriers[2 * STAGES];
@@ -132,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(256) reader(const __grid_constant__
     for (int i = blockIdx.x; i < items; i += gridDim.x) {
       if (round > 0) wait(empty + 8 * slot, (round - 1) & 1);
       int tile = i / s.reuse;
-      copy_tile(map, boxes, s, tile / s.tiles[1], tile % s.tiles[1], ring + slot * STAGE_BYTES, full + 8 * slot,
+      copy_tile(maps, boxes, s, tile / s.tiles[1], tile % s.tiles[1], ring + slot * STAGE_BYTES, full + 8 * slot,
                 threadIdx.x - 128);
       if (++slot == STAGES) slot = 0, ++round;
     }
@@ -144,6 +153,19 @@ extern "C" __global__ void __launch_bounds__(256) reader(const __grid_constant__
     wait(full + 8 * slot, round & 1);
     unsigned part = 0;
     const uint4* tile = tiles + slot * (STAGE_BYTES / 16);
+#if ELEMENT
+    const unsigned char* bytes = reinterpret_cast<const unsigned char*>(tile);
+    constexpr int kColumns = TILE_ROW_BYTES / ELEMENT;
+#pragma unroll 8
+    for (int j = threadIdx.x; j < TILE_ROWS * kColumns; j += 128) {
+      int row = j / kColumns, byte = j % kColumns * ELEMENT + boxes.shift[row % CLASSES];
+      const unsigned char* at = bytes + row % CLASSES * CLASS_BYTES + place_of(row / CLASSES, byte);
+      unsigned v = ELEMENT == 4   ? *reinterpret_cast<const unsigned*>(at)
+                   : ELEMENT == 2 ? *reinterpret_cast<const unsigned short*>(at)
+                                  : *at;
+      part = __dp4a(v, 0x01010101u, part);
+    }
+#else
 #pragma unroll 8
     for (int j = threadIdx.x; j < USED_BYTES / 16; j += 128) {
       uint4 v = tile[j];
@@ -152,6 +174,7 @@ extern "C" __global__ void __launch_bounds__(256) reader(const __grid_constant__
       part = __dp4a(v.z, 0x01010101u, part);
       part = __dp4a(v.w, 0x01010101u, part);
     }
+#endif
     arrive(empty + 8 * slot);
     total += part;
     if (++slot == STAGES) slot = 0, ++round;

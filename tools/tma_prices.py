@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
 SOURCE = Path(__file__).with_suffix(".cu")
 RING_BYTES, WIDE_RING_BYTES, MAX_STAGES = 100 << 10, 200 << 10, 16
 METHODS = {CopyMethod.TENSOR_COPY: 0, CopyMethod.CP_ASYNC: 1, CopyMethod.LOADS: 2}
-NOT_TIMED = (Change.CONDITION, Change.SPLIT_COLUMNS, Change.PHASES, Change.REINTERPRET)
-"""Changes of one launch alone, mixed copies, several maps and words, for which there is no kernel here."""
+NOT_TIMED = (Change.CONDITION, Change.SPLIT_COLUMNS)
+"""A change of the launch alone, and mixed copies, for which there is no kernel here."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Way:
 
     name: str
     macros: dict[str, int]
-    map: dict[str, list[int]] | None = None
-    """Arguments of the encode call, and the boxes of a tile."""
+    maps: tuple[dict[str, list[int]], ...] = ()
+    """Arguments of the encode calls, and the boxes of a tile, which are those of the first in all."""
     staged_pitch_bytes: int = 0
     """Rows of the copy made first; 0 for none."""
 
@@ -134,7 +134,20 @@ def way(remedy: Remedy, sample: Sample) -> Way:
         return by_threads(remedy.change.name, threads.method, threads.vector_bytes, threads.shared, sample.tile)
     staged = remedy.staging.strides[0].constant if remedy.staging else 0
     assert staged is not None
-    return by_map(remedy.change.name, remedy.plan, staged * sample.access.dtype.bytes)
+    made = by_map(remedy.change.name, remedy.plan, sample, staged * sample.access.dtype.bytes)
+    if remedy.phases is None:
+        return made
+    classes, size, shared = remedy.phases.classes, sample.access.dtype.bytes, remedy.plan.shared
+    macros = {
+        "CLASSES": len(classes), "ELEMENT": size, "TILE_ROWS": sample.tile[0], "TILE_ROW_BYTES": sample.tile[1] * size,
+        "PANEL_ROW_BYTES": shared.row_bytes, "PANEL_BYTES": shared.panel_bytes, "CLASS_BYTES": shared.size_bytes,
+        "TX_BYTES": remedy.plan.tx_bytes * len(classes),
+    }  # fmt: skip
+    maps = tuple(
+        arguments(part.plan, sample, int(part.address.evaluate({})), int(part.shift.evaluate({})) * size)
+        for part in classes
+    )
+    return replace(made, macros=made.macros | macros | ring(remedy.phases.size_bytes), maps=maps)
 
 
 def by_threads(name: str, method: CopyMethod, vector: int, shared: LandingTile, tile: tuple[int, int]) -> Way:
@@ -144,37 +157,45 @@ def by_threads(name: str, method: CopyMethod, vector: int, shared: LandingTile, 
     macros: dict[str, int] = {
         "METHOD": METHODS[method], "VEC": vector, "TILE_ROWS": tile[0], "TILE_ROW_BYTES": row_bytes,
         "TILE_STEP_BYTES": row_bytes, "PANEL_ROW_BYTES": shared.row_bytes, "PANEL_BYTES": shared.panel_bytes,
-        "SWIZZLE_MASK": max(span // 16 - 1, 0),
+        "SWIZZLE_MASK": max(span // 16 - 1, 0), "CLASSES": 1, "ELEMENT": 0,
     }  # fmt: skip
-    return Way(name, macros | ring(shared))
+    return Way(name, macros | ring(shared.size_bytes))
 
 
-def by_map(name: str, plan: TensorMapPlan, staged_pitch_bytes: int = 0) -> Way:
+def by_map(name: str, plan: TensorMapPlan, sample: Sample, staged_pitch_bytes: int = 0) -> Way:
     """One thread that issues the plan's boxes."""
     macros: dict[str, int] = {
-        "METHOD": 0, "RANK": plan.rank, "BOXES": len(plan.boxes), "TX_BYTES": plan.tx_bytes
+        "METHOD": 0, "RANK": plan.rank, "BOXES": len(plan.boxes), "TX_BYTES": plan.tx_bytes, "CLASSES": 1,
+        "ELEMENT": 0, "CLASS_BYTES": 0, "TILE_ROWS": 1, "TILE_ROW_BYTES": 1, "PANEL_ROW_BYTES": 1, "PANEL_BYTES": 1,
+        "SWIZZLE_MASK": 0,
     }  # fmt: skip
-    arguments = {
+    return Way(name, macros | ring(plan.shared.size_bytes), (arguments(plan, sample),), staged_pitch_bytes)
+
+
+def arguments(plan: TensorMapPlan, sample: Sample, address: int = 0, shift: int = 0) -> dict[str, list[int]]:
+    """One map, ``address`` bytes into the tensor, and a tile's boxes, whose rows lie ``shift`` bytes to the right."""
+    return {
         "data_type": [int(plan.data_type)],
+        "address": [address],
+        "shift": [shift],
         "dims": numbers(plan.dims),
         "strides": numbers(plan.strides),
         "box": list(plan.box),
         "flags": [plan.interleave, plan.swizzle, plan.l2_promotion, plan.oob_fill],
-        "factors": [factor for c in plan.coordinates for factor in linear(c)],
+        "factors": [factor for c in plan.coordinates for factor in per_tile(c, sample)],
         "starts": [s for box in plan.boxes for s in box.start],
         "offsets": [box.shared_offset_bytes for box in plan.boxes],
     }
-    return Way(name, macros | ring(plan.shared), arguments, staged_pitch_bytes)
 
 
-def ring(shared: LandingTile) -> dict[str, int]:
-    """Stages of the ring; two CTAs share an SM unless the tiles are large."""
-    stage = -(-shared.size_bytes // 1024) * 1024
+def ring(size: int) -> dict[str, int]:
+    """Stages of the ring for tiles of ``size`` bytes; two CTAs share an SM unless the tiles are large."""
+    stage = -(-size // 1024) * 1024
     room = RING_BYTES if stage <= RING_BYTES // 2 else WIDE_RING_BYTES
     return {
         "STAGES": min(room // stage, MAX_STAGES),
         "STAGE_BYTES": stage,
-        "USED_BYTES": -(-shared.size_bytes // 16) * 16,
+        "USED_BYTES": -(-size // 16) * 16,
     }
 
 
@@ -182,9 +203,10 @@ def numbers(values: Sequence[Expr]) -> list[int]:
     return [int(v.evaluate({})) for v in values]
 
 
-def linear(coordinate: Expr) -> tuple[int, int]:
-    """Factors of the first indices in a coordinate."""
-    at = [int(coordinate.evaluate({"index0": a, "index1": b})) for a, b in ((0, 0), (1, 0), (0, 1))]
+def per_tile(coordinate: Expr, sample: Sample) -> tuple[int, int]:
+    """How far a coordinate moves from tile to tile along both axes."""
+    firsts = ((0, 0), (sample.tile[0], 0), (0, sample.tile[1]))
+    at = [int(coordinate.evaluate({"index0": a, "index1": b})) for a, b in firsts]
     assert at[0] == 0, coordinate
     return at[1], at[2]
 
@@ -204,7 +226,7 @@ def rates() -> Iterator[tuple[Sample, Way]]:
                 swizzles=(Swizzle[swizzle],),
                 panel_bytes=width,
             )
-            yield sample, by_map(f"rows of {width}", candidates(asked, limit=1).plans[0])
+            yield sample, by_map(f"rows of {width}", candidates(asked, limit=1).plans[0], sample)
         shared = candidates(sample.access, limit=1).plans[0].shared
         for method, vectors in ((CopyMethod.CP_ASYNC, (16, 8, 4)), (CopyMethod.LOADS, (16, 8, 4, 2, 1))):
             for vector in vectors:
@@ -257,7 +279,7 @@ def compare(folder: Path, times: Path, record: Path | None) -> int:
     pairs: list[tuple[float, float]] = []
     for sample in samples(seed):
         seconds = measured[json.dumps(json.loads(json.dumps(asdict(sample))), sort_keys=True)]
-        priced = {w.name: cost for w, cost in ways(sample)}
+        priced = {w.name: cost for w, cost in ways(sample) if w.name in seconds}
         mapped = [w for w in priced if w not in (Change.CP_ASYNC.name, Change.LOADS.name)]
         threads = [w for w in priced if w not in mapped]
         pairs += [(priced[a] - priced[b], seconds[a] - seconds[b]) for a in mapped for b in threads]

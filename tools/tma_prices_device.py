@@ -25,7 +25,7 @@ _WIDE_RING = 110 << 10
 class Boxes(ctypes.Structure):
     """As in ``tma_prices.cu``."""
 
-    _fields_ = [("factor", c_int * 6), ("start", c_int * 384), ("offset", c_int * 128)]
+    _fields_ = [("factor", c_int * 6), ("shift", c_int * 16), ("start", c_int * 384), ("offset", c_int * 128)]
 
 
 class Source(ctypes.Structure):
@@ -42,10 +42,7 @@ class Source(ctypes.Structure):
     ]
 
 
-class Map(ctypes.Structure):
-    """A tensor map."""
-
-    _fields_ = [("words", c_uint64 * 16)]
+MAP_BYTES = 128
 
 
 class Device:
@@ -74,15 +71,15 @@ class Device:
             self._tensor, sample["pitch"] * size, sample["rows"], sample["columns"] * size, (c_int * 2)(*tile),
             (c_int * 2)(*tiles), sample["reuse"],
         )  # fmt: skip
-        boxes, map = Boxes(), Map()
-        if way["map"]:
-            fill_boxes(boxes, way["map"])
-            self._encode(way["map"], self._staged if way["staged_pitch_bytes"] else self._tensor)
-            ctypes.memmove(byref(map), self.driver.map, 128)
+        boxes, maps = Boxes(), (ctypes.c_ubyte * (MAP_BYTES * macros["CLASSES"]))()
+        for i, map in enumerate(way["maps"]):
+            fill_boxes(boxes, map, i)
+            self._encode(map, self._staged if way["staged_pitch_bytes"] else self._tensor)
+            ctypes.memmove(ctypes.addressof(maps) + MAP_BYTES * i, self.driver.map, MAP_BYTES)
         shared = macros["STAGES"] * macros["STAGE_BYTES"] + 1024
         reader = self._function(module, "reader", shared)
         grid = min(SMS * (1 if shared > _WIDE_RING else 2), tiles[0] * tiles[1] * sample["reuse"])
-        launches = [(reader, grid, shared, [map, boxes, source, c_uint64(self._sum)])]
+        launches = [(reader, grid, shared, [maps, boxes, source, c_uint64(self._sum)])]
         if way["staged_pitch_bytes"]:
             stage = self._function(module, "stage", 0)
             values = [c_uint64(self._tensor), c_longlong(sample["pitch"] * size), c_int(sample["columns"] * size)]
@@ -113,6 +110,7 @@ class Device:
 
     def _encode(self, map: dict[str, list[int]], address: int) -> None:
         ones = [1] * len(map["dims"])
+        address += map["address"][0]
         status = self.driver.encode(
             map["data_type"][0],
             len(map["dims"]),
@@ -153,9 +151,10 @@ class Device:
 Launches = list[tuple[c_void_p, int, int, list[Any]]]
 
 
-def fill_boxes(boxes: Boxes, map: dict[str, list[int]]) -> None:
-    """The boxes of a tile as the kernel reads them."""
+def fill_boxes(boxes: Boxes, map: dict[str, list[int]], number: int) -> None:
+    """The boxes of a tile as the kernel reads them, from map ``number`` of the tile."""
     rank = len(map["dims"])
+    boxes.shift[number] = map["shift"][0]
     for i, factor in enumerate(map["factors"]):
         boxes.factor[i] = factor
     for b, offset in enumerate(map["offsets"]):
