@@ -46,16 +46,20 @@ class Emitted:
     shared_bytes: int
 
 
-def emit_kernel(kernel: t.Kernel) -> Emitted:
-    """CUDA C++ of ``kernel``: comments name the tile op and the user's line each block came from."""
-    return _Emitter(kernel).run()
+def emit_kernel(kernel: t.Kernel, *, debug: bool = False) -> Emitted:
+    """CUDA C++ of ``kernel``: comments name the tile op and the user's line each block came from.
+
+    With ``debug``, waits are bounded and roles are compared (``codegen.debug``).
+    """
+    return _Emitter(kernel, debug).run()
 
 
 class _Emitter:
     """Walks one kernel and writes lines; holds the names of buffers and the bounds of symbols."""
 
-    def __init__(self, kernel: t.Kernel):
+    def __init__(self, kernel: t.Kernel, debug: bool = False):
         self.kernel = kernel
+        self.debug = debug
         self.lines: list[str] = []
         self.depth = 1
         self.bounds: dict[str, Interval] = {t.THREAD: (0, kernel.threads.data - 1)}
@@ -128,6 +132,7 @@ class _Emitter:
         if self.kernel.shared_bytes is not None:
             self.asynchronous.opening()
         self.block(body)
+        self.asynchronous.closing()
         parameters = self._parameters(body, names)
         entry = self.kernel.sym_name.data
         threads, ctas = self.kernel.threads.data, self.kernel.min_ctas.data

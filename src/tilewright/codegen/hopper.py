@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Sum, simplify
+from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
+from tilewright.hw.target import SM90A
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -23,6 +25,7 @@ RESERVED: frozenset[str] = frozenset(
         SHARED_BASE,
         "shared",
         "dynamic_shared",
+        debug.COUNTERS,
         "in_matrix",
         "first_row",
         "band_rows",
@@ -32,6 +35,9 @@ RESERVED: frozenset[str] = frozenset(
     )
 )
 """Names that this room's lines declare."""
+_SHARED = SM90A.shared_per_cta_bytes
+_COUNTERS_BYTES = 256
+"""Left free for the counters that a debug build compares; without that room it compares none."""
 
 
 def c_operand(text: str) -> str:
@@ -45,9 +51,19 @@ class HopperEmitter:
     def __init__(self, emitter: _Emitter):
         self.emitter = emitter
         self.offsets: dict[SSAValue, int] = {}
+        self.hints: dict[SSAValue, str] = {}
         self.functions: dict[str, str] = {}
         self.roles = 0
         self.in_role = False
+        self.label = "all"
+        self.elected = False
+        fits = emitter.kernel.shared_bytes is not None and emitter.kernel.shared_bytes.data + _COUNTERS_BYTES <= _SHARED
+        self.counters = {
+            role.label.data: tuple(identifier(c.symbol.data) for c in role.walk() if isinstance(c, a.Counter))
+            for role in emitter.kernel.body.block.ops
+            if isinstance(role, a.Role) and fits
+        }
+        """Per role: its carried counters."""
 
     def prelude(self) -> str:
         """Types and instruction wrappers that the kernel uses."""
@@ -61,11 +77,19 @@ class HopperEmitter:
         line(f"const unsigned {SHARED_BASE} = ((unsigned)__cvta_generic_to_shared(dynamic_shared) + 1023u) & ~1023u;")
         start = "(unsigned)__cvta_generic_to_shared(dynamic_shared)"
         line(f"char* const shared = dynamic_shared + ({SHARED_BASE} - {start});")
+        if self.emitter.debug:
+            line(debug.declared(self.counters))
         cluster = self.emitter.kernel.cluster
         if cluster is not None:
             line(f"const int {a.CTA_RANK} = cluster_rank();")
             self.emitter.bounds[a.CTA_RANK] = (0, cluster.data - 1)
             self.emitter.bound.add(a.CTA_RANK)
+
+    def closing(self) -> None:
+        """What stands behind the roles."""
+        if self.emitter.debug:
+            for line in debug.compared(self.counters):
+                self.emitter.line(line)
 
     def shared(self, op: t.Shared, memory: str, name: str) -> None:
         """A buffer in dynamic shared memory."""
@@ -109,7 +133,10 @@ class HopperEmitter:
                 self.role(op)
             case a.Elected():
                 with e.braces(f"if ({'(tid & 127)' if self.in_role else 'tid'} == 0)"), e.binding({}):
+                    self.elected = True
                     e.block(op.body.block)
+                    self.leave(op.body.block)
+                    self.elected = False
             case a.Counter():
                 e.line(f"int {identifier(op.symbol.data)} = {op.start.data};")
                 e.bounds[op.symbol.data] = (0, None)
@@ -121,6 +148,7 @@ class HopperEmitter:
                 e.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {op.count.data};");')
             case a.Mbarriers():
                 self.offsets[op.bars] = op.offset.data
+                self.hints[op.bars] = op.hint.data
             case a.TensorMap():
                 e.name(op.map, op.hint.data)
             case a.FenceProxyAsync():
@@ -157,7 +185,7 @@ class HopperEmitter:
         if first:
             head = f"else {head}".rstrip()
         bounds = {t.THREAD: (0, threads - 1), a.WARPGROUP: (0, threads // a.WARPGROUP_THREADS - 1)}
-        self.in_role = True
+        self.in_role, self.label = True, op.label.data
         e.line(f"// role {op.label.data}")
         constants = dict(e.constants)
         with e.braces(head), e.binding(bounds):
@@ -167,9 +195,17 @@ class HopperEmitter:
             else:
                 e.line(f"const int {a.WARPGROUP} = tid >> 7;")
             e.block(op.body.block)
+            self.leave(op.body.block)
         e.constants = constants
         self.in_role = False
         self.roles += 1
+
+    def leave(self, block: Block) -> None:
+        """The carried counters of a block, for the comparison behind the roles."""
+        if self.emitter.debug and self.in_role:
+            names = [identifier(op.symbol.data) for op in block.ops if isinstance(op, a.Counter)]
+            for line in debug.left(self.counters, self.label, names, one=self.elected):
+                self.emitter.line(line)
 
     def cta_barrier(self) -> str:
         """What joins the threads of the CTA, in a role those of the role."""
@@ -198,7 +234,13 @@ class HopperEmitter:
             case a.MbarrierArriveExpectTx():
                 e.line(f"mbarrier_arrive_expect_tx({self.barrier(op.bars, op.index.expr)}, {op.bytes.data});")
             case a.MbarrierWait():
-                e.line(f"mbarrier_wait({self.barrier(op.bars, op.index.expr)}, {e.c(op.parity.expr)});")
+                bar, parity = self.barrier(op.bars, op.index.expr), e.c(op.parity.expr)
+                if not e.debug:
+                    e.line(f"mbarrier_wait({bar}, {parity});")
+                    return
+                slot, name = e.c(op.index.expr), self.hints[op.bars]
+                for line in debug.wait(bar, parity, slot, name, self.label, together=not self.elected):
+                    e.line(line)
             case _:
                 raise TypeError(f"no code for {op.name}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tilewright.codegen.conversion import FUNCTIONS as _CONVERSIONS
+from tilewright.codegen.debug import FUNCTIONS as _DEBUG
 from tilewright.codegen.hopper_prelude import FUNCTIONS as _ASYNCHRONOUS
 
 _FUNCTIONS: dict[str, str] = {
@@ -91,6 +92,7 @@ _FUNCTIONS: dict[str, str] = {
 }""",
     **_CONVERSIONS,
     **_ASYNCHRONOUS,
+    **_DEBUG,
 }
 
 _ORDER = list(_FUNCTIONS)

@@ -100,12 +100,12 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
     while True:
         planned = replace(planned, workspaces=workspaces)
         with timed("emit"):
-            emitted = emit_kernel(planned.transport)
+            emitted = emit_kernel(planned.transport, debug=request.debug)
         numerics = planned.transport.numerics.data
         with timed("assemble"):
             assembled = assemble(emitted.source, request.target.name, emitted.entry, numerics)
         found = (*defects(assembled), *(mismatches(planned.transport, assembled.ptx) if planned.later else ()))
-        if not found:
+        if not found or request.debug:  # a debug build's reports cost registers, and calls between wgmmas
             return planned, emitted, assembled
         if planned.later is not None:
             planned = with_products(request, planned.predicate, planned.later.next("; ".join(found)), planned.copies)

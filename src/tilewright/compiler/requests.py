@@ -20,13 +20,17 @@ __all__ = ["Observed", "Request", "assumptions_of", "default_facts", "interface"
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile: the function, what it is specialised for, the facts of its class, target and pinned schedule."""
+    """What to compile: the function, what it is specialised for, the facts of its class, target and pinned schedule.
+
+    A ``debug`` build bounds its waits and compares its roles.
+    """
 
     function: KernelFunction
     signature: Signature
     facts: Facts
     target: Target
     schedule: Schedule
+    debug: bool = False
 
 
 def default_facts(function: KernelFunction) -> Facts:

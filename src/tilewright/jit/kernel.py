@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.artifact.schema import Artifact
@@ -51,16 +52,18 @@ class Kernel:
         static: Mapping[str, int] | None = None,
         schedule: Schedule | None = None,
         facts: Facts | None = None,
+        debug: bool = False,
         **keywords: Hashable,
     ) -> Artifact:
         """Compile without arguments.
 
-        ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts``
-        of the
-        tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
+        ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts`` of
+        the tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
+        A ``debug`` build gives up waits that don't end, says which, and checks that the roles keep step.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
-        return self._artifact(self._ahead(target, dtypes, static, schedule, facts, keywords))
+        request = self._ahead(target, dtypes, static, schedule, facts, keywords)
+        return self._artifact(replace(request, debug=debug))
 
     def explain(
         self,
@@ -169,7 +172,7 @@ class Kernel:
         function = self.function
         what = (
             *(function.name, function.tensors, function.scalars, function.numerics),
-            *(request.signature, request.facts, request.target.name, str(request.schedule)),
+            *(request.signature, request.facts, request.target.name, str(request.schedule), request.debug),
         )
         key = digest((compiler_identity(), code, *map(repr, what)))
         store = Store(Configuration.from_environment().store)
