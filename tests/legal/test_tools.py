@@ -57,6 +57,21 @@ def test_the_printed_reference_is_current() -> None:
     assert "current" in run("tma_rules.py", "--check")
 
 
+def test_coverage_counts_what_every_operator_asks_for(tmp_path: Path) -> None:
+    listed = {
+        "gemm": {"shapes": [[256, 256, 256]], "variants": {"splitk": [[16, 16, 4100]]}},
+        "jagged_sum": {"B_vals": [4], "M_vals": [3, 64, 195], "max_seqlen": [1000], "sparsity": [0.5]},
+    }
+    shapes, target = tmp_path / "shapes.json", tmp_path / "coverage.json"
+    shapes.write_text(json.dumps(listed))
+    run("tma_coverage.py", str(shapes), "--record", str(target))
+    record = json.loads(target.read_text())
+    assert record["accesses"] == 9
+    assert record["ours"]["gemm"] == {"direct": 3}
+    assert record["ours"]["jagged_sum"] == {"direct": 1, "repaired: reshape": 1, "repaired: phases": 1}
+    assert sum(record["ours"]["all"].values()) == 9
+
+
 def test_the_copy_kernel_compiles(tmp_path: Path) -> None:
     target = tmp_path / "copy.cubin"
     assert "bytes in" in run("tma_execute.py", "build", str(target))
