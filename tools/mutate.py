@@ -1,160 +1,221 @@
-"""Mutation testing of the contract checker: every verdict against the explorer's.
+"""Campaigns that test the contract checker against the explorer: mutants, and right variants.
 
-    python tools/mutate.py [--limit N] [--seed N] [--states N] [--json FILE]
+    python tools/mutate.py mutants  --out FILE.jsonl [--limit N] [--seed N] [--states N] [--seconds N]
+    python tools/mutate.py variants --out FILE.jsonl [...]
+    python tools/mutate.py report MUTANTS.jsonl VARIANTS.jsonl --json benchmarks/results/contract_mutants.json
+    python tools/mutate.py recheck FILE.jsonl --out FILE2.jsonl      the checker again, the judge's opinions kept
 
-Mutates the hand-written protocols: drops and duplicates ops, shifts parities, slots, counts and bytes. The judge is the
-explorer: all interleavings where the instance is small, 20 adversarial runs otherwise. Reports, per verdict of the
-checker, how many mutants the judge found bad, good (exhausted) or left undecided.
+One line of JSON for each protocol, written at once: a campaign may be stopped and goes on where it was. The order is
+drawn with the seed. The judge is the explorer alone: every interleaving of eight instances (up to 5 steps, 3 tiles),
+and 20 adversarial runs, or 200 where an instance is not exhausted. A refutation rests on the explorer too: it is
+reported with the schedule that the explorer found, so for refuted mutants the judge is not asked again unless
+``--all``. Times are of the processor.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from campaign.corpus import everything, small
+from campaign.judge import opinion
+from campaign.operators import mutants
+from campaign.variants import kept, pipelines
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import check
-from tilewright.contract.explore import adversarial, exhaust
-from tilewright.protocol import ops
-from tilewright.protocol.model import If, Loop, Node, Protocol, Step, steps
-from tilewright.protocol.validate import problems
+from tilewright.protocol import Protocol, to_text
+from tilewright.protocol import ops as o
+from tilewright.protocol.edit import spots
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
-
-Edit = Callable[[Step], tuple[Step, ...]]
-
-
-def rewritten(nodes: tuple[Node, ...], target: int, edit: Edit, counter: list[int]) -> tuple[Node, ...]:
-    """The program with the ``target``-th step replaced by what ``edit`` makes of it."""
-    out: list[Node] = []
-    for node in nodes:
-        match node:
-            case Step():
-                out.extend(edit(node) if counter[0] == target else (node,))
-                counter[0] += 1
-            case Loop():
-                out.append(replace(node, body=rewritten(node.body, target, edit, counter)))
-            case If():
-                then = rewritten(node.then, target, edit, counter)
-                out.append(replace(node, then=then, otherwise=rewritten(node.otherwise, target, edit, counter)))
-    return tuple(out)
-
-
-def edited(protocol: Protocol, role: int, target: int, edit: Edit) -> Protocol:
-    """The protocol with one step of one role rewritten."""
-    roles = list(protocol.roles)
-    roles[role] = replace(roles[role], body=rewritten(roles[role].body, target, edit, [0]))
-    return replace(protocol, roles=tuple(roles))
-
-
-def edits(step: Step, slots: dict[str, int]) -> Iterator[tuple[str, Edit]]:
-    """All mutations of one step."""
-    op = step.op
-    if isinstance(op, ops.Advance):
-        return
-    yield "drop", lambda s: ()
-    yield "duplicate", lambda s: (s, s)
-
-    def change(**fields: object) -> Edit:
-        return lambda s: (replace(s, op=replace(s.op, **fields)),)
-
-    if isinstance(op, ops.Wait):
-        yield "xor parity", change(parity=1 - op.parity)
-    if isinstance(op, ops.Wait | ops.Arrive | ops.ArriveExpectTx | ops.TmaLoad) and slots[op.bar.barrier] > 1:
-        n = slots[op.bar.barrier]
-        yield "shift slot", change(bar=replace(op.bar, index=(op.bar.index + 1) % n))
-    if isinstance(op, ops.Arrive):
-        yield "count + 1", change(count=op.count + 1)
-    if isinstance(op, ops.ArriveExpectTx):
-        yield "bytes + 16", change(bytes=op.bytes + 16)
-        yield "bytes - 16", change(bytes=op.bytes - 16)
-    if isinstance(op, ops.WgmmaWait | ops.BulkWait | ops.CpAsyncWait):
-        yield "pending + 1", change(pending=op.pending + 1)
-
-
-def mutants(name: str, protocol: Protocol) -> Iterator[tuple[str, Protocol]]:
-    """All single mutants of a protocol that have good form."""
-    slots = {b.name: b.slots for b in protocol.barriers}
-    for i, role in enumerate(protocol.roles):
-        for target, step in enumerate(steps(role.body)):
-            for word, edit in edits(step, slots):
-                mutant = edited(protocol, i, target, edit)
-                if not any(problems(mutant)):
-                    yield f"{name}: {word} {type(step.op).__name__} #{target} of {role.name}", mutant
-
-
-def corpus() -> dict[str, Protocol]:
-    """The unmutated protocols, at sizes that the explorer can handle."""
-    return {
-        "cooperative": gemm.cooperative(2, 1),
-        "cooperative once": gemm.cooperative(2, 1, persistent=False),
-        "multicast": gemm.multicast(2),
-        "attention": attention.forward(2, 1, ordered=False),
-        "multistage": cp_async.multistage(3),
-        "cp.async producer": cp_async.producer_warps(2),
-        "split-K": split_k.dsmem_reduce(2),
-        "grouped": grouped.tensormap_update(2),
-        "blackwell": blackwell.gemm(2),
-    }
+corpus = small
 
 
 def judged(protocol: Protocol, max_states: int) -> str:
-    """The explorer's opinion: 'bad', 'good' (every instance tried was exhausted) or 'open'."""
-    complete = True
-    for kt, tiles in ((1, 1), (0, 1), (2, 1), (3, 1), (1, 2), (3, 2), (2, 3), (5, 1)):
+    """The explorer's opinion alone."""
+    return opinion(protocol, max_states, 0)[0]
 
-        def sizes(name: str, context: int, kt: int = kt, tiles: int = tiles) -> int:
-            symbol = next(s for s in protocol.symbols if s.name == name)
-            value = max(tiles if name in ("tiles", "groups") else kt, symbol.least)
-            return value if symbol.most is None else min(value, symbol.most)
 
-        outcome = adversarial(protocol, sizes, runs=20, seed=kt)
-        if outcome.finding is None and max_states:
-            outcome = exhaust(protocol, sizes, max_states=max_states)
-            complete &= outcome.complete
-        if outcome.finding is not None:
-            return "bad"
-    return "good" if complete and max_states else "open"
+def all_mutants() -> Iterator[tuple[str, Protocol]]:
+    """The mutants of all protocols; equal ones once."""
+    seen: set[str] = set()
+    for name, p in everything().items():
+        for word, mutant in mutants(name, p):
+            digest = hashlib.sha256(to_text(mutant).encode()).hexdigest()
+            if digest not in seen:
+                seen.add(digest)
+                yield word, mutant
+
+
+def all_variants(seed: int) -> Iterator[tuple[str, Protocol]]:
+    """Right protocols: pipelines by parameters, examples, twins, decoys, compiled kernels, and what is kept right."""
+    bases: list[tuple[str, Protocol]] = [(f"pipeline {name}", p) for name, _, p in pipelines()]
+    bases += [(name, p) for name, p in everything().items() if "bug" not in name]
+    for name, p in bases:
+        yield name, p
+        yield from kept(name, p, seed)
+
+
+def many_or_persistent(p: Protocol) -> bool:
+    """Whether data comes by several rings, or tiles follow one another."""
+    filled = {step.op.dst.buffer for _, step in spots(p) if isinstance(step.op, o.TmaLoad | o.CpAsync)}
+    return len(filled) > 1 or any(s.per is not None or s.name in ("tiles", "groups", "programs") for s in p.symbols)
+
+
+def verdict_of(protocol: Protocol) -> tuple[str, str, float]:
+    """The checker's answer, its code or reason, and the time in ms."""
+    start = time.process_time()
+    proof = check(protocol)
+    spent = 1000 * (time.process_time() - start)
+    match proof:
+        case Proved():
+            return "proved", "", spent
+        case Refuted():
+            return "refuted", proof.witness.code, spent
+        case _:
+            return "unknown", f"{proof.obligation}: {proof.reason}"[:200], spent
+
+
+def row(name: str, protocol: Protocol, states: int, seed: int, ask: bool) -> dict[str, object]:
+    """One line of a campaign."""
+    verdict, why, spent = verdict_of(protocol)
+    judge, how = ("bad", "the refutation's own schedule") if verdict == "refuted" and not ask else ("", "")
+    begun = time.process_time()
+    if not judge:
+        judge, how = opinion(protocol, states, seed)
+    line: dict[str, object] = {"name": name, "verdict": verdict, "judge": judge, "ms": round(spent, 1)}
+    line |= {"how": how[:160], "judge_ms": round(1000 * (time.process_time() - begun))}
+    if why:
+        line["why"] = why
+    if many_or_persistent(protocol):
+        line["many"] = True
+    return line
+
+
+def run(pool: list[tuple[str, Protocol]], args: argparse.Namespace) -> None:
+    """Goes through the pool in an order drawn by the seed, past what the file holds already."""
+    Random(args.seed).shuffle(pool)
+    pool = pool[: args.limit or None]
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    done = {json.loads(x)["name"] for x in args.out.read_text().splitlines()} if args.out.exists() else set[str]()
+    print(f"{len(pool)} protocols, {len(done)} done before, seed {args.seed}", flush=True)
+    end = time.monotonic() + args.seconds if args.seconds else float("inf")
+    with args.out.open("a") as file:
+        for name, protocol in pool:
+            if name in done:
+                continue
+            if time.monotonic() > end:
+                break
+            line = row(name, protocol, args.states, args.seed, args.all)
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            if (line["verdict"], line["judge"]) == ("proved", "bad"):
+                print(f"PROVED AND BAD: {name}: {line['how']}", flush=True)
+
+
+def recheck(args: argparse.Namespace) -> None:
+    """Asks the checker again about what the file holds, and keeps the judge's opinions."""
+    pool = dict([*all_mutants(), *all_variants(args.seed)])
+    rows = [json.loads(x) for x in args.file.read_text().splitlines()]
+    done = {json.loads(x)["name"] for x in args.out.read_text().splitlines()} if args.out.exists() else set[str]()
+    end = time.monotonic() + args.seconds if args.seconds else float("inf")
+    with args.out.open("a") as file:
+        for line in rows:
+            if line["name"] in done or line["name"] not in pool:
+                continue
+            if time.monotonic() > end:
+                break
+            verdict, why, spent = verdict_of(pool[line["name"]])
+            line |= {"verdict": verdict, "ms": round(spent, 1), "why": why}
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            if (verdict, line["judge"]) == ("proved", "bad"):
+                print(f"PROVED AND BAD: {line['name']}: {line['how']}", flush=True)
+
+
+_NOTABLE = (("proved", "bad"), ("refuted", "good"), ("unknown", "good"))
+
+
+def summary(path: Path) -> dict[str, object]:
+    """Counts and shares of one campaign."""
+    rows = [json.loads(x) for x in path.read_text().splitlines()]
+    table = Counter((r["verdict"], r["judge"]) for r in rows)
+    good = sum(n for (_, judge), n in table.items() if judge == "good")
+    times = sorted(r["ms"] for r in rows)
+    open_ = sum(n for (v, judge), n in table.items() if judge == "open" and v != "refuted")
+    return {
+        "protocols": len(rows),
+        "table": [{"verdict": v, "judge": j, "count": n} for (v, j), n in sorted(table.items())],
+        "bad_and_proved": table["proved", "bad"],
+        "good": good,
+        "good_and_refuted": table["refuted", "good"],
+        "good_and_unknown": table["unknown", "good"],
+        "share_of_good_unknown": round(table["unknown", "good"] / max(good, 1), 4),
+        "neither_decides": table["unknown", "open"],
+        "judge_open": open_,
+        "several_rings_or_persistent": sum(1 for r in rows if r.get("many")),
+        "check_ms": {
+            "median": times[len(times) // 2],
+            "p90": times[len(times) * 9 // 10],
+            "most": times[-1],
+        },
+        "notable": [r for r in rows if (r["verdict"], r["judge"]) in _NOTABLE][:200],
+    }
+
+
+def report(args: argparse.Namespace) -> None:
+    """Writes the figures of finished campaigns."""
+    found = {
+        "commands": [f"python tools/mutate.py {kind} --out ... --seed {args.seed}" for kind in ("mutants", "variants")],
+        "seed": args.seed,
+        "python": platform.python_version(),
+        "machine": "2 shared cores, no GPU; times under load",
+        "mutants": summary(args.mutants),
+        "variants": summary(args.variants),
+    }
+    args.json.write_text(json.dumps(found, indent=1) + "\n")
+    for kind in ("mutants", "variants"):
+        print(kind, {k: v for k, v in found[kind].items() if k != "notable"})
 
 
 def main() -> None:
-    """Runs the campaign and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--limit", type=int, default=0, help="mutants drawn at random; 0: all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--states", type=int, default=2000, help="states the explorer may visit per instance")
-    parser.add_argument("--json", type=Path)
+    """Runs one of the commands."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("mutants", "variants", "recheck"):
+        sub = commands.add_parser(name)
+        if name == "recheck":
+            sub.add_argument("file", type=Path)
+        sub.add_argument("--out", type=Path, required=True)
+        sub.add_argument("--limit", type=int, default=0, help="protocols drawn; 0: all")
+        sub.add_argument("--seed", type=int, default=0)
+        sub.add_argument("--states", type=int, default=3000, help="states the explorer may visit per instance")
+        sub.add_argument("--seconds", type=float, default=0, help="stop after this long; 0: at the end")
+        sub.add_argument("--all", action="store_true", help="ask the judge about refuted protocols too")
+    sub = commands.add_parser("report")
+    sub.add_argument("mutants", type=Path)
+    sub.add_argument("variants", type=Path)
+    sub.add_argument("--json", type=Path, required=True)
+    sub.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    pool = [m for name, p in corpus().items() for m in mutants(name, p)]
-    if args.limit:
-        pool = Random(args.seed).sample(pool, min(args.limit, len(pool)))
-    table: Counter[tuple[str, str]] = Counter()
-    notable: list[str] = []
-    times: list[float] = []
-    for name, protocol in pool:
-        start = time.perf_counter()
-        proof = check(protocol)
-        times.append(time.perf_counter() - start)
-        verdict = "proved" if isinstance(proof, Proved) else "refuted" if isinstance(proof, Refuted) else "unknown"
-        opinion = "bad" if verdict == "refuted" else judged(protocol, args.states)
-        table[verdict, opinion] += 1
-        if (verdict, opinion) == ("proved", "bad") or verdict == "unknown":
-            notable.append(f"{verdict}/{opinion} {name}" + (f" [{proof}]" if verdict == "unknown" else ""))
-    print(f"{len(pool)} mutants, median check {1000 * sorted(times)[len(times) // 2]:.0f} ms")
-    for (verdict, opinion), n in sorted(table.items()):
-        print(f"  {verdict:8} {opinion:5} {n}")
-    print("\n".join(notable))
-    if args.json:
-        rows = [{"verdict": v, "judge": o, "count": n} for (v, o), n in sorted(table.items())]
-        args.json.write_text(json.dumps({"mutants": len(pool), "table": rows, "notable": notable}, indent=1) + "\n")
+    match args.command:
+        case "mutants":
+            run(list(all_mutants()), args)
+        case "variants":
+            run(list(all_variants(args.seed)), args)
+        case "recheck":
+            recheck(args)
+        case _:
+            report(args)
 
 
 if __name__ == "__main__":

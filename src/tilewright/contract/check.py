@@ -20,7 +20,7 @@ from tilewright.protocol import to_text
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.validate import problems
 
-REPLAY_STATES = 6_000
+REPLAY_STATES = 2_500
 REPLAY_RUNS = 120
 MAX_FIXED = 40
 """Values tried for a trip count that is the same in all tiles, when only a varying one was refuted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.contract.explore import barriers
 from tilewright.contract.explore.instance import Instance, number, ranks
 from tilewright.contract.explore.memory import acquire, close, fly, release, touch
-from tilewright.contract.explore.world import Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
+from tilewright.contract.explore.world import FREED, Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
 from tilewright.contract.rules import Rule
 from tilewright.protocol import ops
 
@@ -360,7 +360,7 @@ def _tmem(g: Instance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Deall
         if rank is not None and w.tmem[op.buffer, rank] == "live":
             w.tmem[op.buffer, rank] = "half"
     w.tmem[name] = "freed"
-    w.open[t] |= {Touch(Bytes(("tmem", name[1]), 0, 1), True, False)}
+    w.open[t] |= {Touch(Bytes(("tmem", name[1]), 0, 1), True, False, FREED)}
 
 
 def freed(g: Instance, w: World, t: int, op: ops.Setmaxnreg) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.explore.instance import Instance
-from tilewright.contract.explore.world import Bytes, Flight, Problem, Queue, Touch, World
+from tilewright.contract.explore.world import FREED, Bytes, Flight, Problem, Queue, Touch, World
 from tilewright.contract.rules import Policy, Rule
 from tilewright.protocol import ops
 
@@ -47,23 +47,28 @@ def _clear_of_flights(g: Instance, w: World, t: int, place: Bytes, engine: str, 
 def _clear_of_threads(
     g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool, site: int
 ) -> None:
-    mates = g.mates[t]
     for u, touches in enumerate(w.open):
         if u == t:
             continue
         for x in touches:
-            if (x.writes or writes) and x.bytes.meets(place) and not (u in mates and _shared(x, writes, private, site)):
+            if (x.writes or writes) and x.bytes.meets(place) and not _apart(g, t, u, x, engine, writes, private, site):
                 words = f"{engine} of {g.threads[t].label} meets {g.threads[u].label}"
                 raise Problem(_clash(x.writes, writes), (u, t), words)
     for u, seen, wrote, owner in w.unseen:
-        if u == t and (wrote or writes) and seen.meets(place) and owner not in mates:
+        if u == t and (wrote or writes) and seen.meets(place) and owner not in g.mates[t]:
             words = f"{engine} of {g.threads[t].label} after a wait that does not acquire {g.threads[owner].label}"
             raise Problem(_clash(wrote, writes), (owner, t), words)
 
 
-def _shared(x: Touch, writes: bool, private: bool, site: int) -> bool:
-    """Whether two threads of a role keep to their own parts: private accesses, or one write step of both."""
-    return (x.private and private) or (x.writes and writes and x.site == site != 0)
+def _apart(g: Instance, t: int, u: int, x: Touch, engine: str, writes: bool, private: bool, site: int) -> bool:
+    """Whether an access does not clash with the open one ``x`` of thread ``u`` after all.
+
+    Two threads of a role may keep to their own parts: private accesses, or one write step of both. Of two
+    deallocations, what is allocated tells whether one is too many.
+    """
+    if engine == "dealloc" and x.site == FREED:
+        return True
+    return u in g.mates[t] and ((x.private and private) or (x.writes and writes and x.site == site != 0))
 
 
 def _in_order(g: Instance, t: int, engine: str, private: bool, f: Flight) -> bool:

@@ -66,8 +66,8 @@ class Reduction:
         self.g, self.prints, self.recurrence = g, Footprints(g), recurrence
         self._windows: dict[Hashable, list[tuple[tuple[Asked, ...], Window]]] = {}
 
-    def chosen(self, w: World, ways: list[Move]) -> list[Move]:
-        """A persistent part of ``ways``, as small as one of a few tries gives."""
+    def chosen(self, w: World, ways: list[Move], last: Move | None = None) -> list[Move]:
+        """A persistent part of ``ways``, small if one of a few tries is; who made the ``last`` move is tried first."""
         if len(ways) < 2:
             return ways
         best = ways
@@ -76,7 +76,8 @@ class Reduction:
             groups.setdefault(move.thread if move.landing is None else move.landing, []).append(move)
         try:
             search = _Search(self, w, groups)
-            for seed in groups:
+            first = None if last is None or last.landing is not None else last.thread
+            for seed in sorted(groups, key=lambda a: a != first):
                 found = search.closure(seed, len(best))
                 if found is not None and len(found) < len(best):
                     best = found
@@ -243,6 +244,7 @@ class _Search:
         self.agents: list[Who] = [*dict.fromkeys(w.landings), *(t for t in r.g.everyone if not r.g.ended(w, t))]
         self.landings = {x: Window(self._landing(x)) for x in dict.fromkeys(w.landings)}
         self.own: dict[Who, Footprint] = {}
+        self.windows: dict[tuple[Who, Passable], Window] = {(x, frozenset()): y for x, y in self.landings.items()}
         self.extra: dict[tuple[int, bool, bool, frozenset[Queue]], Footprint] = {}
 
     def _landing(self, x: Landing) -> Footprint:
@@ -271,11 +273,7 @@ class _Search:
     def _others(self, inside: list[Who]) -> dict[Who, Window]:
         """The windows of the others, opened further where they can complete each other's waits."""
         passable: Passable = frozenset()
-        windows: dict[Who, Window] = {
-            a: self.landings[a] if isinstance(a, Landing) else self.r.window(self.w, a, passable)
-            for a in self.agents
-            if a not in inside
-        }
+        windows = {a: self._window(a, passable) for a in self.agents if a not in inside}
         while True:
             stops = frozenset(key for x in windows.values() for key in x.stops) - passable
             ready = frozenset(key for key in stops if self._completes(key, _sum(key, windows), windows))
@@ -284,8 +282,14 @@ class _Search:
             passable |= ready
             for a, x in windows.items():
                 if x.stops & ready:
-                    assert isinstance(a, int)
-                    windows[a] = self.r.window(self.w, a, passable)
+                    windows[a] = self._window(a, passable)
+
+    def _window(self, a: Who, passable: Passable) -> Window:
+        found = self.windows.get((a, passable))
+        if found is None:
+            assert isinstance(a, int)
+            found = self.windows[a, passable] = self.r.window(self.w, a, passable)
+        return found
 
     def _completes(self, key: Key, sums: Signals, windows: dict[Who, Window]) -> bool:
         """Whether these signals may complete the current phase (or use) of a barrier."""

@@ -67,7 +67,7 @@ def exhaust(
             problem = final(g, w, bool(ways))
             if problem is not None:
                 return Outcome(finding(g, link, problem), len(seen), True)
-            chosen = ways if reduction is None else reduction.chosen(w, ways)
+            chosen = ways if reduction is None else reduction.chosen(w, ways, None if link is None else link[1])
             for attempt in (chosen, ways):
                 onward = False
                 for move in attempt:

@@ -17,6 +17,10 @@ Queue: TypeAlias = tuple[object, ...]
 """Asynchronous ops that complete together or in order: a thread's groups of one kind, or one copy."""
 
 
+FREED = -1
+"""The site of a deallocation: the CTAs of a pair may free their tensor memory in any order."""
+
+
 class Bytes(NamedTuple):
     """An interval of one memory."""
 

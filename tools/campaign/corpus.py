@@ -1,0 +1,70 @@
+"""The protocols that campaigns start from: written by hand, re-created bugs with their twins, compiled kernels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.protocol import Protocol, from_text
+
+ROOT = Path(__file__).parents[2]
+for folder in ("examples", "tests/contract"):
+    if str(ROOT / folder) not in sys.path:
+        sys.path.insert(0, str(ROOT / folder))
+
+from museum import DECOYS, EXHIBITS  # noqa: E402
+from protocols import attention, blackwell, cp_async, gemm, grouped, split_k  # noqa: E402
+
+
+def small() -> dict[str, Protocol]:
+    """The hand-written protocols, at sizes that the explorer can handle."""
+    return {
+        "cooperative": gemm.cooperative(2, 1),
+        "cooperative once": gemm.cooperative(2, 1, persistent=False),
+        "multicast": gemm.multicast(2),
+        "attention": attention.forward(2, 1, ordered=False),
+        "multistage": cp_async.multistage(3),
+        "cp.async producer": cp_async.producer_warps(2),
+        "split-K": split_k.dsmem_reduce(2),
+        "grouped": grouped.tensormap_update(2),
+        "blackwell": blackwell.gemm(2),
+    }
+
+
+def larger() -> dict[str, Protocol]:
+    """The same at the sizes they run with."""
+    return {
+        "cooperative once, 4 stages": gemm.cooperative(4, 1, persistent=False),
+        "cooperative once, 2 consumers": gemm.cooperative(2, 2, persistent=False),
+        "cooperative, 4 stages": gemm.cooperative(4, 1),
+        "cp.async producer, 4 stages": cp_async.producer_warps(4),
+        "multistage, 5 stages": cp_async.multistage(5),
+        "split-K, 4 stages": split_k.dsmem_reduce(4),
+    }
+
+
+def museum() -> Iterator[tuple[str, Protocol]]:
+    """Bugs, twins and decoys."""
+    for name, x in EXHIBITS.items():
+        yield f"{name} bug", x.build(False)
+        yield f"{name} twin", x.build(True)
+    for name, build in DECOYS.items():
+        made = build()
+        if isinstance(made, Protocol):
+            yield f"decoy {name}", made
+
+
+def compiled() -> Iterator[tuple[str, Protocol]]:
+    """What ``campaign.compiled`` wrote."""
+    for path in sorted((ROOT / "tests/data/protocols").glob("*.txt")):
+        yield f"compiled {path.stem}", from_text(path.read_text())
+
+
+def everything() -> dict[str, Protocol]:
+    """All of them, by name; names of roles say the line no more."""
+    return {**small(), **larger(), **dict(museum()), **dict(compiled())}
+
+
+TILES = frozenset(("tiles", "groups", "programs"))
+"""Symbols that count tiles; the others count steps within one."""

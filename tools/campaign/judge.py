@@ -1,0 +1,57 @@
+"""The explorer's opinion of a protocol; the checker is never asked here."""
+
+from __future__ import annotations
+
+from campaign.corpus import TILES
+from tilewright.contract.explore import Finding, adversarial, exhaust
+from tilewright.protocol import Protocol
+
+INSTANCES = ((1, 1), (3, 1), (0, 1), (2, 1), (3, 2), (5, 1), (1, 3), (4, 2))
+"""(steps, tiles): no step, fewer than stages, as many, more, a ring turned twice and one; one tile, several."""
+
+MORE_RUNS = 200
+"""Adversarial runs where some instance can't be exhausted."""
+
+FEW_RUNS = 20
+
+
+def sizes(protocol: Protocol, steps: int, tiles: int):
+    """The trip counts of an instance, within what the symbols allow."""
+    symbols = {s.name: s for s in protocol.symbols}
+
+    def value(name: str, context: int) -> int:
+        s = symbols[name]
+        wanted = tiles if name in TILES else steps
+        least = s.least + -(-max(wanted - s.least, 0) // s.multiple_of) * s.multiple_of
+        return least if s.most is None else min(least, s.most)
+
+    return value
+
+
+def instances(protocol: Protocol) -> list[tuple[int, int]]:
+    """The instances that differ for this protocol."""
+    found: dict[tuple[int, ...], tuple[int, int]] = {}
+    for steps, tiles in INSTANCES:
+        value = sizes(protocol, steps, tiles)
+        found.setdefault(tuple(value(s.name, 0) for s in protocol.symbols), (steps, tiles))
+    return list(found.values())
+
+
+def opinion(protocol: Protocol, max_states: int, seed: int) -> tuple[str, str]:
+    """'bad', 'good' (every instance exhausted) or 'open', and how it was found."""
+    complete = True
+    for steps, tiles in instances(protocol):
+        outcome = exhaust(protocol, sizes(protocol, steps, tiles), max_states=max_states)
+        if outcome.finding is not None:
+            return "bad", _words(outcome.finding, steps, tiles)
+        complete &= outcome.complete
+    runs = FEW_RUNS if complete else MORE_RUNS
+    for steps, tiles in ((3, 2), (5, 1)):
+        outcome = adversarial(protocol, sizes(protocol, steps, tiles), runs=runs // 2, seed=seed)
+        if outcome.finding is not None:
+            return "bad", _words(outcome.finding, steps, tiles)
+    return ("good", "exhausted") if complete else ("open", f"{runs} adversarial runs")
+
+
+def _words(finding: Finding, steps: int, tiles: int) -> str:
+    return f"{finding.rule.code} at {steps} steps, {tiles} tiles: {finding.detail}"
