@@ -9,8 +9,9 @@ Which lanes form a phase depends on the architecture and the instruction, not on
 pairs lanes 0-3 with 20-23. Each row says where that is known from. Sources:
 
 - CUDAPG: CUDA Programming Guide, shared memory (banks, broadcast) and compute capabilities, table 31
-- CUTISSUE: CUTLASS issue 328 and maxas issue 8: half and quarter warps for 8 and 16 bytes (practice)
-- PTX: PTX ISA 9.1, 9.7.14.5.15 (ldmatrix row addresses; that a matrix is one phase is practice)
+- CUTISSUE: CUTLASS issue 328 and maxas issue 8: half and quarter warps for 8 and 16 bytes
+- PTX: PTX ISA 9.1, 9.7.14.5.15 (ldmatrix row addresses)
+- H200: cycles of 95 accesses timed there, all within 1 % of these rows (benchmarks/results/bank_conflicts.json)
 - CK: AMD Composable Kernel, lds_bank_conflicts; ROCMBLOG: ROCm blog on LDS bank conflicts, 2025-07-25
 - SHARK: amd-shark-ai docs/empirical-lds (measured); HK: HipKittens phase solver (measured); TRITON: triton PR 11365
 """
@@ -32,7 +33,6 @@ class Evidence(Enum):
 
     DOCUMENTED = "documented"
     MEASURED = "measured"
-    PRACTICE = "practice"
     ASSUMED = "assumed"
     UNKNOWN = "unknown"
 
@@ -107,14 +107,14 @@ def _nvidia() -> tuple[BankAccess, ...]:
     rows: list[BankAccess] = []
     for way in ("ld", "st"):
         for size, together in ((4, 32), (8, 16), (16, 8)):
-            known = Evidence.DOCUMENTED if size == 4 else Evidence.PRACTICE
-            source = "CUDAPG" if size == 4 else "CUTISSUE"
+            known = Evidence.DOCUMENTED if size == 4 else Evidence.MEASURED
+            source = "CUDAPG" if size == 4 else "CUTISSUE, H200"
             groups = _consecutive(32, together)
             rows.append(BankAccess("nvidia", f"{way}.shared.b{8 * size}", size, 32, groups, 32, known, source))
         for matrices in (1, 2, 4):
             groups = _consecutive(8 * matrices, 8)
             op = f"{way}matrix.x{matrices}"
-            rows.append(BankAccess("nvidia", op, 16, 32, groups, 32, Evidence.PRACTICE, "PTX"))
+            rows.append(BankAccess("nvidia", op, 16, 32, groups, 32, Evidence.MEASURED, "PTX, H200"))
     return tuple(rows)
 
 
