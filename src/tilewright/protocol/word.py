@@ -95,6 +95,25 @@ def word_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> Word:
     )
 
 
+def numbered(word: Word, unit: frozenset[int], uses: dict[int, int], start: int) -> dict[int, int] | None:
+    """Per stretch: uses made before it, minus turns of the unit; None if that depends on the way. The value at the end
+    after stretch ``e`` is under ``-1 - e``."""
+    lead = dict.fromkeys(word.starts, start)
+    pending = list(word.starts)
+    while pending:
+        at = pending.pop()
+        for f in word.flows:
+            if f.source != at:
+                continue
+            value = lead[at] + uses.get(at, 0) - len(unit.intersection(f.turns))
+            if f.target not in lead:
+                lead[f.target] = value
+                pending.append(f.target)
+            elif lead[f.target] != value:
+                return None
+    return lead | {-1 - e: lead[e] + uses.get(e, 0) for e in word.ends if e in lead}
+
+
 @dataclass(frozen=True)
 class _Context:
     """What is known on the way to a stretch: facts about symbols, and of each loop counter a value that stands for all
@@ -524,4 +543,4 @@ def _substituted(nodes: tuple[Node, ...], counter: str, value: int) -> tuple[Nod
     return tuple(out)
 
 
-__all__ = ["Flow", "NoWord", "Stretch", "Word", "WordLoop", "expressions_of", "mapped", "word_of"]
+__all__ = ["Flow", "NoWord", "Stretch", "Word", "WordLoop", "expressions_of", "mapped", "numbered", "word_of"]

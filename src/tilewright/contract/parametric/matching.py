@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tilewright.contract.parametric.knowledge import Class, Knowledge
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Index, Site, Unit
-from tilewright.protocol.word import NoWord, Word
+from tilewright.protocol.word import NoWord, Word, numbered
 
 Array = tuple[int, str]
 """A barrier array of a CTA."""
@@ -252,25 +252,6 @@ def _pieces(
             return None
         out.append(Piece(ref, number))
     return tuple(out)
-
-
-def numbered(word: Word, unit: Unit, uses: dict[int, int], start: int) -> dict[int, int] | None:
-    """Per stretch: uses made before it, minus turns of the unit; None if that depends on the way. The value at the end
-    after stretch ``e`` is under ``-1 - e``."""
-    lead = dict.fromkeys(word.starts, start)
-    pending = list(word.starts)
-    while pending:
-        at = pending.pop()
-        for f in word.flows:
-            if f.source != at:
-                continue
-            value = lead[at] + uses.get(at, 0) - len(unit.intersection(f.turns))
-            if f.target not in lead:
-                lead[f.target] = value
-                pending.append(f.target)
-            elif lead[f.target] != value:
-                return None
-    return lead | {-1 - e: lead[e] + uses.get(e, 0) for e in word.ends if e in lead}
 
 
 def _covers(word: Word, unit: Unit, waits: Sequence[Piece]) -> list[Family]:

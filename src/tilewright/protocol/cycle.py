@@ -1,0 +1,302 @@
+"""What bounds the throughput of a loop: the critical cycle of its event graph.
+
+One turn of an innermost loop in its steady state is a graph whose edges ``u -(w, d)-> v`` say that v of a turn ends at
+least ``w`` cycles after u of ``d`` turns before. The loop can't turn faster than the greatest ratio of cycles to turns
+around any circle of it (max-plus spectral theory; Cohen, Dubois, Quadrat, Viot 1985), and does turn that fast once it
+has filled up. The circle that attains it names the bottleneck: an engine that never rests, or a ring too short to
+cover a latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.hw import engine_prices as engine
+from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE
+from tilewright.hw.sync_prices import sync_cycles
+from tilewright.protocol import ops
+from tilewright.protocol.graph import EventGraph, Index, Site
+from tilewright.protocol.model import Step
+from tilewright.protocol.word import NoWord, numbered
+
+COPIES, PRODUCTS = "tensor copies", "tensor cores"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an op takes, in cycles: of the threads that execute it; of its ``engine``; then until others may see it."""
+
+    issue: float
+    engine: str = ""
+    service: float = 0.0
+    latency: float = 0.0
+
+
+Prices = Callable[[Step], Cost]
+
+
+@dataclass(frozen=True)
+class CriticalCycle:
+    """The slowest circle of a loop: ``cycles`` for each turn of the loop over ``counter``; ``events`` in order, each a
+    role (or engine) and an op; ``turns`` of the loop once around."""
+
+    counter: str
+    cycles: float
+    turns: int
+    events: tuple[tuple[str, str], ...]
+
+
+def listed_prices(step: Step) -> Cost:
+    """The rows of ``hw`` for one SM of an H200; work between the protocol's ops has no price."""
+    match step.op:
+        case ops.TmaLoad(dst=dst):
+            service = dst.size / engine.COPY_BYTES_PER_CYCLE
+            return Cost(engine.ISSUE_CYCLES, COPIES, service, engine.COPY_LATENCY_CYCLES)
+        case ops.TmaStore(src=src):
+            return Cost(engine.ISSUE_CYCLES, COPIES, src.size / engine.COPY_BYTES_PER_CYCLE)
+        case ops.Wgmma(operands=operands) | ops.Tcgen05Mma(operands=operands):
+            service = operands[-1].size / engine.TENSOR_BYTES_PER_CYCLE if operands else 0.0
+            return Cost(engine.ISSUE_CYCLES, PRODUCTS, service, engine.TENSOR_LATENCY_CYCLES)
+        case ops.Read(region=region) | ops.Write(region=region):
+            return Cost(region.size / SHARED_BYTES_PER_CYCLE)
+        case ops.Wait() | ops.TestWait():
+            return Cost(sync_cycles("mbarrier.try_wait"))
+        case ops.Arrive() | ops.ArriveExpectTx() | ops.ExpectTx():
+            return Cost(sync_cycles("mbarrier.arrive"))
+        case ops.BarSync() | ops.CtaSync():
+            return Cost(sync_cycles("bar.sync"))
+        case ops.WgmmaWait():
+            return Cost(sync_cycles("wgmma.wait_group"))
+        case ops.BulkWait():
+            return Cost(sync_cycles("cp.async.bulk.wait_group"))
+        case ops.FenceProxyAsync():
+            return Cost(sync_cycles("fence.proxy.async"))
+        case ops.Advance():
+            return Cost(0.0)
+        case _:
+            return Cost(engine.ISSUE_CYCLES)
+
+
+def critical_cycle(graph: EventGraph, prices: Prices = listed_prices) -> tuple[CriticalCycle, ...]:
+    """The critical cycle of every innermost loop in its steady state; raises ``NoWord`` outside the fragment.
+
+    All roles are taken to be in the loop at once, which for consumers that take turns is each one's own loop. Cycles
+    are infinite where a loop waits for itself.
+    """
+    found: list[CriticalCycle] = []
+    for f in graph.word.flows:
+        if f.source == f.target:
+            counter = next(x.counter for x in graph.word.loops if x.index == f.turns[-1])
+            found.append(_Turn(graph, f.source, frozenset(f.turns), prices).slowest(counter))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Edge:
+    source: int
+    target: int
+    cycles: float
+    turns: int
+
+
+class _Turn:
+    """One turn of a steady loop as a graph."""
+
+    def __init__(self, graph: EventGraph, stretch: int, loop: frozenset[int], prices: Prices):
+        self.graph, self.stretch, self.loop, self.prices = graph, stretch, loop, prices
+        self.names: list[tuple[str, str]] = []
+        self.edges: list[_Edge] = []
+        self.end: dict[Site, int] = {}
+        self.served: dict[Site, int] = {}
+        self.codes = [graph.sites[p][stretch] for p, (_, cta) in enumerate(graph.word.parties) if cta == 0]
+        self._programs()
+        self._engines()
+        for code in self.codes:
+            for site in code:
+                match site.step.op:
+                    case ops.Wait():
+                        self._phase(site, site.step.op)
+                    case ops.WgmmaWait(pending):
+                        self._groups(code, site, pending, ops.Wgmma, ops.WgmmaCommit)
+                    case ops.BulkWait(pending):
+                        self._groups(code, site, pending, ops.TmaStore, ops.BulkCommit)
+                    case ops.BarSync() | ops.CtaSync():
+                        self._meeting(site)
+                    case _:
+                        pass
+
+    def _node(self, who: str, what: str) -> int:
+        self.names.append((who, what))
+        return len(self.names) - 1
+
+    def _link(self, source: int, target: int, cycles: float, turns: int = 0) -> None:
+        self.edges.append(_Edge(source, target, cycles, turns))
+
+    def _programs(self) -> None:
+        for code in self.codes:
+            for site in code:
+                self.end[site] = self._node(self.graph.word.parties[site.party][0].name, type(site.step.op).__name__)
+            for before, site in zip((code[-1:] + code)[: len(code)], code, strict=True):
+                self._link(self.end[before], self.end[site], self.prices(site.step).issue, int(site is code[0]))
+
+    def _engines(self) -> None:
+        """An engine takes the ops of a turn one after the other."""
+        queues: dict[str, list[Site]] = {}
+        for code in self.codes:
+            for site in code:
+                cost = self.prices(site.step)
+                if cost.engine:
+                    queues.setdefault(cost.engine, []).append(site)
+        for name, sites in queues.items():
+            for site in sites:
+                self.served[site] = self._node(name, type(site.step.op).__name__)
+                self._link(self.end[site], self.served[site], self.prices(site.step).service)
+            for before, site in zip((sites[-1:] + sites)[: len(sites)], sites, strict=True):
+                turns = int(site is sites[0])
+                self._link(self.served[before], self.served[site], self.prices(site.step).service, turns)
+
+    # -- who waits for whom -------------------------------------------------------------------------------------------
+    def _phase(self, site: Site, op: ops.Wait) -> None:
+        """A wait ends after the arrivals and copies of its phase, as many turns before as their numbers differ."""
+        slots = self.graph.protocol.barrier(op.bar.barrier).slots
+        awaited = self.graph.awaited(site, op)
+        signals = [(s, n) for code in self.codes for s, n in self._numbers(code, op.bar.barrier, awaited, slots)]
+        if not signals:
+            return
+        latest = min(n for _, n in signals)
+        number = latest - (latest - awaited.offset) % (2 * slots)
+        for s, n in signals:
+            cost = self.prices(s.step)
+            if s in self.served:
+                self._link(self.served[s], self.end[site], cost.latency, n - number)
+            else:
+                self._link(self.end[s], self.end[site], 0.0, n - number)
+
+    def _numbers(self, code: tuple[Site, ...], barrier: str, awaited: Index, slots: int) -> list[tuple[Site, int]]:
+        """Arrivals and copies of a party on a barrier in this stretch, each with the use it belongs to."""
+        out: list[tuple[Site, int]] = []
+        for site in code:
+            bar = getattr(site.step.op, "bar", None)
+            if not isinstance(bar, ops.Slot) or bar.barrier != barrier or isinstance(site.step.op, ops.Wait):
+                continue
+            _, index = self.graph.slot(site, bar)
+            lead = self._lead(site, barrier, awaited)
+            if index is None:
+                out.append((site, 0 if lead is None else lead))
+            else:
+                near = 0 if lead is None else lead
+                out.append((site, near - (near - index.offset) % slots))
+        return out
+
+    def _lead(self, site: Site, barrier: str, awaited: Index) -> int | None:
+        """How many uses ahead of its loop the party's arrivals are here, if that does not depend on the way."""
+        kind = type(site.step.op)
+        uses = {
+            s: sum(
+                isinstance(x.step.op, kind) and getattr(x.step.op, "bar", ops.Slot("")).barrier == barrier for x in code
+            )
+            for s, code in enumerate(self.graph.sites[site.party])
+        }
+        most = max(uses.values())
+        lead = numbered(self.graph.word, awaited.unit, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
+        return None if lead is None else lead.get(site.stretch)
+
+    def _groups(
+        self, code: tuple[Site, ...], wait: Site, pending: int, kind: type[ops.Op], commit: type[ops.Op]
+    ) -> None:
+        """A group wait ends after the ops of the newest group it retires."""
+        group, committed = 0, -1
+        groups: dict[int, list[Site]] = {}
+        for site in code:
+            if isinstance(site.step.op, kind):
+                groups.setdefault(group, []).append(site)
+            elif isinstance(site.step.op, commit):
+                group += 1
+            elif site is wait:
+                committed = group - 1
+        if not group or not groups:
+            return
+        turns, index = divmod(committed - pending, group)
+        for site in groups.get(index, []):
+            cost = self.prices(site.step)
+            self._link(self.served.get(site, self.end[site]), self.end[wait], cost.latency, -turns)
+
+    def _meeting(self, site: Site) -> None:
+        """A thread barrier ends after all who take part got there."""
+        op = site.step.op
+
+        def alike(other: ops.Op) -> bool:
+            if isinstance(op, ops.CtaSync):
+                return isinstance(other, ops.CtaSync)
+            assert isinstance(op, ops.BarSync)
+            return isinstance(other, ops.BarSync | ops.BarArrive) and other.id == op.id
+
+        mine = [x for x in self.graph.sites[site.party][site.stretch] if alike(x.step.op)]
+        for code in self.codes:
+            theirs = [x for x in code if alike(x.step.op)]
+            if not theirs or theirs[0].party == site.party:
+                continue
+            ahead = self._ahead(theirs[0].party, site.party, alike)
+            turns, index = divmod(mine.index(site) - ahead, len(theirs))
+            before = theirs[index].position - 1
+            who = code[before] if before >= 0 else code[-1]
+            self._link(self.end[who], self.end[site], self.prices(site.step).issue, -turns + int(before < 0))
+
+    def _ahead(self, other: int, party: int, alike: Callable[[ops.Op], bool]) -> int:
+        """By how many uses of a thread barrier one party is ahead of another on entry to this stretch."""
+        difference = {
+            s: sum(alike(x.step.op) for x in self.graph.sites[other][s])
+            - sum(alike(x.step.op) for x in self.graph.sites[party][s])
+            for s in range(len(self.graph.word.stretches))
+        }
+        lead = numbered(self.graph.word, frozenset(), difference, 0)
+        if lead is None:
+            raise NoWord("a thread barrier used at different paces")
+        return lead[self.stretch]
+
+    # -- the slowest circle -------------------------------------------------------------------------------------------
+    def slowest(self, counter: str) -> CriticalCycle:
+        """Raises the interval until no circle is slower: each found circle's own ratio is the next to try."""
+        best = CriticalCycle(counter, 0.0, 1, ())
+        while (circle := self._circle(best.cycles)) is not None:
+            cycles, turns = sum(e.cycles for e in circle), sum(e.turns for e in circle)
+            events = tuple(self.names[e.source] for e in circle)
+            if turns <= 0:
+                return CriticalCycle(counter, float("inf"), 0, events)
+            if cycles / turns <= best.cycles * (1 + 1e-12):
+                break
+            best = CriticalCycle(counter, cycles / turns, turns, events)
+        return best
+
+    def _circle(self, interval: float) -> list[_Edge] | None:
+        """A circle that takes longer than ``interval`` a turn (Bellman and Ford, longest ways)."""
+        late = [0.0] * len(self.names)
+        through: list[_Edge | None] = [None] * len(self.names)
+        last = -1
+        for _ in range(len(self.names) + 1):
+            last = -1
+            for e in self.edges:
+                when = late[e.source] + e.cycles - interval * e.turns
+                if when > late[e.target] + 1e-9 * (1 + abs(when)):
+                    late[e.target], through[e.target], last = when, e, e.target
+            if last < 0:
+                return None
+        for _ in self.names:  # walk back until surely on the circle
+            edge = through[last]
+            if edge is None:
+                return None
+            last = edge.source
+        circle: list[_Edge] = []
+        at = last
+        while True:
+            edge = through[at]
+            if edge is None:
+                return None
+            circle.insert(0, edge)
+            at = edge.source
+            if at == last:
+                return circle
+
+
+__all__ = ["Cost", "CriticalCycle", "Prices", "critical_cycle", "listed_prices"]
