@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 from tilewright.diag.diagnostic import Diagnostic, Label, Location, Severity, TilewrightError, render
@@ -9,6 +11,22 @@ from tilewright.diag.diagnostic import Diagnostic, Label, Location, Severity, Ti
 __all__ = ["Diagnostic", "Label", "Location", "Severity", "TilewrightError", "fail", "render"]
 
 
+_OURS = str(Path(__file__).parent.parent)
+
+
 def fail(code: str, **fields: Any) -> NoReturn:
-    """Raise ``TilewrightError`` with one ``Diagnostic(code, **fields)``."""
+    """Raise ``TilewrightError`` with one ``Diagnostic(code, **fields)``, by default at the line that called us."""
+    if fields.get("where") is None:
+        fields["where"] = _caller()
     raise TilewrightError((Diagnostic(code, **fields),))
+
+
+def _caller() -> Location | None:
+    """The innermost place outside of this package; None where that is an interpreter's or a tool's file."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - the documented way to a caller
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    if file.startswith((_OURS, "<", sys.prefix, sys.base_prefix)):
+        return None
+    return Location(file, frame.f_lineno)

@@ -64,6 +64,13 @@ class Diagnostic:
 
         return CATALOGUE[self.code].title
 
+    @property
+    def advice(self) -> str:
+        """The help of this case, or what helps in all."""
+        from tilewright.diag.catalogue import CATALOGUE
+
+        return self.help or (CATALOGUE[self.code].help if self.code in CATALOGUE else "")
+
 
 def render(diagnostic: Diagnostic) -> str:
     """Plain text in rustc's manner: headline, place, found, required, source, notes, help."""
@@ -78,8 +85,8 @@ def render(diagnostic: Diagnostic) -> str:
         if value:
             lines.append(f"   = {name} {value}")
     lines += [f"   = note:     {note}" for note in d.notes]
-    if d.help:
-        lines.append(f"help: {d.help}")
+    if d.advice:
+        lines.append(f"help: {d.advice}")
     return "\n".join(lines)
 
 

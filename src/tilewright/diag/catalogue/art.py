@@ -14,6 +14,7 @@ CODES: tuple[Code, ...] = (
         bad="tilewright run kernel.cubin",
         good="tilewright compile kernel.py:add --out add.bundle && tilewright run add.bundle",
         source=_SOURCE,
+        help="name a folder or file that tilewright compile wrote",
     ),
     Code(
         "ART002",
@@ -40,6 +41,7 @@ CODES: tuple[Code, ...] = (
         bad="sed -i s/128/256/ add.bundle/add.cu && tilewright run add.bundle",
         good="tilewright compile kernel.py:add --out add.bundle",
         source=_SOURCE,
+        help="compile the kernel again, or fetch the bundle again",
     ),
     Code(
         "ART005",

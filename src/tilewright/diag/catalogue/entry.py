@@ -15,3 +15,5 @@ class Code:
     bad: str = ""
     good: str = ""
     source: str = "Tilewright language rules"
+    help: str = ""
+    """What helps in every case; a diagnostic may know better."""

@@ -25,6 +25,7 @@ CODES: tuple[Code, ...] = (
         "Kernels compute with f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool.",
         bad="compile(dtypes={'x': 'float64'})",
         good="compile(dtypes={'x': 'f32'})",
+        help="cast the tensor to one of these types before the call",
     ),
     Code(
         "JIT004",

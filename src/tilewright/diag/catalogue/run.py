@@ -16,6 +16,7 @@ CODES: tuple[Code, ...] = (
         bad="kernel([1.0, 2.0], y)",
         good="kernel(torch.tensor([1.0, 2.0], device='cuda'), y)",
         source=_RULES,
+        help="pass a PyTorch, CuPy or JAX array, or anything with DLPack",
     ),
     Code(
         "RUN002",
@@ -32,6 +33,7 @@ CODES: tuple[Code, ...] = (
         bad='x: tw.Tensor["M", "N"] called with x of shape (4, 8, 16)',
         good='x: tw.Tensor["M", "N"] called with x.flatten(0, 1)',
         source=_RULES,
+        help="reshape the tensor, or give the annotation as many dimensions as it has",
     ),
     Code(
         "RUN004",
@@ -48,6 +50,7 @@ CODES: tuple[Code, ...] = (
         bad='a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"] with a of (64, 128), b of (32, 127)',
         good="b of (32, 128)",
         source=_RULES,
+        help="pass tensors whose dimensions of one name agree, or name them apart in the annotations",
     ),
     Code(
         "RUN006",
@@ -82,6 +85,7 @@ CODES: tuple[Code, ...] = (
         bad="out = torch.empty(1, 8, device='cuda').expand(4, 8)",
         good="out = torch.empty(4, 8, device='cuda')",
         source=_RULES,
+        help="pass an output in which every element has an address of its own: torch.empty, not an expanded view",
     ),
     Code(
         "RUN010",
@@ -99,6 +103,7 @@ CODES: tuple[Code, ...] = (
         bad="kernel(x.to('cuda:0'), y.to('cuda:1'))",
         good="kernel(x, y.to(x.device))",
         source=_RULES,
+        help="move all tensors to one device before the call",
     ),
     Code(
         "RUN012",
