@@ -39,6 +39,8 @@ SharedLayout = CuteLayout | ComposedLayout | F2Layout
 WARPS = 4
 LANE_ROWS = 8
 BARRIER_CYCLES = 30
+BOXES_TRIED = 2
+"""Shapes of what a warp holds that are priced: wide rows spare the banks of one side, tall ones those of the other."""
 
 
 class Carrier(Enum):
@@ -204,17 +206,25 @@ def _options(
         cycles = reading(reader, vector, places, extents, size).cycles
         yield _Option(plan, landing, Carrier.READERS, None, cycles)
         return
-    for rewrite in _rewrites(places, offsets, extents, size):
-        cycles = reading(rewrite.load, rewrite.load_vector, places, extents, size).cycles
-        cycles += reading(rewrite.store, rewrite.store_vector, offsets, extents, size).cycles
-        cycles += rewrite.conversion.cost.cycles + BARRIER_CYCLES
+    for rewrite, cycles in rewrites(places, offsets, extents, size):
         yield _Option(plan, landing, _CARRIER[rewrite.conversion.kind], rewrite, cycles)
 
 
+def rewrites(
+    places: list[int], offsets: list[int], extents: tuple[int, int], size: int
+) -> Iterator[tuple[Rewrite, int]]:
+    """Ways to move a tile from ``places`` to ``offsets`` (in elements, by index of a coordinate of ``extents``), each
+    with its cycles on one SM."""
+    for rewrite in _rewrites(places, offsets, extents, size):
+        cycles = reading(rewrite.load, rewrite.load_vector, places, extents, size).cycles
+        cycles += reading(rewrite.store, rewrite.store_vector, offsets, extents, size).cycles
+        yield rewrite, cycles + rewrite.conversion.cost.cycles + BARRIER_CYCLES
+
+
 def _rewrites(places: list[int], offsets: list[int], extents: tuple[int, int], size: int) -> Iterator[Rewrite]:
-    """Warps that load vectors along the innermost axis and store vectors along either."""
-    widest = vector_along(places, extents, 0, size)
-    for box in _boxes(extents, widest):
+    """Warps that load vectors along the innermost axis and store vectors along either, in the two squarest boxes."""
+    tried = 0
+    for box in _boxes(extents, vector_along(places, extents, 0, size)):
         for axis in (0, 1):
             vector = vector_along(offsets, extents, axis, size)
             if axis == 1 and vector == 1:
@@ -223,7 +233,9 @@ def _rewrites(places: list[int], offsets: list[int], extents: tuple[int, int], s
             if store is not None and load is not None:
                 stored = min(vector, store.contiguous_registers(axis))
                 yield Rewrite(load, box.vector, _conversion(load, store, size), store, stored)
-        return
+        tried += 1
+        if tried == BOXES_TRIED:
+            return
 
 
 @dataclass(frozen=True)

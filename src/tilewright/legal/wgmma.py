@@ -32,6 +32,7 @@ from tilewright.hw.wgmma import (
     RULES,
 )
 from tilewright.legal.bits import pack
+from tilewright.legal.factor import landing_layout, offsets_of, rewrites
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.predicates import broken
 from tilewright.legal.tensormap import cc_of
@@ -177,9 +178,8 @@ def legalise(
 ) -> Legal[WgmmaOperandPlan] | Repairs[WgmmaOperandPlan] | Illegal:
     """The plan of ``operand``, or the nearest layouts of the same tile that the instruction reads.
 
-    Rewriting a tile in shared memory costs a read and a write of its bytes at 128 bytes a cycle, and transposing twice
-    that; a tile that a tensor copy has yet to write costs nothing to lay out otherwise. ``cost`` is that rewriting, in
-    seconds on one SM.
+    A tile that a tensor copy has yet to write costs nothing to lay out otherwise. One that is there is rewritten by a
+    warpgroup: ``cost`` is the price of the cheapest way (``factor.rewrites``), in seconds on one SM.
     """
     answer = plan(operand, target)
     if isinstance(answer, Legal):
@@ -189,11 +189,24 @@ def legalise(
         for tile in admissible(operand.dtype, major, operand.tile_mn, operand.tile_k):
             other = plan(replace(operand, shared=tile, major=major, base_bytes=0), target)
             if isinstance(other, Legal):
-                passes = 2 if major is operand.major else 4
-                seconds = passes * tile.size_bytes / SHARED_BYTES_PER_CYCLE / target.clock_hz
+                cycles = _rewriting_cycles(operand.shared, tile, transposed=major is not operand.major)
                 action = f"lay the tile out {major.name}-major with swizzle {tile.swizzle.name}"
-                repairs.append(Repair(action, other.fields, seconds))
+                repairs.append(Repair(action, other.fields, cycles / target.clock_hz))
     return Repairs(answer.core, tuple(sorted(repairs, key=lambda r: r.cost))) if repairs else answer
+
+
+def _rewriting_cycles(source: LandingTile, target: LandingTile, *, transposed: bool) -> float:
+    """Cycles to rewrite a tile; where no shape of a warp divides it, its bytes read and written once."""
+    inner, rows = source.extents
+    if inner % source.panel == 0:
+        wanted = offsets_of(landing_layout(target))
+        if transposed:
+            wanted = [wanted[y + x * rows] for y in range(rows) for x in range(inner)]
+        ways = rewrites(offsets_of(landing_layout(source)), wanted, (inner, rows), source.element_bytes)
+        cycles = min((price for _, price in ways), default=None)
+        if cycles is not None:
+            return cycles
+    return 2 * target.size_bytes / SHARED_BYTES_PER_CYCLE
 
 
 def _strides(operand: WgmmaOperand) -> tuple[int, int]:
