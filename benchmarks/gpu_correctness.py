@@ -32,6 +32,7 @@ sys.path[:0] = [str(ROOT.parent / "src"), str(ROOT.parent / "examples"), str(ROO
 FACTOR, FLOOR = 1.5, 2.0**-22
 HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 FEW = 4096
+FEW_FOR_NAN = 64  # smaller matrices keep their numbers
 
 PAIRS = ((1, 1), (2, 7), (7, 31), (31, 32), (32, 33), (33, 127), (127, 1000), (1000, 7), (4097, 31), (33, 4097))
 TALL = ((65537, 2), (65537, 33), (4097, 1))
@@ -356,16 +357,20 @@ class Bench:
 
 
 def inputs(bench: Bench, kernel: Kernel, name: str, own: str, where: Placed, columns: int) -> Any:
-    """Random values; all negative for maxima, few different ones and a NaN for argmax."""
+    """Random values; all negative for maxima, few different ones for argmax, a NaN for both in larger matrices."""
     torch, shape = bench.torch, where.shape
     if name == "target":
         return torch.randint(0, columns, shape, device="cuda", dtype=torch.int32)
+    repeated = bool(where.strides) and where.strides[0] == 0
     if kernel.path.endswith("argmax"):
-        return torch.randint(-1000, 1000, shape, device="cuda").float() / 8
-    values = torch.randn(shape, device="cuda")
+        values = torch.randint(-1000, 1000, shape, device="cuda").float() / 8
+    else:
+        values = torch.randn(shape, device="cuda")
     if kernel.path.endswith("_max"):
         values = -1 - values.abs()
-    if where.strides and where.strides[0] == 0:
+    if kernel.path.endswith("max") and kernel.path.startswith("reductions.") and values.numel() > FEW_FOR_NAN:
+        values[0 if repeated else shape[0] // 2, shape[1] // 2] = float("nan")
+    if repeated:
         values = values[:1].expand(shape)
     return values.to(bench.dtypes[own])
 
@@ -396,10 +401,12 @@ def check(bench: Bench, program: Any, item: Combination) -> dict[str, Any]:
         own, where = places[name]
         exact = wide[i] if isinstance(wide, tuple) else wide
         peer = theirs[i] if isinstance(theirs, tuple) else theirs
-        exact = exact.to(torch.float64)
+        exact, got, peer = (t.to(torch.float64) for t in (exact, views[name], peer))
+        row["ok"] = bool(row["ok"] and torch.equal(got.isnan(), exact.isnan()))
+        exact, got, peer = (torch.where(t.isnan(), 0.0, t) for t in (exact, got, peer))
         norm = float(exact.norm()) or 1.0
-        error = float((views[name].double() - exact).norm()) / norm
-        peer_error = float((peer.double() - exact).norm()) / norm
+        error = float((got - exact).norm()) / norm
+        peer_error = float((peer - exact).norm()) / norm
         allowed = FACTOR * peer_error + FLOOR
         if exact.numel() <= FEW:
             allowed += HALF_ULP.get(own, 0.0)

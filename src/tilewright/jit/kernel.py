@@ -20,6 +20,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 
 if TYPE_CHECKING:
+    from tilewright.compiler.program import PlannedKernel as Variant
     from tilewright.compiler.program import Program as Planned
     from tilewright.compiler.requests import Request
     from tilewright.runtime import Program
@@ -137,10 +138,18 @@ class Kernel:
         )
         interface = rooms.requests.interface(request, rooms.program.traced(request))
         symbols = rooms.runtime.check(interface, described, call.scalars)
-        planned = self._plan(request, symbols)
         arrays = rooms.arrays.only_arrays(call.tensors)
-        variant = planned.variants[0]
+        variant = self._variant_for(request, symbols)
         rooms.simulate.run_steps(variant.steps, variant.scratch, arrays, call.scalars, symbols=symbols)
+
+    def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> Variant:
+        """The variant that dispatch would pick: mostly the one planned for these extents alone, unless these strides
+        fail what its tensor copies need."""
+        for extents in (symbols, None):
+            for variant in self._plan(request, extents).variants:
+                if variant.predicate.evaluate(symbols):
+                    return variant
+        fail("RUN015", where=self.function.where, found=", ".join(f"{n} = {v}" for n, v in symbols.items()))
 
     # -- requests -------------------------------------------------------------------------------------------------
     def _request(
