@@ -17,6 +17,7 @@ from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.contract import check
 from tilewright.diag import fail
+from tilewright.lang.schedule import Mode
 from tilewright.schedule.hopper.candidates import CANDIDATES, Candidate, Scheduled, pinned, schedule, unknown_pins
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
@@ -81,10 +82,10 @@ def search_products(
     choices: Sequence[Mapping[str, int]],
     retrace: Callable[[Mapping[str, int]], tile.Kernel],
     name: str,
-    cluster: tuple[int, int] = (1, 1),
+    first: Sequence[Candidate] = (),
 ) -> Search:
-    """All candidates of a variant: extents by extents, for each the schedules in order; those of the first extents in
-    clusters before all others, where these are asked for."""
+    """All candidates of a variant: ``first`` with the first extents, then extents by extents, for each the schedules in
+    order."""
 
     pins = request.schedule
     unknown = unknown_pins(pins)
@@ -99,15 +100,12 @@ def search_products(
 
     def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
         kernels = [(retrace(extents), extents) for extents in choices]
-        for candidate in CANDIDATES if cluster != (1, 1) else ():
-            kept = pinned(replace(candidate, cluster=cluster), pins)
-            if kept is not None and candidate.copies:
-                yield *kernels[0], kept
+        yield from ((*kernels[0], kept) for c in first if (kept := pinned(c, pins)) is not None)
         for copies, ordinary in ((True, False), (False, False), (False, True)):
             # ordinary arithmetic wants small tiles
             for kernel, extents in reversed(kernels) if ordinary else kernels:
                 for candidate in CANDIDATES:
-                    kept = pinned(candidate, pins)
+                    kept = pinned(candidate, pins) if candidate.turns == 1 or pins.mode is Mode.PINGPONG else None
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
                         yield kernel, extents, kept
 

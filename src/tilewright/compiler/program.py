@@ -21,7 +21,7 @@ from tilewright.lang.schedule import Mode
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
-from tilewright.schedule.hopper.candidates import has_products
+from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import Placement, place
@@ -253,7 +253,7 @@ def _with_products(
         for variant in product_variants(autos, resized, request.target, request.facts):
             if dims is not None and not variant.predicate.evaluate(dims):
                 continue
-            plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized, variant.cluster)
+            plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized, variant.candidates)
             staged = _staged(request, plain, resized(variant.choices[0]))
             found.append(plain if staged is None else staged)
             if staged is not None and request.schedule.staged is None:
@@ -266,7 +266,7 @@ def _with_products(
     for i, choice in enumerate(found):
         name = request.function.name + (f"_{i}" if len(found) > 1 else "")
         own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
-        search = search_products(own, choice.choices, choice.remade, name, choice.cluster)
+        search = search_products(own, choice.choices, choice.remade, name, choice.candidates)
         yield with_products(own, choice.predicate, search.next(), choice.copies)
 
 
@@ -277,7 +277,7 @@ class _Choice:
     predicate: Expr
     choices: Sequence[Mapping[str, int]]
     remade: Callable[[Mapping[str, int]], tile.Kernel]
-    cluster: tuple[int, int] = (1, 1)
+    candidates: tuple[Candidate, ...] = ()
     copies: tuple[StagedCopy, ...] = ()
 
 

@@ -24,11 +24,10 @@ from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 
-MAX_STAGES = 5
-"""More have bought nothing on H200: five steps of 64 are some 3 microseconds of copies in flight."""
-
-SEVERAL_RINGS_STAGES = 2
-"""Rings side by side multiply the states of a proof; two stages each keep it short, and cost attention nothing."""
+STAGES = 5
+"""Stages of a ring of large tiles: more have bought nothing on H200, they are some 3 microseconds of copies."""
+IN_FLIGHT_BYTES = 160 * 1024
+"""What rings of small tiles keep on its way (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages 0.69)."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
     """The candidate with a person's pins in place; None if it is another one than he asked for."""
     if pins.consumers is not None and candidate.warpgroups * candidate.turns != pins.consumers:
         return None
-    if (candidate.turns > 1) != (pins.mode is Mode.PINGPONG):
+    if pins.mode is not None and (candidate.turns > 1) != (pins.mode is Mode.PINGPONG):
         return None
     return replace(candidate, stages=pins.stages, cluster=pins.cluster or candidate.cluster)
 
@@ -146,8 +145,8 @@ def schedule(
     if candidate.rotated and not turned:
         return Refused("no stream with two products of copied tiles of which the last can wait a step")
     reason = ""
-    streams = sum(isinstance(r.block.parent_op(), tile.Stream) for r in group(dots, 1))
-    deepest = MAX_STAGES if streams == 1 else SEVERAL_RINGS_STAGES
+    turning = [r for r in group(dots, 1) if isinstance(r.block.parent_op(), tile.Stream)]
+    deepest = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in turning)))
     for stages in range(deepest, 0, -1) if candidate.stages is None else (candidate.stages,):
         rings = group(dots, stages)
         estimate = sum(r.stages * r.stage_bytes for r in rings)

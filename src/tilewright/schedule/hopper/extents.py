@@ -10,6 +10,7 @@ from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, 
 from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
+from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.operands import source_of
 from tilewright.schedule.tiles import coords_of, element, spans_of, tensor_name
 from tilewright.tile import dialect as tile
@@ -22,28 +23,49 @@ _CHAINED = (128, 128, 64, 64, 32)
 _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
-WIDTHS = {256: 100, 192: 102, 160: 109}
+WIDTHS = {256: 100, 192: 102}
 """Columns of a tile that are offered where rows and columns are free, and the time of one column against that of the
-widest (measured on H200: operands are read more often). With three the last wave of tiles is rarely far from full."""
-SHARED_WIDTHS = {256: 100, 224: 101, 192: 102}
+widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full."""
+TURN_WIDTHS = {208: 99, 160: 103}
+"""The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile."""
+SHARED_WIDTHS = {256: 100, 224: 101}
 """The same for clusters of two CTAs, which read a shared operand half as often."""
-CLUSTER = (2, 1)
+TURNS = (Candidate(1, turns=2),)
+CLUSTERS = (Candidate(2, cluster=(2, 1)), Candidate(1, cluster=(2, 1)))
 LINE_BYTES = 128
 """Rows that begin inside of an L2 line touch one line more each; two CTAs that share what they read then gain more than
 their pairing costs (5000 x 5000 x 5000: 0.90 of cuBLAS against 0.72; aligned rows: within 1 %, H200)."""
 _CLUSTER_ROWS = 4
 """Row tiles from which the second CTA of a cluster is rarely idle."""
-SKINNY_ROWS, SKINNY_COLUMNS = 64, 32
-"""Tiles for products with so few rows that operands are read once: as many CTAs as there are."""
+SKINNY_ROWS = 64
+SKINNY_WIDTHS = {32: 300, 64: 200}
+"""Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
+alike, and narrow tiles give every CTA some."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Choices of extents, best first, for the launches in which ``predicate`` holds; clusters of CTAs to try first."""
+    """Choices of extents, best first, for the launches in which ``predicate`` holds; candidates to try with the first
+    of them before all others."""
 
     predicate: Expr
     choices: tuple[dict[str, int], ...]
-    cluster: tuple[int, int] = (1, 1)
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Widths of one way to schedule, with the time of a column, and when it applies."""
+
+    extents: dict[str, int]
+    widths: dict[int, int]
+    applies: Expr = TRUE
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def cluster(self) -> tuple[int, int]:
+        """CTAs that work together."""
+        return self.candidates[0].cluster if self.candidates else (1, 1)
 
 
 def product_variants(
@@ -52,21 +74,28 @@ def product_variants(
     """Tile widths and when each is used: that which needs least time for its whole waves of CTAs."""
     choices, sized = product_extents(autos, trace)
     wide = choices[0]
-    skinny = {**wide, **dict.fromkeys(sized.rows, SKINNY_ROWS), **dict.fromkeys(sized.columns, SKINNY_COLUMNS)}
-    kernel, small = trace(wide), trace(skinny)
+    skinny = {**wide, **dict.fromkeys(sized.rows, SKINNY_ROWS)}
+    kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
         return [Variant(TRUE, tuple(choices))]
-    found = [Variant(small.grid.data[-2].expr <= 1, (skinny, *choices))]
     shares = all_of([_straddles(kernel, facts), kernel.grid.data[-2].expr >= _CLUSTER_ROWS])
-    for widths, cluster, applies in ((SHARED_WIDTHS, CLUSTER, shares), (WIDTHS, (1, 1), TRUE)):
-        sizes = [{**wide, **dict.fromkeys(sized.columns, width)} for width in widths]
-        times = [
-            _waves(trace(size), cluster, target) * (width * percent)
-            for size, (width, percent) in zip(sizes, widths.items(), strict=True)
+    rivals = (
+        (_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),),
+        (_Family(wide, SHARED_WIDTHS, shares, CLUSTERS),),
+        (_Family(wide, TURN_WIDTHS, candidates=TURNS), _Family(wide, WIDTHS)),
+    )
+    found: list[Variant] = []
+    for families in rivals:
+        ways = [
+            (family, extents, _waves(trace(extents), family.cluster, target) * (width * percent))
+            for family in families
+            if family.applies != FALSE
+            for width, percent in family.widths.items()
+            for extents in ({**family.extents, **dict.fromkeys(sized.columns, width)},)
         ]
-        for i, size in enumerate(sizes if applies != FALSE else ()):
-            best = all_of([applies, *(times[i] <= other for other in times[i + 1 :])])
-            found.append(Variant(best, (size, *choices), cluster))
+        for i, (family, extents, time) in enumerate(ways):
+            best = all_of([family.applies, *(time <= other for _, _, other in ways[i + 1 :])])
+            found.append(Variant(best, (extents, *choices), family.candidates))
     return found
 
 
