@@ -228,7 +228,9 @@ def equal(a: Layout, b: Layout) -> Equal | Counterexample:
         if decided is not None:
             return decided
     if isinstance(a, PiecewiseLayout) or isinstance(b, PiecewiseLayout) or _symbolic(left) or _symbolic(right):
-        return _equal_maps(piecewise_of(a), piecewise_of(b))
+        maps = _maps(a, b)
+        if maps is not None:
+            return _equal_maps(*maps)
     return _equal_tables(a, b)
 
 
@@ -304,8 +306,20 @@ def _places(layout: AffineLayout) -> Iterator[int]:
         place *= e
 
 
+def _maps(a: Layout, b: Layout) -> tuple[PiecewiseLayout, PiecewiseLayout] | None:
+    """Both over the same number of dimensions for isl; None where one has bits, or axes are grouped in another way, so
+    that only indices compare."""
+    try:
+        left, right = piecewise_of(a), piecewise_of(b)
+    except TilewrightError as problem:
+        if problem.code != "LAY010":
+            raise
+        return None
+    return (left, right) if len(left.dims) == len(right.dims) else None
+
+
 def _equal_maps(a: PiecewiseLayout, b: PiecewiseLayout) -> Equal | Counterexample:
-    if len(a.dims) != len(b.dims) or len(a.outs) != len(b.outs):
+    if len(a.outs) != len(b.outs):
         return Counterexample(-1, (len(a.dims), len(a.outs)), (len(b.dims), len(b.outs)))
     if a.map.is_equal(b.map):
         return Equal(ProofKind.ISL)
@@ -359,13 +373,11 @@ def table(layout: Layout) -> Iterator[tuple[int, ...]]:
 
 def subset(a: Layout, b: Layout) -> Counterexample | None:
     """None if ``b`` has every coordinate of ``a``, with the same values; else one where it does not. By isl where both
-    are Presburger maps, else by the tables (an index of ``a`` is the same index of ``b``)."""
-    try:
-        conflict = piecewise_of(a).subset(piecewise_of(b))
+    are Presburger maps of as many dimensions, else by the tables (an index of ``a`` is the same index of ``b``)."""
+    maps = _maps(a, b)
+    if maps is not None and len(maps[0].outs) == len(maps[1].outs):
+        conflict = maps[0].subset(maps[1])
         return None if conflict is None else Counterexample(conflict.point, (), ())
-    except TilewrightError as problem:
-        if problem.diagnostics[0].code != "LAY010":
-            raise
     theirs = list(table(b))
     for index, x in enumerate(table(a)):
         if index >= len(theirs) or theirs[index] != x:

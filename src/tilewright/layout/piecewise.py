@@ -171,7 +171,16 @@ class PiecewiseLayout:
         return None if missing.is_empty() else Conflict(str(missing.sample_point()))
 
     def subset(self, other: PiecewiseLayout) -> Conflict | None:
-        """None if ``other`` holds every coordinate of this layout with the same values; else where not."""
+        """None if ``other`` holds every coordinate of this layout with the same values; else where not (LAY002 for
+        other ranks)."""
+        if (len(self.dims), len(self.outs)) != (len(other.dims), len(other.outs)):
+            fail(
+                "LAY002",
+                title="piecewise layouts of other ranks",
+                found=f"{len(other.dims)} dimensions to {len(other.outs)} outputs",
+                required=f"{len(self.dims)} to {len(self.outs)}",
+                help="compare by kinds.equal or kinds.subset, which go by indices",
+            )
         mine = self.map.subtract(other.map)
         return None if mine.is_empty() else Conflict(str(mine.sample()))
 
