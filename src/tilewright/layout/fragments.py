@@ -83,7 +83,7 @@ def _warpgroup_tile(fragment: facts.Fragment, m: int, other: int, warpgroups: in
             title="each warpgroup holds a number of row blocks that is not a power of two",
             found=f"{blocks} blocks of {rows} rows per warpgroup",
             required="1, 2, 4, ... blocks",
-            help="describe one warpgroup's rows by its own layout",
+            help="describe one warpgroup's rows, and the warpgroups as an outer axis of a hierarchy.Hierarchy",
         )
     groups = [(rows * blocks << i, 0) for i in range(_bits(warpgroups, "warpgroups"))]
     repeats = [Repeat(1, other // step, step), Repeat(0, blocks, rows)]
@@ -97,7 +97,7 @@ def _bits(count: int, what: str) -> int:
             title=f"{what} is not a power of two",
             found=str(count),
             required="1, 2, 4, ...",
-            help="describe one group's part by its own layout",
+            help="describe one group's part, and the groups as outer axes of a hierarchy.Hierarchy",
         )
     return count.bit_length() - 1
 
