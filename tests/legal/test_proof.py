@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.base.dtypes import DTYPES, bf16
+from tilewright.base.dtypes import DTYPES, bf16, f32, i8
 from tilewright.base.expr import sym
-from tilewright.base.verdict import Legal, Proved, Refuted
+from tilewright.base.verdict import Legal, Proved, Refuted, Unknown
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.proof import prove
+from tilewright.legal.repairs import Change, repairs_of
 from tilewright.legal.tma import Box, TensorMapPlan, TileAccess, plan
 
 M, K = sym("M"), sym("K")
@@ -78,3 +79,29 @@ def test_every_random_plan_is_proved(data: st.DataObject) -> None:
     answer = plan(access)
     if isinstance(answer, Legal):
         assert isinstance(prove(answer.fields, access), Proved)
+
+
+FOLDED = [
+    TileAccess(f32, (40, 3), (3, 1), 0, (16, 3)),
+    TileAccess(f32, (M, 3), (3, 1), 0, (16, 3)),
+    TileAccess(f32, (M, 5, 3), (15, 3, 1), 0, (16, 5, 3)),
+    TileAccess(bf16, (2,) * 7, (64, 32, 16, 8, 4, 2, 1), 0, (None, 2, 2, 2, 2, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("access", FOLDED, ids=lambda a: str(a.tile))
+def test_folded_views_are_proved_and_other_folds_refuted(access: TileAccess) -> None:
+    remedies = [r.fields for r in repairs_of(access, Facts()) if r.fields.change is Change.RESHAPE]
+    assert remedies
+    for remedy in remedies:
+        assert remedy.plan is not None
+        assert isinstance(prove(remedy.plan, access, Facts(), remedy.folds), Proved)
+        moved = replace(access, strides=(*access.strides[:-2], access.strides[-2] * 2, 1))
+        assert isinstance(prove(remedy.plan, moved, Facts(), remedy.folds), Refuted)
+
+
+def test_a_split_view_is_not_decided() -> None:
+    access = TileAccess(i8, (1 << 33, 16), (16, 1), 0, (64, 16))
+    (remedy,) = (r.fields for r in repairs_of(access, Facts()) if r.fields.change is Change.RESHAPE)
+    assert remedy.plan is not None
+    assert isinstance(prove(remedy.plan, access, Facts(), remedy.folds), Unknown)

@@ -13,7 +13,7 @@ from functools import reduce
 from math import gcd
 
 from tilewright.base.expr import TRUE, Expr, ceildiv, divisor, expr, sym
-from tilewright.base.verdict import Illegal, Legal, Repair, Repairs
+from tilewright.base.verdict import Illegal, Legal, Refuted, Repair, Repairs
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, PATTERNS, Direction, Swizzle
@@ -21,6 +21,7 @@ from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.phases import Phases, phases
 from tilewright.legal.prices import Workload, extra_seconds
+from tilewright.legal.proof import prove
 from tilewright.legal.reinterpret import as_words
 from tilewright.legal.symbolic import decide_rules
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields
@@ -160,6 +161,8 @@ def _other_view(access: TileAccess, facts: Facts, target: Target) -> Iterator[Re
         if plan is not None:
             names = {f"index{i}": index for i, index in enumerate(view.indices)}
             plan = replace(plan, coordinates=tuple(c.substitute(names) for c in plan.coordinates))
+            if isinstance(prove(plan, access, facts, view.axes), Refuted):
+                continue  # the graph's rules promise that this does not happen
             folded = Remedy(Change.RESHAPE, plan, tile=view.access.tile, folds=view.axes)
             yield folded
             for worded in _as_words(view.access, folded, facts, target):
