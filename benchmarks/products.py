@@ -48,6 +48,9 @@ ATTENTIONS = (
 )
 """Batch, heads, length, head dimension, causal, and the goal as a share of cuDNN."""
 
+NUMERICS = ("precise", "fast")
+"""Policies of the kernel: ``fast`` may contract the scale, the maximum and the exponential to one multiply-add."""
+
 
 def build(only: str) -> None:
     """Compile the kernels to artifacts: one for aligned matmuls, one for rows of odd pitch, one per attention kind."""
@@ -77,17 +80,17 @@ def build(only: str) -> None:
     store("matmul", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16")))
     odd = {n: Observed(bf16, 0, (4100, 4100), (4100, 1)) for n in names}
     store("matmul_odd", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16"), facts=observe_facts(odd)))
-    for width, causal in product((128, 64), (False, True)):
-        kernel = attention.forward(width)
+    for width, causal, numerics in product((128, 64), (False, True), NUMERICS):
+        kernel = attention.forward(width, numerics)
         store(
-            attention_name(width, causal=causal),
+            attention_name(width, numerics, causal=causal),
             lambda k=kernel, c=causal: k.compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=c),
         )
 
 
-def attention_name(width: int, *, causal: bool) -> str:
+def attention_name(width: int, numerics: str, *, causal: bool) -> str:
     """The artifact of one kind of attention."""
-    return f"attention_{width}{'_causal' if causal else ''}"
+    return f"attention_{width}_{numerics}{'_causal' if causal else ''}"
 
 
 def load(name: str) -> Any:
@@ -118,8 +121,8 @@ def run(args: argparse.Namespace) -> None:
         rows.append(case(torch, measure, flush, args, f"matmul {m}x{n}x{k}", 2.0 * m * n * k, goal, "cublas",
                          lambda p=program, v=values: p.launch(v), lambda a=a, b=b: torch.matmul(a, b.t()),
                          lambda c=c: c, (a.float() @ b.float().t()) if m * n <= 2**27 else None))  # fmt: skip
-    for batch, heads, length, width, causal, goal in ATTENTIONS:
-        program = load(attention_name(width, causal=causal))
+    for (batch, heads, length, width, causal, goal), numerics in product(ATTENTIONS, NUMERICS):
+        program = load(attention_name(width, numerics, causal=causal))
         if program is None or "attention" not in (args.only or "attention"):
             continue
         torch.manual_seed(0)
@@ -137,7 +140,7 @@ def run(args: argparse.Namespace) -> None:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             reference = torch.nn.functional.scaled_dot_product_attention
             exact = reference(q.float(), k_.float(), v.float(), is_causal=causal) if length <= 4096 else None
-        kind = "causal" if causal else "full"
+        kind = f"{'causal' if causal else 'full'}{' fast' if numerics == 'fast' else ''}"
         rows.append(case(torch, measure, flush, args, f"attention {kind} {batch}x{heads}x{length}x{width}", flops, goal,
                          "cudnn", lambda p=program, v=values: p.launch(v), peer, lambda o=o: o, exact))  # fmt: skip
     document = {

@@ -10,10 +10,10 @@ The width of a head is fixed when the kernel is written: it sizes the registers.
 import tilewright as tw
 
 
-def forward(width: int) -> tw.Kernel:
+def forward(width: int, numerics: str = "precise") -> tw.Kernel:
     """Attention over heads of ``width`` elements."""
 
-    @tw.kernel
+    @tw.kernel(numerics=numerics)
     def attention(
         q: tw.Tensor["B", "H", "S", width],
         k: tw.Tensor["B", "G", "T", width],
