@@ -20,7 +20,7 @@ from tilewright.transport import conversion
 from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
-    from tilewright.codegen.cuda import _Emitter  # pyright: ignore[reportPrivateUsage]
+    from tilewright.codegen.cuda import Emitter
 
 _Pair: TypeAlias = tuple[str, int, str, int]
 """Two bytes side by side: word and byte of either."""
@@ -56,7 +56,7 @@ FUNCTIONS = {
 class ConversionEmitter:
     """Writes the ops through the kernel's emitter."""
 
-    def __init__(self, emitter: _Emitter):
+    def __init__(self, emitter: Emitter):
         self.emitter = emitter
 
     def op(self, op: Operation) -> None:

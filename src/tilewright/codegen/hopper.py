@@ -15,7 +15,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
-    from tilewright.codegen.cuda import _Emitter  # pyright: ignore[reportPrivateUsage]
+    from tilewright.codegen.cuda import Emitter
 
 ASYNCHRONOUS = tuple(a.OPS)
 SHARED_BASE = "shared_base"
@@ -48,7 +48,7 @@ def c_operand(text: str) -> str:
 class HopperEmitter:
     """Writes asynchronous ops through the kernel's emitter."""
 
-    def __init__(self, emitter: _Emitter):
+    def __init__(self, emitter: Emitter):
         self.emitter = emitter
         self.offsets: dict[SSAValue, int] = {}
         self.hints: dict[SSAValue, str] = {}

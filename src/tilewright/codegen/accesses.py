@@ -1,0 +1,182 @@
+"""Global and shared memory: vectors where a guard holds for all of one, single elements at the edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
+from tilewright.codegen.writer import Writer
+from tilewright.transport import dialect as t
+
+_BATCHED_WORDS = 20
+"""Registers of a guarded load up to which all its vectors are in flight before the first is looked at."""
+
+
+class AccessWriter(Writer):
+    """Writes loads, stores, atomic additions, and moves between registers and shared memory."""
+
+    def address(self, tensor: SSAValue, coords: Sequence[Expr], symbol: str) -> str:
+        terms: list[str] = []
+        for i, coord in enumerate(coords):
+            stride = self.constants.get(f"{symbol}.stride{i}", Sym(f"{symbol}.stride{i}"))
+            if stride == Const(0) or coord == Const(0):
+                continue
+            if stride == Const(1):
+                terms.append(self.c(coord))
+            else:
+                terms.append(f"{self.c(coord)}*{self.c(stride)}")
+        offset = " + ".join(terms) or "0"
+        return f"{self.names[tensor]} + ({offset})"
+
+    def global_access(self, op: t.Load | t.Store | t.ReduceAdd) -> None:
+        self.access_elements(op, Const(0), self.storages[op.buffer].count)
+
+    def access_elements(self, op: t.Load | t.Store | t.ReduceAdd, first: Expr, count: int) -> None:
+        """The access for ``count`` registers from ``first``, in vectors where the guard holds for all of one."""
+        width = op.vector.data
+        guard = op.guard.expr
+        last = guard.substitute({t.REGISTER: Sym(t.REGISTER) + (width - 1)})
+        whole = guard if width == 1 else all_of([guard, last])
+        with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1)}):
+            free = guard in self.assumed or self.holds(whole)
+        if isinstance(op, t.Load) and width == 1 and self.storages[op.buffer].packed:
+            self._load_elements(op, first, count, free=free)
+            return
+        if isinstance(op, t.Load):
+            self._load(op, first, count, TRUE if free else whole)
+            return
+        with self.unrolled("v", count // width) as step:
+            register = first + step * width
+            self._place(op, register)
+            here = whole.substitute({t.REGISTER: register})
+            with self.braces("" if free or self.holds(here) else f"if ({self.c(here)})"):
+                self._write(op)
+            if width > 1 and not free and not self.holds(here):
+                with self.braces("else"):
+                    self._elements(op, register)
+
+    def _place(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr, safe: str = "") -> None:
+        """Declares the register and the address of one vector; ``safe`` is a condition for going there at all."""
+        coords = [c.expr.substitute({t.REGISTER: register}) for c in op.coords]
+        memory = self.storages[op.buffer].memory
+        const = "const " if isinstance(op, t.Load) else ""
+        address = self.address(op.tensor, coords, self.symbols[op.tensor])
+        if safe:
+            address = f"{safe} ? {address} : {self.names[op.tensor]}"
+        self.line(f"{'constexpr' if register.constant is not None else 'const'} int r = {self.c(register)};")
+        self.line(f"{const}{memory}* at = {address};")
+
+    def _load(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
+        """Vectors that are not wholly in the domain come from the tensor's first element, so that no load waits for a
+        branch, and are mended when all are in flight; of a long row each at once, lest its addresses take more
+        registers than the row."""
+        guard, width = op.guard.expr, op.vector.data
+        live = TRUE if whole == TRUE else op.live.expr
+        together = whole == TRUE or count <= _BATCHED_WORDS * self.storages[op.buffer].per_word
+
+        def load(base: Expr, part: int) -> None:
+            here = TRUE if guard in self.assumed else whole
+            with self.unrolled("v", part // width) as step:
+                self._load_vector(op, base + step * width, here)
+                if not together and here != TRUE:
+                    self._mend(op, base + step * width, here)
+
+        def mend(base: Expr, part: int) -> None:
+            if guard not in self.assumed:
+                with self.unrolled("v", part // width) as step:
+                    self._mend(op, base + step * width, whole)
+
+        self.parts(live, [guard], first, count, load, width)
+        if together and whole != TRUE:
+            self.parts(live, [guard], first, count, mend, width)
+
+    def _load_elements(self, op: t.Load, first: Expr, count: int, *, free: bool) -> None:
+        """Single narrow elements: all loads first, then they are packed, so that none waits for the one before."""
+        storage, buffer, guard = self.storages[op.buffer], self.names[op.buffer], op.guard.expr
+        few = _BATCHED_WORDS // 2
+        batch = count if count <= 2 * _BATCHED_WORDS or count % few else few
+        with self.unrolled("b", count // batch) as block:
+            start = first + block * batch
+            self.line(f"{storage.memory} raw[{batch}];")
+
+            def emit(base: Expr, part: int) -> None:
+                with self.unrolled("v", part) as step:
+                    here = guard.substitute({t.REGISTER: base + step})
+                    place = f"raw[{self.c(base + step - start)}]"
+                    if free or guard in self.assumed or self.holds(here):
+                        self._place(op, base + step)
+                        self.line(f"{place} = at[0];")
+                        return
+                    self.line(f"{place} = 0;")
+                    with self.braces(f"if ({self.c(here)})"):
+                        self._place(op, base + step)
+                        self.line(f"{place} = at[0];")
+
+            self.parts(TRUE if free else op.live.expr, [guard], start, batch, emit)
+            with self.unrolled("v", batch) as step:
+                self.line(storage.put_bits(buffer, self.c(start + step), f"raw[{self.c(step)}]"))
+
+    def _load_vector(self, op: t.Load, register: Expr, whole: Expr) -> None:
+        here = whole.substitute({t.REGISTER: register})
+        with self.braces(""):
+            self._place(op, register, "" if self.holds(here) else self.c(here))
+            for line in self.storages[op.buffer].vector_load(self.names[op.buffer], "r", op.vector.data, "at"):
+                self.line(line)
+
+    def _mend(self, op: t.Load, register: Expr, whole: Expr) -> None:
+        """A vector that is not wholly in the domain: element by element, 0 outside."""
+        storage, buffer = self.storages[op.buffer], self.names[op.buffer]
+        here = whole.substitute({t.REGISTER: register})
+        with self.braces(f"if (!{self.c(here)})"):
+            if op.vector.data > 1:
+                self._place(op, register)
+                self._elements(op, register)
+            else:
+                self.line(storage.clear(buffer, self.c(register), 1))
+
+    def _write(self, op: t.Store | t.ReduceAdd) -> None:
+        storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
+        if isinstance(op, t.Store):
+            for line in storage.vector_store(buffer, "r", width, "at"):
+                self.line(line)
+            return
+        for e in range(width):
+            self.line(f"{storage.atomic_add(f'at + {e}', buffer, f'(r + {e})')};")
+
+    def _elements(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr) -> None:
+        """A vector at the edge of the domain, element by element."""
+        storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
+        if isinstance(op, t.Load):
+            self.line(storage.clear(buffer, "r", width))
+        name = f"{self.symbols[op.tensor]}.stride{op.axis.data}"
+        stride = self.constants.get(name, Sym(name))
+        with self.unrolled("e", width) as e:
+            guard = op.guard.expr.substitute({t.REGISTER: register + e})
+            index, place = self.c(Sym(t.REGISTER) + e), f"at[{self.c(e * stride)}]"
+            with self.braces(f"if ({self.c(guard)})"):
+                match op:
+                    case t.Load():
+                        self.line(storage.put_bits(buffer, index, place))
+                    case t.Store():
+                        self.line(f"{place} = {storage.bits(buffer, index)};")
+                    case t.ReduceAdd():
+                        self.line(f"{storage.atomic_add(f'&{place}', buffer, index)};")
+
+    def shared_access(self, op: t.SharedWrite | t.SharedRead) -> None:
+        storage, buffer, shared = self.storages[op.buffer], self.names[op.buffer], self.names[op.shared]
+        width = op.vector.data
+        with self.vectors(storage.count, width) as register:
+            guard = op.guard.expr.substitute({t.REGISTER: register})
+            offset = self.c(op.offset.expr.substitute({t.REGISTER: register}))
+            with self.braces("" if self.holds(guard) else f"if ({self.c(guard)})"):
+                self.line(f"{storage.memory}* at = {shared} + {offset};")
+                if width > 1:
+                    move = storage.vector_load if isinstance(op, t.SharedRead) else storage.vector_store
+                    for line in move(buffer, "r", width, "at"):
+                        self.line(line)
+                elif isinstance(op, t.SharedRead):
+                    self.line(storage.put_bits(buffer, "r", "at[0]"))
+                else:
+                    self.line(f"at[0] = {storage.bits(buffer, 'r')};")

@@ -1,0 +1,150 @@
+"""Element-wise code, folds and shuffles: unrolled over registers, fused where nothing else reads a value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import TRUE, Const, Expr, Sym
+from tilewright.codegen.accesses import AccessWriter
+from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
+from tilewright.codegen.storage import Storage
+from tilewright.tile.dialect import TensorType
+from tilewright.transport import dialect as t
+
+
+class ElementWriter(AccessWriter):
+    """Writes maps, folds, shuffles and prints."""
+
+    late: set[Operation]
+    """Loads that are made where their elements are used (``codegen.fusion``)."""
+
+    def map(self, op: t.Map) -> None:
+        self.map_elements(op, Const(0), op.count.data)
+
+    def map_elements(self, op: t.Map, first: Expr, count: int) -> None:
+        """The map for ``count`` registers from ``first``; pairs of 16-bit floats are converted and packed at once."""
+        outputs = [(self.storages[o], self.names[o]) for o in op.outputs]
+        pack = max((s.per_word for s, _ in outputs if s.packs_pairs), default=1)
+        if count % pack:
+            pack = 1
+
+        def emit(base: Expr, part: int) -> None:
+            width = pack if part % pack == 0 else 1
+            with self.unrolled("i", part // width) as step:
+                self._map_pack(op, base + step * width, width, outputs)
+
+        self.parts(op.live.expr, _predicates(op), first, count, emit)
+
+    def _map_pack(self, op: t.Map, start: Expr, pack: int, outputs: Sequence[tuple[Storage, str]]) -> None:
+        if pack == 1:
+            for (storage, buffer), value in zip(outputs, self._body(op, start), strict=True):
+                self.line(storage.put(buffer, self.c(start), value.raw))
+            return
+        for j, (storage, _) in enumerate(outputs):
+            self.line(f"{storage.compute} out{j}[{pack}];")
+        with self.unrolled("u", pack) as part:
+            for j, value in enumerate(self._body(op, start + part)):
+                self.line(f"out{j}[u] = {value.raw};")
+        for j, (storage, buffer) in enumerate(outputs):
+            for line in storage.put_packed(buffer, self.c(start), f"out{j}", pack):
+                self.line(line)
+
+    def _body(self, op: t.Map, register: Expr) -> list[Scalar]:
+        """The map's body at one register; returns the results."""
+
+        def integer(node: Expr) -> str:
+            return "true" if node in self.assumed else self.c(node.substitute({t.REGISTER: register}))
+
+        inputs: dict[SSAValue, tuple[Storage, str, str]] = {}
+        for arg, buffer, read in zip(op.body.block.args, op.inputs, op.reads, strict=True):
+            inputs[arg] = (self.storages[buffer], self.names[buffer], integer(read.expr))
+        own = [a for a, read in zip(op.body.block.args, op.reads, strict=True) if read.expr == Sym(t.REGISTER)]
+        scalars: dict[SSAValue, str] = {v: self.names[v] for v in self.symbols if not isinstance(v.type, TensorType)}
+        fast = self.kernel.numerics.data == "fast"
+        return emit_scalar_body(op.body.block, inputs, scalars, integer, self.line, own=own, fast=fast)
+
+    def fold(self, op: t.Fold) -> None:
+        sources = [(self.storages[s], self.names[s]) for s in op.sources]
+
+        def emit(base: Expr, part: int) -> None:
+            with self.unrolled("i", part) as step:
+                index = self.c(base + step)
+                self._fold_step(op, [storage.get(name, index) for storage, name in sources], base + step)
+
+        self.parts(op.live.expr, [], Const(0), sources[0][0].count, emit)
+
+    def _fold_step(self, op: t.Fold, values: Sequence[str], register: Expr) -> None:
+        targets = [(self.storages[s], self.names[s]) for s in op.targets]
+        for line in fold_step(op.fn.data, values, targets, self.c(op.into.expr.substitute({t.REGISTER: register}))):
+            self.line(line)
+
+    def map_and_fold(self, op: t.Map, fold: t.Fold) -> None:
+        """A map whose values only a fold reads: in one loop, so that a long row never exists unpacked."""
+
+        def emit(base: Expr, part: int) -> None:
+            with self.unrolled("i", part) as step:
+                results = dict(zip(op.outputs, self._body(op, base + step), strict=True))
+                for output, value in results.items():
+                    if output not in fold.sources:
+                        self.line(self.storages[output].put(self.names[output], self.c(base + step), value.raw))
+                self._fold_step(fold, [results[s].value for s in fold.sources], base + step)
+
+        self.parts(op.live.expr, _predicates(op), Const(0), op.count.data, emit)
+
+    def map_and_store(self, op: t.Map, store: t.Store) -> None:
+        """Computes a vector at a time and stores it; loads that only this map reads are made on the way."""
+        storage = self.storages[store.buffer]
+        users = (u.operation for v in dict.fromkeys(op.inputs) for u in v.uses)
+        loads = [u for u in users if isinstance(u, t.Load) and u in self.late]
+        width = max(store.vector.data, storage.per_word, *(load.vector.data for load in loads), 1)
+        if op.count.data % width:
+            width = op.count.data
+        for load in loads:
+            self.comment(load)
+
+        def emit(base: Expr, part: int) -> None:
+            step = width if part % width == 0 else part
+            with self.unrolled("b", part // step) as block:
+                for access in loads:
+                    self.access_elements(access, base + block * step, step)
+                self.map_elements(op, base + block * step, step)
+                self.access_elements(store, base + block * step, step)
+
+        conditions = dict.fromkeys([*_predicates(op), *(a.guard.expr for a in (*loads, store))])
+        whole = self.holds(op.live.expr) or not self._uniform(op.live.expr, Const(0), width)
+        self.parts(TRUE if whole else op.live.expr, list(conditions), Const(0), op.count.data, emit)
+
+    def pin(self, value: SSAValue) -> None:
+        storage, buffer = self.storages[value], self.names[value]
+        words = -(-storage.count // storage.per_word)
+        kind = "r" if storage.packed or storage.dtype.is_int else "f"
+        with self.registers(words):
+            self.line(f'asm volatile("" : "+{kind}"({buffer}[r]));')
+
+    def shuffle(self, op: t.Shuffle) -> None:
+        buffers = [(self.storages[b], self.names[b]) for b in op.buffers]
+        with self.registers(buffers[0][0].count):
+            for distance in op.distances:
+                for line in shuffle_step(op.fn.data, buffers, distance.data):
+                    self.line(line)
+
+    def print(self, op: t.Print) -> None:
+        values = [self.storages[b] for b in op.buffers]
+        with self.registers(op.count.data), self.braces(f"if ({self.c(op.guard.expr)})"):
+            args = [
+                self.storages[b].printable(self.storages[b].get(self.names[b], self.c(i.expr)))
+                for b, i in zip(op.buffers, op.indices, strict=True)
+            ]
+            formats = iter([s.print_format for s in values])
+            text = op.format.data.replace("%", "%%")
+            while "{}" in text:
+                text = text.replace("{}", next(formats), 1)
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            self.line(f'printf("{escaped}\\n"{"".join(", " + a for a in args)});')
+
+
+def _predicates(op: t.Map) -> list[Expr]:
+    """The predicates that a map's body tests."""
+    return list(dict.fromkeys(o.expr.expr for o in op.body.block.ops if isinstance(o, t.Predicate)))

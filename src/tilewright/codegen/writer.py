@@ -1,0 +1,198 @@
+"""What all emitters stand on: lines and braces, names, integer expressions as C, unrolled loops over registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import TRUE, All, Compare, Const, Expr, Interval, Sum, Sym, all_of, interval, simplify
+from tilewright.codegen.c_expr import LOCALS, LOOP, c_expr, identifier
+from tilewright.codegen.storage import Storage
+from tilewright.transport import dialect as t
+
+_INDENT = "  "
+
+
+class Writer:
+    """The text of one kernel; holds the names of buffers and the bounds of symbols."""
+
+    def __init__(self, kernel: t.Kernel, reserved: frozenset[str]):
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self.depth = 1
+        self.bounds: dict[str, Interval] = {t.THREAD: (0, kernel.threads.data - 1)}
+        self.constants: dict[str, Expr] = {}
+        self.storages: dict[SSAValue, Storage] = {}
+        self.names: dict[SSAValue, str] = {}
+        self.taken: set[str] = set(LOCALS) | reserved
+        self.symbols: dict[SSAValue, str] = dict(
+            zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True)
+        )
+        self.addresses: dict[str, None] = {}  # tensors of whose address something is asked
+        self.used: dict[str, None] = {}  # integer parameters in order of first use
+        self.bound: set[str] = {t.THREAD, t.REGISTER}
+        self.assumed: frozenset[Expr] = frozenset()  # conditions that hold where the code being written runs
+        for assumption in kernel.assumptions:
+            self._assume(assumption.expr)
+
+    def _assume(self, fact: Expr) -> None:
+        """A symbol that the specialisation class fixes is printed as its value."""
+        if isinstance(fact, Compare) and fact.op == "==":
+            for side, other in ((fact.lhs, fact.rhs), (fact.rhs, fact.lhs)):
+                if isinstance(side, Sym) and other.constant is not None:
+                    self.constants[side.name] = other
+
+    def line(self, text: str) -> None:
+        self.lines.append(_INDENT * self.depth + text if text else "")
+
+    @contextmanager
+    def braces(self, head: str) -> Generator[None]:
+        self.line(f"{head} {{")
+        self.depth += 1
+        yield
+        self.depth -= 1
+        self.line("}")
+
+    def comment(self, op: Operation) -> None:
+        if isinstance(op, t.TransportOp) and (op.note or op.loc):
+            words = [a.data for a in (op.note, op.loc) if a is not None]
+            self.line(f"// {'  '.join(words)}")
+
+    def name(self, value: SSAValue, hint: str) -> str:
+        base = identifier(hint) or "x"
+        name, n = base, 1
+        while name in self.taken:
+            name, n = f"{base}_{n}", n + 1
+        self.taken.add(name)
+        self.names[value] = name
+        return name
+
+    def c(self, node: Expr) -> str:
+        node = simplify(node.substitute(self.constants), self.bounds)
+        for symbol in sorted(node.symbols - self.bound):
+            (self.addresses if symbol.endswith(".address") else self.used).setdefault(symbol)
+        return c_expr(node, self.bounds)
+
+    def holds(self, guard: Expr) -> bool:
+        return simplify(guard.substitute(self.constants), self.bounds) == TRUE
+
+    @contextmanager
+    def binding(self, symbols: Mapping[str, Interval]) -> Generator[None]:
+        saved = dict(self.bounds), set(self.bound)
+        self.bounds |= symbols
+        self.bound |= symbols.keys()
+        yield
+        self.bounds, self.bound = saved
+
+    @contextmanager
+    def unrolled(self, name: str, count: int) -> Generator[Expr]:
+        """A fully unrolled loop of ``count`` steps; none for one step."""
+        if count == 1:
+            with self.braces(""):
+                yield Const(0)
+            return
+        self.line("#pragma unroll")
+        bounds: dict[str, Interval] = {LOOP + name: (0, count - 1)}
+        with self.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"), self.binding(bounds):
+            yield Sym(LOOP + name)
+
+    @contextmanager
+    def registers(self, count: int, step: int = 1) -> Generator[None]:
+        """A fully unrolled loop over ``r``; one register needs no loop."""
+        head = f"for (int r = 0; r < {count}; " + ("++r)" if step == 1 else f"r += {step})")
+        if count > step:
+            self.line("#pragma unroll")
+            with self.braces(head), self.binding({t.REGISTER: (0, count - 1)}):
+                yield
+        else:
+            with self.braces(""), self.binding({t.REGISTER: (0, count - 1)}):
+                self.line("constexpr int r = 0;")
+                yield
+
+    @contextmanager
+    def vectors(self, count: int, width: int) -> Generator[Expr]:
+        """A fully unrolled loop over vectors of ``width`` registers; yields the first register of vector ``v``."""
+        if width == 1:
+            with self.registers(count):
+                yield Sym(t.REGISTER)
+            return
+        self.line("#pragma unroll")
+        bounds: dict[str, Interval] = {LOOP + "v": (0, count // width - 1), t.REGISTER: (0, count - 1)}
+        with self.braces(f"for (int v = 0; v < {count // width}; ++v)"), self.binding(bounds):
+            self.line(f"const int r = v * {width};")
+            yield Sym(LOOP + "v") * width
+
+    def parts(
+        self,
+        live: Expr,
+        conditions: Sequence[Expr],
+        first: Expr,
+        count: int,
+        emit: Callable[[Expr, int], None],
+        width: int = 1,
+    ) -> None:
+        """Writes ``emit(first register, length)`` for parts of ``count`` registers, skipping those that are not live.
+
+        A part that lies in the domain for all threads, as a uniform test finds, is written without ``conditions``.
+        Parts are whole vectors of ``width`` registers; nothing is skipped where liveness could change inside one.
+        """
+        if self.holds(live) or not self._uniform(live, first, width):
+            emit(first, count)
+            return
+        part = 1 << (count.bit_length() - 1)
+        while part > width and not (count % part == 0 and self._uniform(live, first, part)):
+            part //= 2
+        with self.unrolled("g", count // part) as step:
+            base = first + step * part
+            alive = self.c(live.substitute({t.REGISTER: base}))
+            inside = self._inside(conditions, base, part)
+            if inside is not None:
+                with self.braces(f"if ({self.c(inside)})"):
+                    outer, self.assumed = self.assumed, self.assumed | frozenset(conditions)
+                    emit(base, part)
+                    self.assumed = outer
+            with self.braces(f"{'else ' if inside is not None else ''}if ({alive})"):
+                emit(base, part)
+
+    def _inside(self, conditions: Sequence[Expr], base: Expr, part: int) -> Expr | None:
+        """A uniform predicate under which all conditions hold for every thread and the registers from ``base``."""
+        bounds: dict[str, Interval] = {**self.bounds, LOOP + "i": (0, part - 1)}
+        found: list[Expr] = []
+        for condition in conditions:
+            for atom in condition.args if isinstance(condition, All) else (condition,):
+                if not isinstance(atom, Compare) or atom.op not in ("<", "<="):
+                    return None
+                gap = (atom.rhs - atom.lhs).substitute({**self.constants, t.REGISTER: base + Sym(LOOP + "i")})
+                least = _least(simplify(gap, bounds), {t.THREAD, LOOP + "i"}, bounds)
+                if least is None:
+                    return None
+                found.append(least > 0 if atom.op == "<" else least >= 0)
+        return all_of(found) if found else None
+
+    def _uniform(self, live: Expr, first: Expr, part: int) -> bool:
+        """``live`` does not change over ``part`` registers from any multiple of ``part`` after ``first``."""
+        if part == 1:
+            return True
+        bounds: dict[str, Interval] = {**self.bounds, LOOP + "g": (0, None), LOOP + "i": (0, part - 1)}
+        inner = simplify(live.substitute({t.REGISTER: first + Sym(LOOP + "g") * part + Sym(LOOP + "i")}), bounds)
+        return LOOP + "i" not in inner.symbols
+
+
+def _least(node: Expr, varying: set[str], bounds: Mapping[str, Interval]) -> Expr | None:
+    """A lower bound of ``node`` over the varying symbols, in the others; None if a term mixes both."""
+    terms = node.terms if isinstance(node, Sum) else ((node, 1),)
+    total: Expr = Const(node.offset if isinstance(node, Sum) else 0)
+    for term, c in terms:
+        if not term.symbols & varying:
+            total = total + term * c
+            continue
+        if not term.symbols <= varying:
+            return None
+        low, high = interval(term, bounds)
+        end = low if c > 0 else high
+        if end is None:
+            return None
+        total = total + end * c
+    return total
