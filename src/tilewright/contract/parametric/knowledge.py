@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.contract.parametric.ways import FAR, Ways
+from tilewright.contract.parametric.ways import FAR, Link, Ways
 from tilewright.contract.threads import Group, groups_of, runs
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -87,6 +87,9 @@ class Knowledge:
         self.lower = False
         self.before: dict[tuple[int, int, int], Rows] = {}
         self.reading: dict[tuple[int, int, int], Rows] = {}
+        self._released: dict[tuple[int, int, int, bool], tuple[Rows, Rows]] = {}
+        self._handed: dict[tuple[int, int, int, Link], tuple[Rows, Rows]] = {}
+        self._carried: dict[tuple[int, int, tuple[int, ...]], tuple[Rows, Rows]] = {}
         self._flowed: dict[int, tuple[list[Rows], list[Rows]]] = {}
         self._seen: dict[tuple[int, int], tuple[Rows, dict[tuple[int, int, int], Rows]]] = {}
         self._passed: dict[frozenset[int], NDArray[np.bool_]] = {}
@@ -260,7 +263,7 @@ class Knowledge:
     def solve(self, acquire: Callable[[Class, int, int, Rows], Rows], laps: set[int]) -> None:
         """Solves the equations. ``acquire(class, stretch, position, rows)`` gives the rows after an op that learns
         from others; it asks ``released`` for what they hand on. ``laps``: how far behind waits look."""
-        likely = {-FAR, *range(-3, 4), *(n + d for n in laps for d in (-1, 0, 1, 2)), FAR}
+        likely = {-FAR, 0, 1, *laps, *(n + 1 for n in laps), FAR}
         self.steps = np.array(sorted(likely), np.int32)
         everything = np.full((len(self.classes), self.rows, self.e, self.j + 2), -FAR, np.int32)
         everything[..., self.j :] = 0
@@ -329,7 +332,7 @@ class Knowledge:
         sources = [self.leave[x] for x, _ in self.entering[s]]
         found = self._flowed.get(s)
         if found is None or any(a is not b for a, b in zip(sources, found[0], strict=True)):
-            ways = [self.moved(self.leave[x], x, s, turned, frozenset()) for x, turned in self.entering[s]]
+            ways = [self._along(x, s, turned) for x, turned in self.entering[s]]
             if s in self.word.starts:
                 ways.append(self.closed(self.nothing(len(self.classes), self.rows), s))
             now = np.maximum.reduce(ways)
@@ -340,6 +343,15 @@ class Knowledge:
             ]
             found = self._flowed[s] = (sources, rows)
         return found[1]
+
+    def _along(self, source: int, target: int, turned: tuple[int, ...]) -> Rows:
+        """What all classes know on leaving ``source``, on entry to ``target``."""
+        rows = self.leave[source]
+        cached = self._carried.get((source, target, turned))
+        if cached is None or cached[0] is not rows:
+            moved = self.moved(rows, source, target, turned, frozenset())
+            cached = self._carried[source, target, turned] = rows, moved
+        return cached[1]
 
     def _through(self, c: Class, s: int, rows: Rows) -> bool:
         changed = self._keep(c, s, 0, rows)
@@ -369,13 +381,16 @@ class Knowledge:
 
     def _keep(self, c: Class, s: int, i: int, rows: Rows) -> bool:
         """Stores rows unless they are what is stored; whether they are new."""
-        if np.array_equal(rows, self.before[c.index, s, i]):
+        old = self.before[c.index, s, i]
+        if rows is old or np.array_equal(rows, old):
             return False
         self.before[c.index, s, i] = rows
         return True
 
     def _given_up(self, now: Rows, before: Rows) -> Rows:
         """``before``; where ``now`` says less, the next of the thresholds that may hold."""
+        if now is before or bool((now <= before).all()):
+            return before
         j = self.j
         out = np.maximum(now, before)
         risen = now[..., :j] > before[..., :j]
@@ -413,14 +428,26 @@ class Knowledge:
     def released(self, c: Class, s: int, i: int, memory: bool = True) -> Rows:
         """What an arrival by op ``i`` hands on: rows S, M, F, X. The op itself is past then, too."""
         rows = self.reading[c.index, s, i] = self.before[c.index, s, i]
+        cached = self._released.get((c.index, s, i, memory))
+        if cached is not None and cached[0] is rows:
+            return cached[1]
         own = self.own(c, s, i + 1)
         done = rows[DONE]
         out = np.empty((4, self.e, self.j + 2), np.int32)
         out[S] = np.minimum(np.minimum(rows[S], own), done)
-        if not memory:
+        if memory:
+            out[M] = np.minimum(np.minimum(rows[M], own), done)
+            out[F] = np.minimum(rows[F], rows[FENCED])
+            out[X] = np.minimum(rows[X], rows[FENCED])
+        else:
             out[M:] = self.nothing(3)
-            return out
-        out[M] = np.minimum(np.minimum(rows[M], own), done)
-        out[F] = np.minimum(rows[F], rows[FENCED])
-        out[X] = np.minimum(rows[X], rows[FENCED])
+        self._released[c.index, s, i, memory] = rows, out
         return out
+
+    def handed(self, told: Rows, source: int, target: int, link: Link) -> Rows:
+        """``released`` rows as they read at the end of a link; those of one arrival once for all who learn of it."""
+        key = id(told), source, target, link
+        cached = self._handed.get(key)
+        if cached is None or cached[0] is not told:
+            cached = self._handed[key] = told, self.moved(told, source, target, link.growth, link.between)
+        return cached[1]

@@ -91,7 +91,7 @@ def _told(
             link = facts.k.ways.path(piece.ref.s, s, frozenset())
             if link is not None:
                 told = _handed(facts, piece, use, op)
-                yield None, facts.k.moved(told, piece.ref.s, s, link.growth, link.between)
+                yield None, facts.k.handed(told, piece.ref.s, s, link)
         return
     unit = facts.column[use.unit]
     for piece in family.pieces:
@@ -100,7 +100,7 @@ def _told(
             continue
         told = _handed(facts, piece, use, op)
         if not fresh:
-            yield piece, facts.k.moved(told, piece.ref.s, s, link.growth, link.between)
+            yield piece, facts.k.handed(told, piece.ref.s, s, link)
             continue
         # a wait that passes on a fresh barrier teaches nothing: keep only what speaks of no execution then
         growth = tuple(g if u == unit else FAR for u, g in enumerate(link.growth))
@@ -139,7 +139,7 @@ def _acquire_sync(facts: Facts, ref: Ref, barrier: ThreadBarrier, rows: Rows) ->
             for x in found:
                 link = facts.k.ways.path(x.s, ref.s, stretches)
                 if link is not None:
-                    ways.append(facts.k.moved(_arrived(facts, x), x.s, ref.s, link.growth, link.between))
+                    ways.append(facts.k.handed(_arrived(facts, x), x.s, ref.s, link))
             if not ways:
                 continue
             told = np.maximum.reduce(ways)
