@@ -167,9 +167,8 @@ def _pair_operands(name: str, *, written: bool = False, told: bool = True, scope
     with b.role("load", 32) as p:
         b.init(p)
         if written:
-            p.all(o.Write(sfb.whole))
-            p.all(o.FenceProxyAsync())
-            p.all(o.WarpSync())
+            p.one(o.Write(sfb.whole))
+            p.one(o.FenceProxyAsync())
             with p.when(leads):
                 p.one(o.Arrive(full[0]))
         else:
