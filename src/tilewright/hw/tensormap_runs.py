@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from tilewright.hw.rules import Consequence, Evidence, Per, Rule, Scope
 from tilewright.hw.tensormap import DataType, Direction, Interleave, Swizzle
-from tilewright.hw.tensormap_cases import INTERLEAVED, RANK_3, UNSWIZZLED
+from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, RANK_3, UNSWIZZLED
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
 _GUIDE = "CUDA Programming Guide, 4.11.2.2.5"
 _PTX = "PTX ISA 9.1"
 _EXECUTED = Scope(90, driver="580.159")
+_BLACKWELL = Scope(100, toolkit_from=12080)
 _EXECUTED_STARTS = (
     "executed on an H200 (tools/tma_execute.py): copies whose first inner coordinate is no multiple of 16 bytes end in"
     " an illegal instruction, loads and stores, every swizzle and rank; stated by no document"
@@ -205,6 +206,36 @@ RUNS: tuple[Rule, ...] = (
         scope=_EXECUTED,
         good=(*INTERLEAVED, ("box_dim", (32, 1, 227))),
         bad=(*INTERLEAVED, ("box_dim", (32, 1, 228))),
+    ),
+    Rule(
+        "TMA057",
+        "tensor_data_type != U4X16_ALIGN16B or direction == LOAD",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_API}, swizzle",
+        scope=_BLACKWELL,
+        good=PACKED_4,
+        bad=(*PACKED_4, ("direction", Direction.STORE)),
+    ),
+    Rule(
+        "TMA058",
+        "tensor_data_type != U6X16_ALIGN16B or swizzle != SWIZZLE_B128_ATOM_64B or direction != LOAD",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_API}, swizzle",
+        scope=_BLACKWELL,
+        good=(*PACKED_6, ("swizzle", Swizzle.B128_ATOM_64B), ("direction", Direction.STORE)),
+        bad=(*PACKED_6, ("swizzle", Swizzle.B128_ATOM_64B)),
+    ),
+    Rule(
+        "TMA059",
+        "(tensor_data_type != U4X16_ALIGN16B and tensor_data_type != U6X16_ALIGN16B) or start_coordinate_0 % 128 == 0",
+        Consequence.UNDEFINED,
+        _DOC,
+        f"{_PTX}, 9.7.9.27.1.1",
+        scope=_BLACKWELL,
+        good=(*PACKED_4, ("start_coordinate", (128, 0))),
+        bad=(*PACKED_4, ("start_coordinate", (64, 0))),
     ),
 )
 """Every rule about running a copy."""
