@@ -102,24 +102,35 @@ class _Trip:
 
     @cached_property
     def tile(self) -> SharedTile:
-        """The tile with the swizzle or the padding that costs least; of equals the one without padding."""
+        """The tile that costs the stores and the loads least."""
         plain = SharedTile.plain(self.rows, self.columns, self.element_bytes)
         accesses = [*self.store.sampled(plain), *self.load.sampled(plain)]
-        keep = max(self.element_bytes, BANK_BYTES)
-        size = -(-plain.size_bytes // LINE_BYTES) * LINE_BYTES
-        found = synthesise_swizzle(accesses, TARGET, SwizzleConstraints(size, keep))
-        if not found.is_free:
-            rows = SwizzleConstraints(size, keep, Family.PADDED, plain.pitch_bytes)
-            padded = synthesise_swizzle(accesses, TARGET, rows)
-            found = padded if padded.cycles < found.cycles else found
-        return self._tile(found)
+        return quiet_tile(self.rows, self.columns, self.element_bytes, accesses)
 
-    def _tile(self, found: Synthesis) -> SharedTile:
-        match found.swizzle:
-            case XorSwizzle() as exchange:
-                return SharedTile.exchanged(self.rows, self.columns, self.element_bytes, exchange)
-            case PaddedRows(pad_bytes=pad):
-                return SharedTile.padded(self.rows, self.columns, self.element_bytes, pad)
+
+def quiet_tile(
+    rows: int, columns: int, element_bytes: int, accesses: Sequence[WaveAccess], *, padded: bool = False
+) -> SharedTile:
+    """The tile of ``rows`` x ``columns`` under which ``accesses``, given by addresses in rows without gaps, need the
+    fewest cycles together: swizzled, or padded where that is better.
+
+    ``padded``: by padding alone, so that a loop along a row or a column advances its address by a constant.
+    """
+    plain = SharedTile.plain(rows, columns, element_bytes)
+    keep = max(element_bytes, BANK_BYTES)
+    size = -(-plain.size_bytes // LINE_BYTES) * LINE_BYTES
+    found: Synthesis | None = None
+    if not padded:
+        found = synthesise_swizzle(accesses, TARGET, SwizzleConstraints(size, keep))
+    if found is None or not found.is_free:
+        by_rows = SwizzleConstraints(size, keep, Family.PADDED, plain.pitch_bytes)
+        other = synthesise_swizzle(accesses, TARGET, by_rows)
+        found = other if found is None or other.cycles < found.cycles else found
+    match found.swizzle:
+        case XorSwizzle() as exchange:
+            return SharedTile.exchanged(rows, columns, element_bytes, exchange)
+        case PaddedRows(pad_bytes=pad):
+            return SharedTile.padded(rows, columns, element_bytes, pad)
 
 
 @dataclass(frozen=True)
