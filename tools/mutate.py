@@ -6,10 +6,10 @@
     python tools/mutate.py recheck FILE.jsonl --out FILE2.jsonl      the checker again, the judge's opinions kept
 
 One line of JSON for each protocol, written at once: a campaign may be stopped and goes on where it was. The order is
-drawn with the seed. The judge is the explorer alone: every interleaving of eight instances (up to 5 steps, 3 tiles),
-and 20 adversarial runs, or 200 where an instance is not exhausted. A refutation rests on the explorer too: it is
-reported with the schedule that the explorer found, so for refuted mutants the judge is not asked again unless
-``--all``. Times are of the processor.
+drawn with the seed, ``--each`` limits the mutants drawn of one protocol. The judge is the explorer alone: every
+interleaving of six instances (up to 5 steps, 3 tiles), or 200 adversarial runs where one can't be exhausted. A
+refutation rests on the explorer too: it is reported with the schedule that the explorer found, so for refuted mutants
+the judge is not asked again unless ``--all``. Times are of the processor.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ def judged(protocol: Protocol, max_states: int) -> str:
     return opinion(protocol, max_states, 0)[0]
 
 
-def all_mutants() -> Iterator[tuple[str, Protocol]]:
-    """The mutants of all protocols; equal ones once."""
+def all_mutants(each: int = 0, seed: int = 0) -> Iterator[tuple[str, Protocol]]:
+    """The mutants of all protocols, at most ``each`` of one (0: all); equal ones once."""
     seen: set[str] = set()
     for name, p in everything().items():
-        for word, mutant in mutants(name, p):
+        found = list(mutants(name, p))
+        if each and len(found) > each:
+            found = Random(f"{name} {seed}").sample(found, each)
+        for word, mutant in found:
             digest = hashlib.sha256(to_text(mutant).encode()).hexdigest()
             if digest not in seen:
                 seen.add(digest)
@@ -197,6 +200,7 @@ def main() -> None:
             sub.add_argument("file", type=Path)
         sub.add_argument("--out", type=Path, required=True)
         sub.add_argument("--limit", type=int, default=0, help="protocols drawn; 0: all")
+        sub.add_argument("--each", type=int, default=0, help="mutants drawn of one protocol; 0: all")
         sub.add_argument("--seed", type=int, default=0)
         sub.add_argument("--states", type=int, default=3000, help="states the explorer may visit per instance")
         sub.add_argument("--seconds", type=float, default=0, help="stop after this long; 0: at the end")
@@ -209,7 +213,7 @@ def main() -> None:
     args = parser.parse_args()
     match args.command:
         case "mutants":
-            run(list(all_mutants()), args)
+            run(list(all_mutants(args.each, args.seed)), args)
         case "variants":
             run(list(all_variants(args.seed)), args)
         case "recheck":

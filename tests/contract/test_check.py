@@ -68,10 +68,12 @@ def test_dropped_ops_are_refuted_or_unneeded(name: str) -> None:
 
 
 def test_tiny_protocols_agree_with_the_explorer() -> None:
+    """No way to prove accepts what the explorer breaks, and what it can't break is proved."""
     for slots in (1, 2):
-        for total, sample in ((1, 0), (2, 0), (3, 40)):
-            found, odd = compare(total, slots, sample)
-            assert found["proved", "bad"] == 0, odd
+        for total, sample in ((1, 0), (2, 0), (3, 60)):
+            tally = compare(total, slots, sample)
+            assert tally.table["proved", "good"] > 0
+            assert not tally.odd
 
 
 def test_verdict_does_not_depend_on_role_names() -> None:

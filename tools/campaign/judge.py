@@ -6,13 +6,11 @@ from campaign.corpus import TILES
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.protocol import Protocol
 
-INSTANCES = ((1, 1), (3, 1), (0, 1), (2, 1), (3, 2), (5, 1), (1, 3), (4, 2))
-"""(steps, tiles): no step, fewer than stages, as many, more, a ring turned twice and one; one tile, several."""
+INSTANCES = ((1, 1), (0, 1), (2, 1), (3, 2), (5, 1), (1, 3))
+"""(steps, tiles): no step, fewer than stages, as many, more, a ring of two turned twice and one; one tile, several."""
 
-MORE_RUNS = 200
+RUNS = 200
 """Adversarial runs where some instance can't be exhausted."""
-
-FEW_RUNS = 20
 
 
 def sizes(protocol: Protocol, steps: int, tiles: int):
@@ -38,19 +36,23 @@ def instances(protocol: Protocol) -> list[tuple[int, int]]:
 
 
 def opinion(protocol: Protocol, max_states: int, seed: int) -> tuple[str, str]:
-    """'bad', 'good' (every instance exhausted) or 'open', and how it was found."""
+    """'bad', 'good' (every instance exhausted) or 'open', and how it was found. After one that is not exhausted there
+    are random runs only."""
     complete = True
     for steps, tiles in instances(protocol):
         outcome = exhaust(protocol, sizes(protocol, steps, tiles), max_states=max_states)
         if outcome.finding is not None:
             return "bad", _words(outcome.finding, steps, tiles)
-        complete &= outcome.complete
-    runs = FEW_RUNS if complete else MORE_RUNS
+        if not outcome.complete:
+            complete = False
+            break
+    if complete:
+        return "good", "exhausted"
     for steps, tiles in ((3, 2), (5, 1)):
-        outcome = adversarial(protocol, sizes(protocol, steps, tiles), runs=runs // 2, seed=seed)
+        outcome = adversarial(protocol, sizes(protocol, steps, tiles), runs=RUNS // 2, seed=seed)
         if outcome.finding is not None:
             return "bad", _words(outcome.finding, steps, tiles)
-    return ("good", "exhausted") if complete else ("open", f"{runs} adversarial runs")
+    return "open", f"{RUNS} adversarial runs"
 
 
 def _words(finding: Finding, steps: int, tiles: int) -> str:

@@ -49,7 +49,7 @@ from tilewright.contract.threads import (
 from tilewright.contract.values import FAR, Thunk, Usage, compiled, monotone_in, settled, usage
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, If, Loop, Node, Protocol, Step
+from tilewright.protocol.model import Barrier, Buffer, If, Loop, Node, Protocol, Step, steps
 
 MAX_SPLITS = 64
 """How many values of one open trip count are tried one by one for a predicate before giving up."""
@@ -171,6 +171,7 @@ class Machine:
         for b in protocol.barriers:
             self.bar_base[b.name] = self.slots_per_cta
             self.slots_per_cta += b.slots
+        self._arrays = [b for b in protocol.barriers for _ in range(b.slots)]
         self.agents = self._agents()
         self.n = len(self.agents)
         self.tensor = any(b.space is Space.TMEM for b in protocol.buffers)
@@ -181,6 +182,7 @@ class Machine:
         self.bar_users = self._bar_users(_slots)
         """Per local slot: agents that may ever refer to it."""
         self.bar_waiters = self._bar_users(_waited_slots)
+        self.unwatched = _unwatched(protocol)
         self.turning = turning(protocol)
         self.space_names = _SPACES
         self.bar_signallers = self._bar_users(_signalled_slots)
@@ -463,14 +465,15 @@ class Machine:
             raise Breach(Rule.SLOT_RANGE, agent.index, step, f"CTA rank {cta} in a cluster of {self.protocol.cluster}")
         return cta
 
+    def barrier_of(self, index: int) -> Barrier:
+        """The array of a barrier."""
+        return self._arrays[index % self.slots_per_cta]
+
     def bar_name(self, index: int) -> str:
         """``full[2]`` for people, with the CTA where there are several."""
         cta, local = divmod(index, self.slots_per_cta)
-        for b in self.protocol.barriers:
-            base = self.bar_base[b.name]
-            if base <= local < base + b.slots:
-                return f"{b.name}[{local - base}]" + (f"@{cta}" if self.protocol.cluster > 1 else "")
-        raise AssertionError(index)
+        b = self.barrier_of(index)
+        return f"{b.name}[{local - self.bar_base[b.name]}]" + (f"@{cta}" if self.protocol.cluster > 1 else "")
 
     # -- causality --------------------------------------------------------------------------------------------------
     def released(self, agent: Agent, a: AgentState, memory: bool = True) -> Clock:
@@ -708,6 +711,14 @@ def _waited_slots(op: ops.Op) -> list[str]:
 
 def _signalled_slots(op: ops.Op) -> list[str]:
     return [] if isinstance(op, ops.Wait | ops.TestWait) else _slots(op)
+
+
+def _unwatched(protocol: Protocol) -> frozenset[str]:
+    """Barriers of count 1 that are only ever arrived at: each arrival is a phase of its own, and nobody looks."""
+    code = [s.op for role in protocol.roles for s in steps(role.body)]
+    watched = {name for op in code if not isinstance(op, ops.Arrive | ops.MbarrierInit) for name in _slots(op)}
+    counted = {op.bar.barrier for op in code if isinstance(op, ops.Arrive) and op.count > 1}
+    return frozenset(b.name for b in protocol.barriers if b.count == 1) - watched - counted
 
 
 def _may_name(op: ops.Op, number: object) -> bool:

@@ -86,6 +86,8 @@ def knows_phase(m: Machine, st: State, agent: Agent, a: AgentState, b: int, k: i
 def _phase_open(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, what: str) -> None:
     """An arrival (or bytes, or an expectation) belongs to the current phase in every schedule."""
     bar = st.bars[b]
+    if m.barrier_of(b).name in m.unwatched:
+        return
     if not knows_phase(m, st, agent, a, b, bar.phase - 1):
         raise Breach(
             Rule.RECYCLE,
@@ -190,13 +192,8 @@ def complete(m: Machine, st: State, agent: Agent, step: Step, b: int) -> None:
     bar.carries = ()
     bar.landed = False
     bar.phase += 1
-    bar.pending = _init_count(m, b)
+    bar.pending = m.barrier_of(b).count
     m.wake(st)
-
-
-def _init_count(m: Machine, b: int) -> int:
-    local = b % m.slots_per_cta
-    return next(x.count for x in m.protocol.barriers if m.bar_base[x.name] <= local < m.bar_base[x.name] + x.slots)
 
 
 def _last_wait(m: Machine, st: State, c: int) -> tuple[int, Step] | None:

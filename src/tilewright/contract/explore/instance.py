@@ -43,14 +43,23 @@ class Instance:
         self._kept: list[object] = []
 
     def _relaxed(self, t: int) -> bool:
-        narrow = self.protocol.cluster > 1 and any(
-            isinstance(s.op, ops.Read | ops.Write)
-            and (s.op.region.cta is not None or self.buffers[s.op.region.buffer].space is Space.GLOBAL)
-            for role in self.protocol.roles
-            for s in steps(role.body)
-        )
+        narrow = self._crosses()
         waits = (i.step.op for i in self.programs[t].code if isinstance(i, Do) and isinstance(i.step.op, ops.Wait))
         return any(not w.acquire or (narrow and w.scope is ops.Scope.CTA) for w in waits)
+
+    def _crosses(self) -> bool:
+        """Whether bytes that threads touch generically may be reached from another CTA."""
+        code = [s.op for role in self.protocol.roles for s in steps(role.body)] if self.protocol.cluster > 1 else []
+        generic = [op.region for op in code if isinstance(op, ops.Read | ops.Write)]
+        if not any(self.buffers[r.buffer].space is not Space.REGISTER for r in generic):
+            return False
+        far = any(r.cta is not None or self.buffers[r.buffer].space is Space.GLOBAL for r in generic)
+        return far or any(
+            isinstance(op, ops.DsmemCopy)
+            or getattr(op, "cta_group", 1) > 1
+            or (isinstance(op, ops.TmaLoad) and op.ctas)
+            for op in code
+        )
 
     def op(self, w: World, t: int) -> Any:
         """The op a thread stands at; None at its end or at an open decision."""
