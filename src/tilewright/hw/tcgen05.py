@@ -71,6 +71,7 @@ BASE_CASE: Example = (
     ("element_bits", 16),
     ("is_integer", 0),
     ("mn_major", 0),
+    ("is_b", 1),
     ("start_address", 1024),
     ("leading_bytes", 16),
     ("stride_bytes", 1024),
@@ -190,6 +191,14 @@ RULES: tuple[Rule, ...] = (
         ".7",
         (("columns_of_resident_ctas", 512),),
         (("columns_of_resident_ctas", 544),),
+    ),
+    _rule(
+        "UMM015",
+        "element_bits != 8 or mn_major == 0 or is_b == 0 or n % (16 * cta_group) == 0",
+        _UNDEFINED,
+        ".10.1, table 51",
+        (("m", 64), ("mn_major", 1), ("element_bits", 8), ("k", 32), ("n", 48)),
+        (("m", 64), ("mn_major", 1), ("element_bits", 8), ("k", 32), ("n", 40)),
     ),
 )
 """Every rule of tcgen05 operands and tensor memory."""

@@ -92,4 +92,11 @@ CODES: tuple[Code, ...] = (
         "one CTA an SM, or 256 columns each",
     ),
     _code("UMM014", "tcgen05 outside sm_100", "The instructions came with Blackwell.", "target sm_90a", "wgmma"),
+    _code(
+        "UMM015",
+        "n of an 8-bit product with N-major B is not a multiple of 16 for each CTA",
+        "Rows of an N-major 8-bit operand are read 16 at a time.",
+        "n40, e4m3, B N-major",
+        "n48",
+    ),
 )
