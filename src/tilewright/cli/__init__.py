@@ -12,6 +12,7 @@ import sys
 import typer
 
 from tilewright.cli import (
+    check,
     compile_,
     configuration,
     demo,
@@ -26,7 +27,7 @@ from tilewright.cli import (
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
 
-_COMMANDS = (demo, compile_, run, show, show_layout, show_banks, explain, explain_tma, rules, configuration)
+_COMMANDS = (demo, compile_, run, check, show, show_layout, show_banks, explain, explain_tma, rules, configuration)
 
 app = typer.Typer(
     name="tilewright",

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -56,18 +57,26 @@ def find_kernel(name: str) -> Any:
     path = Path(file)
     if not file or not path.is_file():
         _no_kernel(f"{file or name} is no file")
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-    if spec is None or spec.loader is None:
+    module = module_of(path)
+    if module is None:
         _no_kernel(f"{file} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # a user's dataclasses and annotations look their module up
-    sys.path.insert(0, str(path.resolve().parent))  # its neighbours are importable, as under `python FILE.py`
-    spec.loader.exec_module(module)
     found = getattr(module, attribute, None)
     if not isinstance(found, KernelFunction):
         kernels = [n for n, value in vars(module).items() if isinstance(value, KernelFunction)]
         _no_kernel(f"{file} has no kernel {attribute}; it has {', '.join(kernels) or 'none'}")
     return found
+
+
+def module_of(path: Path) -> ModuleType | None:
+    """A Python file, run as a module; None if it is none."""
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # a user's dataclasses and annotations look their module up
+    sys.path.insert(0, str(path.resolve().parent))  # its neighbours are importable, as under `python FILE.py`
+    spec.loader.exec_module(module)
+    return module
 
 
 def literal(text: str) -> int | float | bool | str:

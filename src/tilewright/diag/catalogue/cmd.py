@@ -49,4 +49,13 @@ CODES: tuple[Code, ...] = (
         good="tilewright show layout '(8,8):(8,1)' --out x.svg",
         source=_SOURCE,
     ),
+    Code(
+        "CMD006",
+        "no such protocol",
+        "check takes a file with protocol text, or a Python file and the name of a function in it that takes no "
+        "arguments and returns a Protocol. The Python file is run.",
+        bad="tilewright check gemm.py",
+        good="tilewright check gemm.py:cooperative",
+        source=_SOURCE,
+    ),
 )

@@ -1,0 +1,101 @@
+"""``tilewright check``: whether a hand-written protocol keeps every rule, for any trip count."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.cli.compile_ import module_of
+from tilewright.diag import fail, render
+
+if TYPE_CHECKING:
+    from tilewright.contract import Policy
+    from tilewright.contract.check import Judgement
+    from tilewright.protocol import Protocol
+
+
+class PolicyName(Enum):
+    """How letter-true the proxy rules are read."""
+
+    STRICT = "strict"
+    LENIENT = "lenient"
+
+
+REFUTED, UNKNOWN = 1, 2
+"""Exit statuses; 0 is a proof."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("check", help="Prove a protocol of barriers, copies and fences, or show how it breaks.")(check)
+
+
+def check(
+    protocol: Annotated[
+        str, typer.Argument(metavar="FILE|FILE.py:NAME", help="protocol text, or a function that returns a protocol")
+    ],
+    policy: Annotated[PolicyName, typer.Option(help="how letter-true proxy rules are read")] = PolicyName.STRICT,
+    json: Annotated[Path | None, typer.Option(help="write the counterexample's timeline as JSON")] = None,
+    svg: Annotated[Path | None, typer.Option(help="draw it")] = None,
+    trace: Annotated[Path | None, typer.Option(help="write it as a Chrome or Perfetto trace")] = None,
+    unneeded: Annotated[bool, typer.Option("--unneeded", help="list sync ops whose removal keeps the proof")] = False,
+) -> None:
+    """Exit status 0: proved; 1: refuted; 2: unknown."""
+    from tilewright.base.verdict import Proved, Refuted
+    from tilewright.contract import Policy, judge
+
+    found = find_protocol(protocol)
+    judgement = judge(found, Policy(policy.value))
+    for diagnostic in judgement.diagnostics:
+        typer.echo(render(diagnostic), err=True)
+    match judgement.proof:
+        case Proved(obligations):
+            typer.echo(f"{found.name}: proved, {len(obligations)} obligations, {policy.value} ({_method(judgement)})")
+            if unneeded:
+                _list_unneeded(found, Policy(policy.value))
+        case Refuted(obligation, timeline):
+            typer.echo(f"{found.name}: refuted, {obligation} ({judgement.replayed})")
+            for path, text in ((json, timeline.json), (svg, timeline.svg), (trace, timeline.chrome_trace)):
+                if path is not None:
+                    path.write_text(text() + "\n")
+            raise typer.Exit(REFUTED)
+        case open_:
+            typer.echo(f"{found.name}: unknown, {open_.obligation}")
+            raise typer.Exit(UNKNOWN)
+
+
+def _method(judgement: Judgement) -> str:
+    assert judgement.certificate is not None
+    return judgement.certificate.obligations[0].method
+
+
+def _list_unneeded(protocol: Protocol, policy: Policy) -> None:
+    from tilewright.compiler.synchronise import unneeded_syncs
+    from tilewright.protocol.edit import step_at
+
+    spots = unneeded_syncs(protocol, policy)
+    for spot in spots:
+        step = step_at(protocol, spot)
+        where = f"  {step.where}" if step.where is not None else ""
+        typer.echo(f"  unneeded: {type(step.op).__name__} of {protocol.roles[spot.role].name}{where}")
+    if not spots:
+        typer.echo("  every sync op is needed")
+
+
+def find_protocol(name: str) -> Protocol:
+    """The protocol in a text file, or what FILE.py:NAME returns; runs a Python file. CMD006 if there is none."""
+    from tilewright.protocol import Protocol, from_text
+
+    file, _, attribute = name.rpartition(":")
+    path = Path(file if file.endswith(".py") else name)
+    if not path.is_file():
+        fail("CMD006", found=f"{path} is no file", required="protocol text, or FILE.py:NAME")
+    if path.suffix != ".py":
+        return from_text(path.read_text())
+    made = getattr(module_of(path), attribute, None)
+    value = made() if callable(made) else made
+    if not isinstance(value, Protocol):
+        fail("CMD006", found=f"{name} is {type(value).__name__}", required="a function that returns a Protocol")
+    return value

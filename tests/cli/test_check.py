@@ -1,0 +1,108 @@
+"""``tilewright check``: proofs, refutations and open questions, with their exit statuses and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tilewright.cli import app
+from tilewright.diag import TilewrightError
+
+EXAMPLES = Path(__file__).parents[2] / "examples/protocols"
+RING = """protocol("ring", cluster=1, registers_per_thread=168)
+symbol("kt")
+buffer("a", "shared", 128, offset=0)
+mbarrier("full", slots=2, count=1)
+mbarrier("empty", slots=2, count=32)
+with role("producer", 32):
+    elected(MbarrierInit("full"))
+    elected(MbarrierInit("empty"))
+    elected(FenceMbarrierInit())
+    all(CtaSync())
+    for k in range(0, kt, 1):
+        elected(Wait(Slot("empty", k % 2), (k // 2 + 1) % 2))
+        elected(ArriveExpectTx(Slot("full", k % 2), 64))
+        elected(TmaLoad(Region("a", k % 2 * 64, 64), Slot("full", k % 2)))
+with role("consumer", 32):
+    all(CtaSync())
+    for k in range(0, kt, 1):
+        all(Wait(Slot("full", k % 2), k // 2 % 2))
+        all(Read(Region("a", k % 2 * 64, 64)))
+        all(FenceProxyAsync())
+        all(Arrive(Slot("empty", k % 2)))
+"""
+
+
+def tilewright(*args: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Path:
+    path = tmp_path / "ring.txt"
+    path.write_text(RING)
+    return path
+
+
+def test_a_proof_ends_with_status_0(ring: Path) -> None:
+    result = tilewright("check", ring)
+    assert result.exit_code == 0, result.output
+    assert "ring: proved, 25 obligations, strict" in result.output
+
+
+def test_python_files_are_run() -> None:
+    result = tilewright("check", f"{EXAMPLES / 'cp_async.py'}:multistage")
+    assert result.exit_code == 0, result.output
+    assert "cp_async_multistage: proved" in result.output
+
+
+def test_a_refutation_ends_with_status_1_and_is_drawn(ring: Path, tmp_path: Path) -> None:
+    ring.write_text(RING.replace('        all(Wait(Slot("full", k % 2), k // 2 % 2))\n', ""))
+    files = [tmp_path / name for name in ("t.json", "t.svg", "t.trace")]
+    result = tilewright("check", ring, "--json", files[0], "--svg", files[1], "--trace", files[2])
+    assert result.exit_code == 1
+    assert "error[MBR016]" in result.output
+    assert json.loads(files[0].read_text())["code"] == "MBR016"
+    assert ElementTree.parse(files[1]).getroot().tag.endswith("svg")
+    assert json.loads(files[2].read_text())["traceEvents"]
+
+
+def test_the_policy_decides_about_unfenced_reads(ring: Path) -> None:
+    ring.write_text(RING.replace("        all(FenceProxyAsync())\n", ""))
+    assert tilewright("check", ring).exit_code == 1
+    lenient = tilewright("check", ring, "--policy", "lenient")
+    assert lenient.exit_code == 0
+    assert "warning[MBR020]" in lenient.output
+
+
+def test_bad_form_is_refused(ring: Path) -> None:
+    ring.write_text(RING.replace('mbarrier("empty", slots=2, count=32)\n', ""))
+    with pytest.raises(TilewrightError, match="MBR006"):
+        raise tilewright("check", ring).exception or AssertionError  # text is refused when read
+
+
+def test_what_is_left_open_ends_with_status_2(ring: Path) -> None:
+    ring.write_text(
+        'protocol("wander", cluster=1, registers_per_thread=168)\nsymbol("kt")\n'
+        'buffer("out", "global", 1099511627776, offset=0)\n'
+        'with role("a", 32):\n    for k in range(0, kt, 1):\n        all(Write(Region("out", k * 64, 64)))\n'
+    )
+    result = tilewright("check", ring)
+    assert result.exit_code == 2
+    assert "wander: unknown, termination of the proof search" in result.output
+
+
+def test_unneeded_syncs_are_listed(ring: Path) -> None:
+    listed = tilewright("check", ring, "--unneeded")
+    assert "unneeded: FenceMbarrierInit of producer" in listed.output
+    assert listed.output.count("unneeded:") == 1
+
+
+@pytest.mark.parametrize("name", ["nothing.txt", f"{EXAMPLES / 'gemm.py'}:STAGE"])
+def test_what_is_no_protocol_is_refused(name: str) -> None:
+    with pytest.raises(TilewrightError, match="CMD006"):
+        raise tilewright("check", name).exception or AssertionError
