@@ -1,5 +1,7 @@
 """Schedules of kernels with products: right in the simulator, proved, refused where nothing fits."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from tilewright.diag import TilewrightError
 from tilewright.protocol.validate import problems
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
+from tilewright.simulate.values import memory_dtype
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocol_of
 
@@ -221,8 +224,38 @@ def test_pins_are_kept() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
-def test_8_bit_floats_are_multiplied_k_major_only(dtype: str) -> None:
-    found = lowered(p.nt, COPIES, dtype, bk=128)
-    assert {op.dtype.dtype.name for op in found.scheduled.kernel.walk() if isinstance(op, a.Wgmma)} == {dtype}
-    assert isinstance(p.lower(p.nn, COPIES, dtype), Refused)
-    assert isinstance(p.lower(p.nt, STAGED, dtype), Refused)
+@pytest.mark.parametrize(("kernel", "candidate", "copied"), [(p.nt, COPIES, 2), (p.nt, STAGED, 0), (p.nn, COPIES, 1)])
+def test_8_bit_floats_are_multiplied_k_major(kernel: tw.Kernel, candidate: Candidate, copied: int, dtype: str) -> None:
+    """wgmma reads them K-major only: other tiles are turned on their way to shared memory."""
+    found = p.lower(kernel, candidate, dtype, dtypes={"c": "f32"})
+    assert not isinstance(found, Refused), found.reason
+    products = [op for op in found.scheduled.kernel.walk() if isinstance(op, a.Wgmma)]
+    assert {(op.dtype.dtype.name, op.b_operand.data.major) for op in products} == {(dtype, 0)}
+    assert len({op.map for op in found.scheduled.kernel.walk() if isinstance(op, a.TmaLoad)}) == copied
+    element = memory_dtype(products[0].dtype.dtype)
+    m, n, k = 80, 80, 112
+    left, right = normal(m, k, dtype=element), normal(*((n, k) if kernel is p.nt else (k, n)), dtype=element)
+    out = np.full((m, n), np.nan, np.float32)
+    simulate.run(found.scheduled.kernel, {"a": left, "b": right, "c": out})
+    close(out, f64(left) @ (f64(right).T if kernel is p.nt else f64(right)), 1e-6)
+    assert isinstance(check(protocol_of(found.scheduled.kernel)), Proved)
+
+
+@tw.kernel
+def rounded(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=32):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k].to(tw.tf32), b[n, k].T.to(tw.tf32))
+    c[m, n] = acc
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (70, 72, 100), (1, 1, 1)])
+def test_tf32(m: int, n: int, k: int) -> None:
+    kernel = lowered(rounded, COPIES, "f32", 4).scheduled.kernel
+    assert {op.dtype.dtype.name for op in kernel.walk() if isinstance(op, a.Wgmma)} == {"tf32"}
+    left, right, out = (normal(*s, dtype=np.float32) for s in ((m, k), (n, k), (m, n)))
+    simulate.run(kernel, {"a": left, "b": right, "c": out})
+    exact = f64(left) @ f64(right).T
+    assert np.abs(out - exact).max() < 2**-10 * (np.abs(f64(left)) @ np.abs(f64(right)).T).max()
+    assert isinstance(check(protocol_of(kernel)), Proved)

@@ -19,7 +19,8 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE as ALWAYS
 from tilewright.base.expr import All, Expr, Interval, Sym, divisor, simplify
 from tilewright.base.verdict import Legal
-from tilewright.hw.tensormap import Direction, Swizzle
+from tilewright.hw.tensormap import PATTERNS, Direction, Swizzle
+from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
@@ -153,20 +154,18 @@ class Analysis:
             if dtype.name not in _ORDINARY:
                 return f"operands of {dtype}: no arithmetic on them outside of the tensor cores"
             return DotPlan(op, Widened(op.a), Widened(op.b), COLUMNS, accumulation(op))
-        if not (dtype.is_float and dtype.bits <= 16):
-            return f"operands of {dtype}: this schedule multiplies 8- and 16-bit floats"
+        if not (dtype.is_float and dtype.bits <= 16) and dtype.name != "tf32":
+            return f"operands of {dtype}: this schedule multiplies 8- and 16-bit floats and tf32"
         rows, columns = tile.tile_type(op.result).shape
         n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
         depth = tile.tile_type(op.a).shape[1]
         zeroed = False
         a = self.copied(op.a, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
         b = self.copied(op.b, OperandRole.B, n) if columns % COLUMNS == 0 else None
-        if dtype.bits == 8 and (a is None or b is None or not (self.filled(op.a, 1) or self.filled(op.b, 0))):
-            return f"operands of {dtype} that tensor copies can't bring K-major"
         left: Operand
         if a is not None:
             left, zeroed = a, self.filled(op.a, 1)
-        elif depth % 16 == 0 and not isinstance(source_of(op.a)[0].owner, tile.Load):
+        elif dtype.bits == 16 and depth % 16 == 0 and not isinstance(source_of(op.a)[0].owner, tile.Load):
             left, zeroed = InPlace(op.a), True
         else:
             left, zeroed = self.staged(op.a, OperandRole.A, n), True
@@ -214,8 +213,10 @@ class Analysis:
         shape = tile.tile_type(value).shape
         mn, k = (shape[0], shape[1]) if role is OperandRole.A else (shape[1], shape[0])
         step = ROWS * self.warpgroups if role is OperandRole.A else COLUMNS
-        mn, k = -(-mn // step) * step, -(-k // 16) * 16
-        swizzle, panel = next((s, p) for s, p in zip(SWIZZLES, (64, 32, 16), strict=True) if k % p == 0)
+        deep = INSTRUCTION_K_BITS // dtype.bits
+        mn, k = -(-mn // step) * step, -(-k // deep) * deep
+        spans = ((s, PATTERNS[s].span_bytes // dtype.bytes) for s in SWIZZLES)
+        swizzle, panel = next((s, p) for s, p in spans if k % p == 0)
         shared = LandingTile((k, mn), panel, dtype.bytes, swizzle)
         answer = wgmma.plan(WgmmaOperand(role, dtype, shared, Major.K, n, "f32"))
         assert isinstance(answer, Legal), answer
