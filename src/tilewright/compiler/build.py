@@ -26,6 +26,7 @@ from tilewright.base.expr import Const, Expr, Sym, maximum
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, Parameter, emit_kernel
 from tilewright.codegen.guard import mismatches
+from tilewright.compiler.obligations import require
 from tilewright.compiler.passes import timed
 from tilewright.compiler.program import PlannedKernel, Program, plan_kernel, with_products
 from tilewright.compiler.requests import Request, interface
@@ -99,6 +100,7 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
     workspaces = planned.workspaces
     while True:
         planned = replace(planned, workspaces=workspaces)
+        require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):
             emitted = emit_kernel(planned.transport, debug=request.debug)
         numerics = planned.transport.numerics.data

@@ -34,13 +34,15 @@ def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> 
     accesses = accesses_of(lowered)
     # facts about strides and addresses say nothing of coordinates
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
-    proved: dict[str, None] = {}
+    proved: dict[str, dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
     for case in _cases(replace(accesses, assumptions=about_extents)):
         answer = prove_accesses(case, [_by_step(d) for d in domains] if _shifted(case) else domains)
         if not isinstance(answer, Proved):
             return answer
-        proved |= dict.fromkeys(answer.obligations)
-    return Proved(tuple(proved))
+        for text in answer.obligations:
+            statement, _, method = text.removesuffix("]").rpartition(" [")
+            proved.setdefault(statement, {}).update(dict.fromkeys(method.split(", ")))
+    return Proved(tuple(f"{statement} [{', '.join(methods)}]" for statement, methods in proved.items()))
 
 
 def _shifted(accesses: KernelAccesses) -> bool:

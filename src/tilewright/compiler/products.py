@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.artifact.schema import Obligation
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.certify import prove_stores
+from tilewright.compiler.obligations import own_proofs
 from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.contract import check
@@ -114,15 +115,16 @@ def search_products(
 
 @timed("prove")
 def prove(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, ...] | str:
-    """The obligations of one lowered kernel: its stores, its descriptors (legal by construction), its protocol."""
-    stores = prove_stores(kernel, lowered)
-    match stores:
-        case Refuted(obligation, witness):
-            return f"{obligation} is wrong: {witness}"
-        case Unknown(obligation, reason):
-            return f"{obligation} is open: {reason}"
-        case Proved(obligations):
-            found = [Obligation(*text.split(": ", 1)) for text in obligations]
+    """The obligations of one lowered kernel: its stores, its address maps, its descriptors, its protocol."""
+    found: list[Obligation] = []
+    for proof in (lambda: prove_stores(kernel, lowered), *own_proofs(kernel, lowered)):
+        match proof():
+            case Refuted(obligation, witness):
+                return f"{obligation} is wrong: {witness}"
+            case Unknown(obligation, reason):
+                return f"{obligation} is open: {reason}"
+            case Proved(obligations):
+                found += [Obligation(*text.split(": ", 1)) for text in obligations]
     for protocol in protocols_of(lowered) if has_roles(lowered) else ():
         answer = check(protocol)
         match answer:
@@ -133,7 +135,4 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, .
             case Proved(obligations):
                 pairs = (text.split(": ", 1) for text in obligations)
                 found += [Obligation(f"protocol {rule}", method) for rule, method in pairs]
-    maps = sum(op.name == "transport.tensor_map" for op in lowered.body.block.ops)
-    if maps:
-        found.append(Obligation("descriptor", f"{maps} tensor maps, every rule follows from the facts of the class"))
     return tuple(found)

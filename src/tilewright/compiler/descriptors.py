@@ -1,0 +1,241 @@
+"""Judges the descriptors of a kernel from its text alone: no plan, no schedule, only what the dialect says.
+
+For every tensor map: the rules of ``legal``, decided for all arguments that satisfy the kernel's assumptions. For every
+wgmma operand in shared memory: the tile that its attribute names is planned anew; the descriptor must be the one that
+follows, and the matrices that the instruction is pointed at must lie inside the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd, prod
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin
+from xdsl.ir import SSAValue
+from xdsl.parser import Parser
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Const, Expr, Interval, all_of, divisor, negate
+from tilewright.base.verdict import Illegal
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
+from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
+from tilewright.legal import wgmma
+from tilewright.legal.domain import Domain, SymbolicMap
+from tilewright.legal.landing import LandingTile
+from tilewright.legal.symbolic import decide_rules
+from tilewright.tier.descriptor_attrs import OperandNumbers
+from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
+from tilewright.tile.dialect import Tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+_SHARED_ALIGN_BYTES = 1024
+"""Alignment of dynamic shared memory's base (transport.Shared)."""
+_DIMS: Interval = (1, 2**31 - 1)
+"""Extents are 32-bit parameters of a kernel; the launch refuses others (RUN017), and encodes 1 for 0."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A descriptor that is not legal: the rule or requirement, and what was found; ``place`` is the user's line."""
+
+    name: str
+    place: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.found}" + (f" ({self.place})" if self.place else "")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """``faults`` are certain to matter for some arguments of the class; without any, all descriptors are legal for the
+    launches in which ``guard`` holds."""
+
+    maps: int
+    operands: int
+    faults: tuple[Fault, ...]
+    guard: Expr
+
+
+def judge_text(text: str, target: Target = SM90A) -> Judged:
+    """The descriptors of a kernel given as text."""
+    context = Context()
+    for dialect in (Builtin, LAYOUT_ATTRIBUTES, Tile, t.Transport):
+        context.load_dialect(dialect)
+    kernel = Parser(context, text).parse_op()
+    assert isinstance(kernel, t.Kernel)
+    return judge_kernel(kernel, target)
+
+
+def judge_kernel(kernel: t.Kernel, target: Target = SM90A) -> Judged:
+    """The descriptors of a kernel."""
+    domain = _domain(kernel)
+    faults: list[Fault] = []
+    guards: list[Expr] = []
+    maps = [op for op in kernel.walk() if isinstance(op, a.TensorMap)]
+    for op in maps:
+        for direction, kind in _COPIES.items():
+            copies = [u.operation for u in op.map.uses if isinstance(u.operation, kind)]
+            if copies:
+                found, guard = _judge_map(op, copies, direction, domain, target)
+                faults += found
+                guards.append(guard)
+    products = [op for op in kernel.walk() if isinstance(op, a.Wgmma)]
+    faults += dict.fromkeys(fault for op in products for fault in _judge_product(op, target))
+    return Judged(len(maps), len({o for op in products for o in _operands(op)}), tuple(faults), all_of(guards))
+
+
+_COPIES: dict[Direction, type[a.TmaLoad] | type[a.TmaStore]] = {
+    Direction.LOAD: a.TmaLoad,
+    Direction.STORE: a.TmaStore,
+}
+
+
+# -- tensor maps ------------------------------------------------------------------------------------------------------
+def _domain(kernel: t.Kernel) -> Domain:
+    """All arguments that the kernel's assumptions allow."""
+    domain = Domain.of(*(assumption.expr for assumption in kernel.assumptions))
+    bounds = dict(domain.facts.bounds)
+    for argument in kernel.body.block.args:
+        if not isinstance(argument.type, t.TensorType):
+            continue
+        name = argument.type.tensor_name.data
+        for axis, dim in enumerate(argument.type.dims):
+            bounds |= {symbol: _DIMS for symbol in dim.expr.symbols if symbol not in bounds}
+            if kernel.index_bits.data == 32:
+                bounds.setdefault(f"{name}.stride{axis}", (-(2**31), 2**31 - 1))
+    facts = type(domain.facts)(bounds, domain.facts.divisors, domain.facts.equal, domain.facts.assumed)
+    return Domain(facts, domain.constraint)
+
+
+def _judge_map(
+    op: a.TensorMap, copies: list[a.TmaLoad | a.TmaStore], direction: Direction, domain: Domain, target: Target
+) -> tuple[list[Fault], Expr]:
+    numbers, name = op.numbers, op.hint.data
+    described = SymbolicMap(
+        numbers.data_type,
+        numbers.address,
+        numbers.dims,
+        numbers.strides_bytes,
+        numbers.box,
+        swizzle=numbers.swizzle,
+        l2_promotion=numbers.l2_promotion,
+        direction=direction,
+    )
+    fields = described.fields()
+    fields["shared_address"] = Const(reduce(gcd, (_alignment(c.shared, c.offset.expr) for c in copies)))
+    fields["start_coordinate_0"] = Const(reduce(gcd, (divisor(c.coords.data[0].expr, {}) for c in copies)))
+    facts = domain.facts
+    for condition in _conditions(copies):
+        facts = facts.assume(condition)
+    decision = decide_rules(fields, facts, target)
+    place = copies[0].loc.data if copies[0].loc is not None else ""
+    faults = [Fault(u.violation.rule, place, f"{name}: {u.violation.found}") for u in decision.unmet]
+    size = prod(numbers.box) * ELEMENT_BITS[numbers.data_type] // 8
+    wrong = [c.box_bytes.data for c in copies if c.box_bytes.data != size]
+    if wrong:
+        faults.append(Fault("box bytes", place, f"{name}: copies of {wrong[0]} bytes, boxes of {size}"))
+    return faults, decision.guard
+
+
+def _conditions(copies: list[a.TmaLoad | a.TmaStore]) -> list[Expr]:
+    """What the branches around every copy have decided."""
+    found: list[Expr] | None = None
+    for copy in copies:
+        own: list[Expr] = []
+        block = copy.parent_block()
+        parent = copy.parent_op()
+        while parent is not None:
+            if isinstance(parent, t.If):
+                condition = parent.condition.expr
+                own.append(condition if block is parent.then.block else negate(condition))
+            block, parent = parent.parent_block(), parent.parent_op()
+        found = own if found is None else [c for c in found if c in own]
+    return found or []
+
+
+def _alignment(shared: SSAValue, offset: Expr) -> int:
+    """What every address of ``offset`` in the buffer is a multiple of."""
+    declared = shared.owner
+    assert isinstance(declared, t.Shared)
+    assert declared.offset is not None, "tensor copies use dynamic shared memory"
+    return gcd(divisor(offset, {}), declared.offset.data, _SHARED_ALIGN_BYTES)
+
+
+# -- operands of wgmma ------------------------------------------------------------------------------------------------
+def _operands(op: a.Wgmma) -> Iterator[tuple[SSAValue, OperandNumbers]]:
+    """Shared operands, by buffer."""
+    if op.a_operand is not None:
+        yield op.a, op.a_operand.data
+    yield op.b, op.b_operand.data
+
+
+def landing(numbers: OperandNumbers, dtype: DType) -> LandingTile:
+    """The tile of an operand: panels as wide as its swizzle, or as a core matrix."""
+    width = PATTERNS[numbers.swizzle].span_bytes or CORE_ROW_BYTES
+    extents = (numbers.mn, numbers.k) if numbers.major else (numbers.k, numbers.mn)
+    return LandingTile(extents, width // dtype.bytes, dtype.bytes, numbers.swizzle)
+
+
+def _judge_product(op: a.Wgmma, target: Target) -> Iterator[Fault]:
+    if op.a_operand is not None:
+        size = (op.a_region.expr, op.a_bytes.data)
+        yield from _judge_operand(op, op.a, wgmma.Role.A, op.a_operand.data, op.a_offset.expr, size, target)
+    size = (op.b_region.expr, op.b_bytes.data)
+    yield from _judge_operand(op, op.b, wgmma.Role.B, op.b_operand.data, op.b_offset.expr, size, target)
+
+
+def _judge_operand(
+    op: a.Wgmma,
+    shared: SSAValue,
+    role: wgmma.Role,
+    numbers: OperandNumbers,
+    offset: Expr,
+    region: tuple[Expr, int],
+    target: Target,
+) -> Iterator[Fault]:
+    place = op.loc.data if op.loc is not None else ""
+    dtype, accumulator = op.dtype.dtype, t.registers_of(op.accumulator).dtype.dtype
+    tile = landing(numbers, dtype)
+    asked = wgmma.WgmmaOperand(role, dtype, tile, wgmma.Major(numbers.major), op.n.data, accumulator.name)
+    answer = wgmma.plan(asked, target)
+    if isinstance(answer, Illegal):
+        yield from (Fault(v.rule, place, f"operand {role.value}: {v.found}") for v in answer.core)
+        return
+    plan = answer.fields
+    fields = (numbers.leading_bytes, numbers.stride_bytes)
+    if fields != (plan.leading_bytes, plan.stride_bytes):
+        wanted = f"{plan.leading_bytes}, {plan.stride_bytes}"
+        yield Fault("descriptor", place, f"operand {role.value}: leading and stride {fields}, by its tile {wanted}")
+    begin, size = region
+    if _alignment(shared, begin) % tile.align_bytes:
+        yield Fault("alignment", place, f"operand {role.value} at {begin}: not a multiple of {tile.align_bytes}")
+    if size != tile.size_bytes:
+        yield Fault("region", place, f"operand {role.value}: {size} bytes, a tile of {tile.size_bytes}")
+    rows = INSTRUCTION_M if role is wgmma.Role.A else op.n.data
+    step = 8 if numbers.major == 0 else tile.panel
+    starts = {
+        plan.mn_offset(first) + k
+        for first in range(0, numbers.mn - rows + 1, step)
+        for k in plan.k_offsets
+        if numbers.k * dtype.bits % INSTRUCTION_K_BITS == 0
+    }
+    for warpgroup in range(_warpgroups(op)):
+        at = (offset - begin).substitute({a.WARPGROUP: warpgroup}).constant
+        if at is None or int(at) not in starts:
+            yield Fault("start", place, f"operand {role.value} of warpgroup {warpgroup} at {offset}: no matrix there")
+
+
+def _warpgroups(op: a.Wgmma) -> int:
+    """Warpgroups of the role that multiplies."""
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, a.Role):
+            return parent.threads.data // a.WARPGROUP_THREADS
+        parent = parent.parent_op()
+    return 1

@@ -1,0 +1,437 @@
+"""Proves that tensor copies and products move what the tile program says: the ``map`` obligation of a certificate.
+
+Everything is read from the lowered kernel and compared with the tile program:
+
+    tensors    a map's address, extents and strides are the tensor's, for all arguments of the class
+    loads      every element of an operand's tile lands where the product's instructions read it: the boxes' coordinates
+               are the load's plus constants (as polynomials), the bytes inside the tile are compared one by one
+    products   the instructions pair the same k of both operands, and each row, column and k once
+    stores     every element of a panel lies where the copy to global memory looks for it
+
+Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
+fields (9.7.15.5.1.2). Operands that threads stage element by element are not copies and have no part in this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from xdsl.ir import Block, SSAValue
+
+from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
+from tilewright.base.verdict import Proof, Proved, Refuted
+from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
+from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
+from tilewright.lang.axes import Span
+from tilewright.legal.domain import Domain
+from tilewright.legal.facts import Facts
+from tilewright.schedule.hopper.operands import source_of
+from tilewright.schedule.tiles import coords_of, place, tensor_name
+from tilewright.tier.descriptor_attrs import OperandNumbers
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+Ints = npt.NDArray[Any]
+_LOOK_AHEAD = range(-2, 3)
+"""A rotated loop reads the stage of a step before or after the one that the producer's counter names."""
+
+
+class _WrongError(Exception):
+    """Where the lowered kernel differs."""
+
+
+def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
+    """Whether the copies and products of ``lowered`` are those of ``kernel``."""
+    try:
+        maps = [op for op in lowered.walk() if isinstance(op, a.TensorMap)]
+        for op in maps:
+            _tensor(op, lowered)
+        loads = _loads(kernel, lowered)
+        operands = sum(_product(group, loads) for group in _products(lowered))
+        panels = sum(_panels(kernel, store) for store in lowered.walk() if isinstance(store, a.TmaStore))
+    except _WrongError as error:
+        return Refuted("map", str(error))
+    return Proved((f"map: {len(maps)} tensors, {operands} operands, {panels} panels [identity, enumerated]",))
+
+
+# -- tensors ----------------------------------------------------------------------------------------------------------
+def _tensor(op: a.TensorMap, lowered: t.Kernel) -> None:
+    """A map's fields against the tensor's own."""
+    kind = op.tensor.type
+    assert isinstance(kind, t.TensorType)
+    name, numbers = kind.tensor_name.data, op.numbers
+    size = kind.element.bytes
+    known = _where_it_matters(lowered)
+    if numbers.address != Sym(f"{name}.address") or ELEMENT_BITS[numbers.data_type] != 8 * size:
+        raise _WrongError(f"{op.hint.data}: {numbers.data_type.name} at {numbers.address}")
+    if len(set(numbers.axes)) != len(numbers.axes):
+        raise _WrongError(f"{op.hint.data}: axes {numbers.axes}")
+    for axis, dim in enumerate(kind.dims):
+        if axis not in numbers.axes and dim.expr != Const(1):
+            raise _WrongError(f"{op.hint.data}: no dimension for axis {axis} of {name}")
+    steps = (Const(size), *numbers.strides_bytes)
+    for axis, extent, step in zip(numbers.axes, numbers.dims, steps, strict=True):
+        own = Sym(f"{name}.stride{axis}") * size
+        if extent != kind.dims.data[axis].expr:
+            raise _WrongError(f"{op.hint.data}: extent {extent} for axis {axis} of {name}")
+        if extent != Const(1) and not _same_stride(step, own, known):
+            raise _WrongError(f"{op.hint.data}: a step of {step} bytes along axis {axis} of {name}, which has {own}")
+
+
+def _where_it_matters(lowered: t.Kernel) -> Facts:
+    """The kernel's assumptions about axes with more than one element: strides of others address nothing."""
+    found: list[Expr] = []
+    for assumption in lowered.assumptions:
+        match assumption.expr:
+            case Any_((Compare("<=", _, Const(1)), rest)) | Any_((rest, Compare("<=", _, Const(1)))):
+                found.append(rest)
+            case other:
+                found.append(other)
+    return Domain.of(*found).facts
+
+
+def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
+    """``step`` equals ``own``, or is ``own`` rounded to what a map takes where that changes nothing."""
+    if known.residual(own.eq(step)) == TRUE or known.apply(own) == step:
+        return True
+    whole = known.residual((own % 16).eq(0)) == TRUE
+    (symbol,) = own.symbols or {""}
+    forward = known.residual(Const(0) < Sym(symbol)) == TRUE
+    return step == maximum(own // 16 * 16, 16) and whole and forward
+
+
+# -- loads and products -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Load:
+    """A copy as the CTA of rank ``receiver`` sees it, and the loads of the tile program that it may belong to."""
+
+    op: a.TmaLoad
+    receiver: int
+    coords: tuple[Expr, ...]
+    offset: Expr
+    sources: tuple[tile.Load, ...]
+
+
+def _loads(kernel: tile.Kernel, lowered: t.Kernel) -> dict[SSAValue, list[_Load]]:
+    """Copies by the buffer they fill."""
+    sources = [op for op in kernel.walk() if isinstance(op, tile.Load)]
+    found: dict[SSAValue, list[_Load]] = {}
+    for op in lowered.walk():
+        if isinstance(op, a.TmaLoad):
+            name, where = _tensor_of(op), _place(op)
+            mine = tuple(s for s in sources if (tensor_name(s), place(s)) == (name, where))
+            for sender, receiver in _deliveries(op, lowered):
+                rank = {a.CTA_RANK: sender}
+                coords = tuple(c.expr.substitute(rank) for c in op.coords)
+                found.setdefault(op.shared, []).append(
+                    _Load(op, receiver, coords, op.offset.expr.substitute(rank), mine)
+                )
+    return found
+
+
+def _deliveries(op: a.TmaLoad, lowered: t.Kernel) -> Iterator[tuple[int, int]]:
+    """Ranks of issuing and receiving CTAs of a cluster. What one brings to another must be the same tile for both: its
+    coordinates don't name the program along an axis in which the two differ."""
+    programs = next(p for p in lowered.walk() if isinstance(p, t.Programs))
+    shape, names = programs.cluster_shape, [n.data for n in programs.names]
+    size = shape[0] * shape[1]
+    for sender in range(size):
+        receivers = [int(c.expr.evaluate({a.CTA_RANK: sender})) for c in op.ctas] or [sender]
+        for receiver in receivers:
+            differs = (sender // shape[1] != receiver // shape[1], sender % shape[1] != receiver % shape[1])
+            apart = {n for n, d in zip(names[-2:], differs, strict=False) if d}
+            if apart & {s for c in op.coords for s in c.expr.symbols}:
+                raise _WrongError(f"a copy for several CTAs at {', '.join(str(c.expr) for c in op.coords)}")
+            yield sender, receiver
+
+
+def _products(lowered: t.Kernel) -> Iterator[list[a.Wgmma]]:
+    """Instructions of one product: one line of the user's, the same tiles."""
+    groups: dict[object, list[a.Wgmma]] = {}
+    for op in lowered.walk():
+        if isinstance(op, a.Wgmma):
+            key = (_place(op), op.accumulator, op.a, op.b, op.a_region.expr, op.b_region.expr, op.parent_block())
+            groups.setdefault(key, []).append(op)
+    yield from groups.values()
+
+
+def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> int:
+    """Both operands of a product, and the pairing of its instructions; returns how many operands were compared."""
+    first = group[0]
+    bits = first.dtype.dtype.bits
+    step = INSTRUCTION_K_BITS // bits
+    warpgroups = range(_warpgroups(first))
+    right = _reading(first.b_operand.data, bits)
+    left = _reading(first.a_operand.data, bits) if first.a_operand is not None else None
+    seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
+    compared = 0
+    for side, reading in (("a", left), ("b", right)):
+        copies = loads.get(first.a if side == "a" else first.b, [])
+        if reading is not None and copies:
+            region = first.a_region.expr if side == "a" else first.b_region.expr
+            if not _lands(reading, copies, region, side):
+                raise _WrongError(f"operand {side} of {_place(first)}: its tile is not where the copies put it")
+            compared += 1
+    for op in group:
+        for w in warpgroups:
+            b_start = _start(op.b_offset.expr - op.b_region.expr, w)
+            column, k = _matrix(right, b_start, op.n.data, step, op)
+            if left is not None:
+                row, k_left = _matrix(left, _start(op.a_offset.expr - op.a_region.expr, w), INSTRUCTION_M, step, op)
+            else:
+                depth = first.b_operand.data.k // step
+                block, k_index = divmod(op.a_register.data // (step // 2), depth)
+                row, k_left = (block * len(warpgroups) + w) * INSTRUCTION_M, k_index * step
+            if k_left != k:
+                raise _WrongError(f"product of {_place(op)}: k of {k_left} on the left, {k} on the right")
+            seen.setdefault((op.first.data, w), set()).add((row, column, k))
+    depth = first.b_operand.data.k // step
+    if len(group) * len(warpgroups) != sum(map(len, seen.values())):
+        raise _WrongError(f"product of {_place(first)}: an instruction twice")
+    if any(len({(r, c) for r, c, _ in s}) != 1 or len(s) != depth for s in seen.values()):
+        raise _WrongError(f"product of {_place(first)}: accumulators of several tiles, or of part of k")
+    if len({next(iter(s))[:2] for s in seen.values()}) != len(seen):
+        raise _WrongError(f"product of {_place(first)}: a tile of the result in two accumulators")
+    return compared
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Byte of every (mn, k) of a tile as descriptors read it, from the tile's begin; ``starts`` are the first bytes of
+    matrices, swizzle apart."""
+
+    numbers: OperandNumbers
+    bytes: int
+    plain: Ints
+    swizzled: Ints
+
+
+def _reading(numbers: OperandNumbers, bits: int) -> _Reading:
+    size = bits // 8
+    mn, k = np.meshgrid(np.arange(numbers.mn), np.arange(numbers.k), indexing="ij")
+    leading, stride = numbers.leading_bytes, numbers.stride_bytes
+    span = PATTERNS[numbers.swizzle].span_bytes
+    unit = CORE_ROW_BYTES // size
+    if numbers.major and span:  # rows of one k along mn; leading between chunks of mn, stride between groups of k
+        width = span // size
+        plain = mn // width * leading + k // CORE_ROWS * stride + k % CORE_ROWS * span + mn % width * size
+    elif numbers.major:
+        plain = mn // unit * stride + k // CORE_ROWS * leading + k % CORE_ROWS * CORE_ROW_BYTES + mn % unit * size
+    elif span:  # a panel for every span of k, one after the other; the descriptor knows only one of them
+        width = span // size
+        panel = numbers.mn * span
+        plain = k // width * panel + mn // CORE_ROWS * stride + mn % CORE_ROWS * span + k % width * size
+    else:
+        plain = mn // CORE_ROWS * stride + k // unit * leading + mn % CORE_ROWS * CORE_ROW_BYTES + k % unit * size
+    return _Reading(numbers, size, plain, _swizzled(plain, numbers.swizzle))
+
+
+def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) -> tuple[int, int]:
+    """First row (or column) and first k of the matrix at byte ``start``, which is read as part of the tile."""
+    found = np.argwhere(reading.plain == start)
+    if len(found) != 1:
+        raise _WrongError(f"product of {_place(op)}: no matrix at byte {start} of its tile")
+    mn, k = (int(x) for x in found[0])
+    part = reading.plain[mn : mn + rows, k : k + step]
+    alone = _reading(_only(reading.numbers, rows, step), 8 * reading.bytes).plain
+    if part.shape != (rows, step) or not np.array_equal(part - start, alone):
+        raise _WrongError(f"product of {_place(op)}: the matrix at byte {start} leaves its tile")
+    return mn, k
+
+
+def _only(numbers: OperandNumbers, mn: int, k: int) -> OperandNumbers:
+    return OperandNumbers(numbers.major, mn, k, numbers.swizzle, numbers.leading_bytes, numbers.stride_bytes)
+
+
+def _start(offset: Expr, warpgroup: int) -> int:
+    value = offset.substitute({a.WARPGROUP: warpgroup}).constant
+    if value is None:
+        raise _WrongError(f"the offset {offset} inside a tile is no constant")
+    return int(value)
+
+
+def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, side: str) -> bool:
+    """For some look-ahead and some load of the tile program, the copies bring exactly the tile."""
+    counters = sorted({s for copy in copies for s in copy.offset.symbols})
+    for ahead in _LOOK_AHEAD:
+        moved = {name: Sym(name) + ahead for name in counters}
+        # a loop may be peeled: every copy of it fills the ring, in every CTA of a cluster
+        sites: dict[tuple[Block | None, int], list[tuple[int, _Load]]] = {}
+        for copy in copies:
+            at = (copy.offset.substitute(moved) - region).constant
+            if at is not None and 0 <= int(at) < reading.plain.size * reading.bytes:
+                sites.setdefault((copy.op.parent_block(), copy.receiver), []).append((int(at), copy))
+        brought = (
+            any(_brings(reading, inside, source, side) for source in {s for _, c in inside for s in c.sources})
+            for inside in sites.values()
+        )
+        if sites and all(brought):
+            return True
+    return False
+
+
+def _brings(reading: _Reading, copies: Sequence[tuple[int, _Load]], source: tile.Load, side: str) -> bool:
+    """The copies put every element of the operand that ``source`` loads where it is read."""
+    for (mn_axis, k_axis), step in product(_operand_axes(source, side), _steps(source)):
+        landed = np.full(reading.plain.shape, -1)
+        fits = (_place_box(landed, at, copy, source, step, mn_axis, k_axis, reading) for at, copy in copies)
+        if all(source in copy.sources for _, copy in copies) and all(fits) and np.array_equal(landed, reading.swizzled):
+            return True
+    return False
+
+
+def _steps(source: tile.Load) -> Iterator[dict[str, Expr]]:
+    """Which step of its stream a copy may be for: a rotated loop fills a ring for a step nearby, and the last one after
+    the loop. That the steps come in order is what the ring's protocol proves of its phases."""
+    stream = source.parent_op()
+    if not isinstance(stream, tile.Stream):
+        yield {}
+        return
+    name = stream.counter.data
+    for begin in (Sym(name), stream.trip.expr):
+        yield from ({name: begin + ahead} for ahead in sorted(_LOOK_AHEAD, key=abs))
+
+
+def _operand_axes(source: tile.Load, side: str) -> Iterator[tuple[int, int]]:
+    """The tensor axes that are mn and k in the products that use a load on this side."""
+    spans = [d for d, c in enumerate(coords_of(source)) if isinstance(c, Span)]
+    kernel = source.parent_op()
+    while kernel is not None and not isinstance(kernel, tile.Kernel):
+        kernel = kernel.parent_op()
+    assert kernel is not None
+    found: dict[tuple[int, int], None] = {}
+    for dot in kernel.walk():
+        if isinstance(dot, tile.Dot):
+            origin, perm = source_of(dot.a if side == "a" else dot.b)
+            if origin.owner is source:
+                mn, k = (perm[0], perm[1]) if side == "a" else (perm[1], perm[0])
+                found[spans[mn], spans[k]] = None
+    yield from found
+
+
+def _place_box(
+    landed: Ints,
+    at: int,
+    copy: _Load,
+    source: tile.Load,
+    step: dict[str, Expr],
+    mn_axis: int,
+    k_axis: int,
+    reading: _Reading,
+) -> bool:
+    """Writes the bytes of one box's elements; False where its coordinates are not the load's."""
+    declared = copy.op.map.owner
+    assert isinstance(declared, a.TensorMap)
+    numbers, coords = declared.numbers, coords_of(source)
+    if numbers.swizzle is not reading.numbers.swizzle:
+        return False
+    first: dict[int, int] = {}
+    for axis, coordinate in zip(numbers.axes, copy.coords, strict=True):
+        own = coords[axis]
+        begin = (own.origin if isinstance(own, Span) else own).substitute(step)
+        offset = (coordinate - begin).constant
+        if offset is None or (axis not in (mn_axis, k_axis) and offset != 0):
+            return False
+        first[axis] = int(offset)
+    grid = np.indices(numbers.box[::-1]).reshape(len(numbers.box), -1)[::-1]  # innermost varies fastest
+    place_of = {axis: first[axis] + grid[d] for d, axis in enumerate(numbers.axes)}
+    others = [x for axis, x in place_of.items() if axis not in (mn_axis, k_axis)]
+    if not {mn_axis, k_axis} <= place_of.keys() or any(x.any() for x in others):
+        return False
+    mn, k = place_of[mn_axis], place_of[k_axis]
+    if mn.min() < 0 or k.min() < 0 or mn.max() >= landed.shape[0] or k.max() >= landed.shape[1]:
+        return False
+    if (landed[mn, k] != -1).any():
+        return False
+    landed[mn, k] = _swizzled(at + np.arange(grid.shape[1], dtype=np.int64) * reading.bytes, numbers.swizzle)
+    return True
+
+
+def _swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
+    """Addresses with their bits exchanged by the pattern; tiles begin at a multiple of its period."""
+    result = addresses
+    for target, source in PATTERNS[swizzle].pairs:
+        result = result ^ ((addresses >> source & 1) << target)
+    return result
+
+
+# -- stores -----------------------------------------------------------------------------------------------------------
+def _panels(kernel: tile.Kernel, store: a.TmaStore) -> int:
+    """One panel: what stmatrix writes is what the copy reads, at the coordinates of the tile program's store."""
+    declared = store.map.owner
+    assert isinstance(declared, a.TensorMap)
+    numbers = declared.numbers
+    name, where = _tensor_of(store), _place(store)
+    asked = [o for o in kernel.walk() if isinstance(o, tile.Store) and (tensor_name(o), place(o)) == (name, where)]
+    everyone = range(_warpgroups(store))
+    if not any(all(_stored_at(store, numbers.axes, source, w) for w in everyone) for source in asked):
+        raise _WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in store.coords)}")
+    columns, rows = numbers.box[0], int(np.prod(numbers.box[1:]))
+    size = ELEMENT_BITS[numbers.data_type] // 8
+    order: Ints = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns) * size
+    wanted = _swizzled(order, numbers.swizzle)
+    written = np.full((rows, columns), -1)
+    for index, op in enumerate(_matrices(store)):
+        for tid in range(128):
+            matrix, row = divmod(tid % 32, 8)
+            if matrix >= op.matrices.data:
+                continue
+            offset = int(op.offset.expr.evaluate({t.THREAD: tid}))
+            at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
+            written[at[0], at[1] : at[1] + 8] = offset + np.arange(8) * size
+    if not np.array_equal(written, wanted):
+        raise _WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
+    return 1
+
+
+def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:
+    """The box begins at the store's coordinates plus constants, and at its own index along the other axes."""
+    for axis, coordinate in zip(axes, store.coords, strict=True):
+        own = coords_of(source)[axis]
+        first = own.origin if isinstance(own, Span) else own
+        offset = (coordinate.expr.substitute({a.WARPGROUP: warpgroup}) - first).constant
+        if offset is None or not 0 <= int(offset) < (own.size if isinstance(own, Span) else 1):
+            return False
+    return True
+
+
+def _matrices(store: a.TmaStore) -> list[a.StoreMatrix]:
+    """The stmatrix ops that fill the panel: those before the copy, back to the copy before."""
+    elected = store.parent_op()
+    assert elected is not None
+    found: list[a.StoreMatrix] = []
+    op = elected.prev_op
+    while op is not None and not (isinstance(op, a.Elected) and any(isinstance(x, a.TmaStore) for x in op.walk())):
+        if isinstance(op, a.StoreMatrix) and op.base.expr == store.offset.expr and op.shared == store.shared:
+            found.insert(0, op)
+        op = op.prev_op
+    return found
+
+
+# -- small ------------------------------------------------------------------------------------------------------------
+def _tensor_of(op: a.TmaLoad | a.TmaStore) -> str:
+    declared = op.map.owner
+    assert isinstance(declared, a.TensorMap)
+    kind = declared.tensor.type
+    assert isinstance(kind, t.TensorType)
+    return kind.tensor_name.data
+
+
+def _place(op: t.TransportOp) -> str:
+    return op.loc.data if op.loc is not None else ""
+
+
+def _warpgroups(op: t.TransportOp) -> int:
+    """Warpgroups of the role around."""
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, a.Role):
+            return parent.threads.data // a.WARPGROUP_THREADS
+        parent = parent.parent_op()
+    return 1

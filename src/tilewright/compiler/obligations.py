@@ -1,0 +1,67 @@
+"""What a certificate must hold before a kernel is emitted, read from the kernel and not from what was proved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tilewright.artifact.schema import Obligation
+from tilewright.base.verdict import Proof, Proved, Refuted
+from tilewright.compiler.descriptors import judge_kernel
+from tilewright.compiler.maps import prove_maps
+from tilewright.contract.rules import Rule
+from tilewright.diag import fail
+from tilewright.protocol.access import AccessKind
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.transport.access import accesses_of
+from tilewright.transport.protocol import has_roles, protocols_of
+
+
+def own_proofs(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Callable[[], Proof[str]], ...]:
+    """The proofs about tensor maps and wgmma that a kernel needs beside those of its accesses and its protocol."""
+    if not any(isinstance(op, a.TensorMap | a.Wgmma) for op in lowered.walk()):
+        return ()
+    return (lambda: prove_maps(kernel, lowered), lambda: prove_descriptors(lowered))
+
+
+def prove_descriptors(lowered: t.Kernel) -> Proof[str]:
+    """Whether every descriptor is legal for the whole class, judged from the kernel's text."""
+    judged = judge_kernel(lowered)
+    if judged.faults:
+        return Refuted("descriptor", "; ".join(map(str, judged.faults)))
+    asked = f", where {judged.guard}" if judged.guard.constant is None else ""
+    return Proved((f"descriptor: {judged.maps} tensor maps, {judged.operands} operand layouts judged again{asked}",))
+
+
+def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, ...]:
+    """The obligations that a kernel has and its certificate has not."""
+    held = Counter(o.name for o in certificate)
+    about = [(o.name, f"{o.method} ") for o in certificate]
+
+    def covers(name: str, subject: str) -> bool:
+        return any(n == name and text.startswith(f"{subject} ") for n, text in about)
+
+    found: dict[str, None] = {}
+    for access in accesses_of(lowered).accesses:
+        if not covers("guards", access.op):
+            found[f"guards of {access.op}"] = None
+        if access.kind is not AccessKind.READ:
+            names = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
+            found |= {f"{name} of {access.tensor}": None for name in names if not covers(name, access.tensor)}
+    if any(isinstance(op, a.TensorMap | a.Wgmma) for op in lowered.walk()):
+        found |= {name: None for name in ("map", "descriptor") if name not in held}
+    if has_roles(lowered):
+        ways = len(protocols_of(lowered))  # one protocol for each way that branches on extents go
+        rules = (f"protocol {rule.value.obligation}" for rule in Rule)
+        found |= {name: None for name in rules if held[name] < ways}
+    return tuple(found)
+
+
+def require(certificate: Sequence[Obligation], kernel: tile.Kernel, lowered: t.Kernel) -> None:
+    """CRT004 for a kernel without its whole certificate."""
+    open_ = missing(certificate, lowered)
+    if open_:
+        where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
+        fail("CRT004", where=where, found=f"{lowered.sym_name.data} without {', '.join(open_)}", required="all of them")
