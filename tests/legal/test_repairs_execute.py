@@ -26,6 +26,8 @@ from tilewright.legal.tma import TensorMapPlan, TileAccess
 BASE = 256
 """Byte of the test's memory at which tensors begin."""
 STAGED = 1 << 14
+SPAN_UNITS = {0: 1, 1: 2, 2: 4, 3: 8}
+"""16-byte units that a swizzle exchanges (PTX ISA 9.1, 5.5.7), by CUtensorMapSwizzle."""
 Values = dict[str, int]
 
 
@@ -160,6 +162,63 @@ def test_split_columns() -> None:
     begin = remedy.threads.first_column
     covered += range(begin, begin + remedy.threads.shared.extents[0])
     assert covered == list(range(100))
+
+
+def stored(plan: TensorMapPlan, values: Mapping[str, int], memory: np.ndarray, image: np.ndarray, size: int) -> None:
+    """The copies of ``plan`` write memory: whole 16 bytes of each row, at the places that loads read."""
+    for request in requests(plan, values):
+        columns = -(-request.global_dim[0] * size // 16) * 16 // size
+        at = request.shared_address - 1024
+        for number, local in enumerate(product(*(range(b) for b in reversed(request.box_dim)))):
+            to = [s + x for s, x in zip(request.start_coordinates, reversed(local), strict=True)]
+            if to[0] < columns and all(c < n for c, n in zip(to[1:], request.global_dim[1:], strict=True)):
+                source = at + number * size
+                source ^= ((source >> 7) & (SPAN_UNITS[request.swizzle] - 1)) << 4
+                target = request.global_address + sum(
+                    c * s for c, s in zip(to, (size, *request.global_strides), strict=True)
+                )
+                memory[target : target + size] = image[source : source + size]
+
+
+def test_the_tail_of_each_row_by_threads() -> None:
+    """Maps and threads together store every element of the tensor, and no byte beside it."""
+    access = TileAccess(bf16, (37, 90), (96, 1), BASE, (16, 64), Direction.STORE, swizzles=(Swizzle.B128,))
+    remedy = remedy_of(access, Change.TAIL)
+    assert remedy.plan is not None
+    assert remedy.tail is not None
+    tail = int(str(remedy.tail))
+    assert tail == 88
+    rng = np.random.default_rng(1)
+    before = memory_for()
+    memory, expected = before.copy(), before.copy()
+    for row, column in product(range(0, 37, 16), (0, 64)):
+        tile = rng.integers(0, 256, (16, 64, 2), dtype=np.uint8)
+        image = np.zeros(remedy.plan.shared.size_bytes, np.uint8)
+        for r, c in np.ndindex(16, 64):
+            at = remedy.plan.shared.offset((c, r))
+            image[at : at + 2] = tile[r, c]
+            target = BASE + ((row + r) * 96 + column + c) * 2
+            if row + r < 37 and column + c < 90:
+                expected[target : target + 2] = tile[r, c]
+                if column + c >= tail:  # what the threads store
+                    memory[target : target + 2] = image[at : at + 2]
+        values = {"index0": row, "index1": column}
+        assert legal(remedy.plan, values)
+        stored(remedy.plan, values, memory, image, 2)
+    assert np.array_equal(memory, expected)
+    assert not np.array_equal(memory, before)
+
+
+def test_without_the_tail_a_store_writes_beside_the_tensor() -> None:
+    access = TileAccess(bf16, (37, 90), (96, 1), BASE, (16, 64), Direction.LOAD, swizzles=(Swizzle.B128,))
+    whole = replace(remedy_of(access, Change.SPLIT_BOX).plan or pytest.fail("no plan"), direction=Direction.STORE)
+    values = {"index0": 0, "index1": 64}
+    assert not legal(whole, values)
+    memory = memory_for()
+    before = memory.copy()
+    stored(whole, values, memory, np.zeros(whole.shared.size_bytes, np.uint8), 2)
+    beside = BASE + 90 * 2
+    assert not np.array_equal(memory[beside : beside + 12], before[beside : beside + 12])
 
 
 def test_a_folded_view() -> None:

@@ -50,7 +50,10 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
         cycles += plan_cycles(remedy.plan, len(remedy.phases.classes) if remedy.phases else 1)
     if remedy.threads is not None:
         copied = prod(remedy.threads.shared.extents) * access.dtype.bytes
-        cycles += thread_copy_cycles(remedy.threads.method, copied, remedy.threads.vector_bytes)
+        spent = thread_copy_cycles(remedy.threads.method, copied, remedy.threads.vector_bytes)
+        axis = remedy.threads.tile_axes[0]
+        across = -(-extents[axis] // (access.tile[axis] or 1))
+        cycles += spent if remedy.tail is None else spent / across  # only the last tile of each row has a tail
     if remedy.staging is not None:
         staged = load.value(remedy.staging.size_bytes)
         staging = staging_seconds(tensor, target, staged)

@@ -42,6 +42,7 @@ class Change(Enum):
     SWIZZLE = "use another swizzle"
     WIDEN = "load a wider tile and ignore the extra columns"
     SPLIT_COLUMNS = "split off the columns that fill no 16 bytes"
+    TAIL = "store the last columns of the tensor by threads, out of the same tile"
     PAD = "stage the tensor through padded rows"
     PHASES = "one map for each class of rows that begin equally far behind 16 bytes; readers shift"
     REINTERPRET = "copy the bytes as wider elements"
@@ -80,7 +81,8 @@ class Remedy:
     ``tile`` is the tile that is copied, by tensor axis. With ``folds`` the plan describes a view: ``plan.tile_axes``
     and ``tile`` count the view's axes, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first;
     coordinates are still over the tensor's own ``index0, index1, ...``. With ``words`` above 1 the plan counts words of
-    so many elements along the dense axis. With ``phases`` there are several maps, of which ``plan`` is the first.
+    so many elements along the dense axis. With ``phases`` there are several maps, of which ``plan`` is the first. With
+    ``tail`` threads store what lies from that column of the tensor on, out of the plan's landing tile.
     """
 
     change: Change
@@ -92,6 +94,7 @@ class Remedy:
     folds: tuple[tuple[int, ...], ...] = ()
     words: int = 1
     phases: Phases | None = None
+    tail: Expr | None = None
 
 
 def legalise(
@@ -135,6 +138,7 @@ def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: Ten
     yield from _other_view(access, facts, target)
     yield from _other_swizzle(access, facts, target)
     yield from _other_width(access, facts, target)
+    yield from _tail(access, facts, target)
     yield from _as_words(access, Remedy(Change.REINTERPRET, tile=access.tile), facts, target)
     yield from _phased(access, facts, target)
     yield from _padded(access, facts, target)
@@ -203,6 +207,25 @@ def _other_width(access: TileAccess, facts: Facts, target: Target) -> Iterator[R
             shared, axes = _landing(replace(access, tile=rest, swizzles=(Swizzle.NONE,), panel_bytes=0), axis)
             threads = ThreadCopy(CopyMethod.LOADS, access.dtype.bytes, shared, axes, narrow)
             yield Remedy(Change.SPLIT_COLUMNS, plan, threads=threads, tile=tile)
+
+
+def _tail(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    """A map that ends at the last whole 16 bytes of each row: stores through it write nothing after the row."""
+    axis = _dense_axis(access, facts)
+    if axis is None or access.direction is Direction.LOAD:
+        return
+    unit = ADDRESS_ALIGN_BYTES // access.dtype.bytes
+    extent = facts.apply(expr(access.shape[axis]))
+    end = extent // unit * unit
+    if facts.decide((extent - end).eq(0)) or end.constant == 0:
+        return
+    shape = tuple(end if i == axis else n for i, n in enumerate(access.shape))
+    firsts = tuple(access.first_multiple(i) for i in range(len(shape)))
+    plan = _first_plan(replace(access, shape=shape, first_multiples=firsts), facts, target)
+    if plan is not None:
+        shared, axes = _landing(replace(access, tile=_with(access.tile, axis, unit), swizzles=(Swizzle.NONE,)), axis)
+        threads = ThreadCopy(CopyMethod.LOADS, access.dtype.bytes, shared, axes)
+        yield Remedy(Change.TAIL, plan, threads=threads, tile=access.tile, tail=end)
 
 
 def _as_words(access: TileAccess, remedy: Remedy, facts: Facts, target: Target) -> Iterator[Remedy]:
@@ -313,6 +336,8 @@ def _action(remedy: Remedy) -> str:
             return f"{remedy.change.value}: {' '.join(map(str, remedy.folds))}, tile {_extents(remedy.tile)}"
         case Change.WIDEN | Change.SPLIT_COLUMNS:
             return f"{remedy.change.value}: tile {_extents(remedy.tile)}"
+        case Change.TAIL:
+            return f"{remedy.change.value}: from column {remedy.tail}"
         case Change.PHASES:
             assert remedy.phases is not None
             return f"{remedy.change.value}: {len(remedy.phases.classes)} maps"
