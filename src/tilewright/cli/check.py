@@ -45,10 +45,11 @@ def check(
     """Exit status 0: proved; 1: refuted; 2: unknown."""
     from tilewright.base.verdict import Proved, Refuted
     from tilewright.contract import Policy, judge
+    from tilewright.protocol import lints
 
     found = find_protocol(protocol)
     judgement = judge(found, Policy(policy.value))
-    for diagnostic in judgement.diagnostics:
+    for diagnostic in (*judgement.diagnostics, *lints(found)):
         typer.echo(render(diagnostic), err=True)
     match judgement.proof:
         case Proved(obligations):

@@ -7,6 +7,7 @@ that round-trips, ``validate`` the checks of form.
 from __future__ import annotations
 
 from tilewright.protocol.build import Build, Ring, RoleBuilder
+from tilewright.protocol.lint import lints
 from tilewright.protocol.model import (
     Barrier,
     Buffer,
@@ -43,6 +44,7 @@ __all__ = [
     "Step",
     "Symbol",
     "from_text",
+    "lints",
     "problems",
     "steps",
     "to_text",

@@ -83,9 +83,9 @@ class Ring:
         """Bytes of the stage of use ``i``."""
         return self.data.at(self.slot(i) * self.bytes + offset, self.bytes - offset if size is None else size)
 
-    def wait_full(self, i: ExprLike) -> ops.Wait:
+    def wait_full(self, i: ExprLike, peeked: bool = False) -> ops.Wait:
         """The consumer's wait for the data of use ``i``."""
-        return ops.Wait(self.full[self.slot(i)], expr(i) // self.slots % 2)
+        return ops.Wait(self.full[self.slot(i)], expr(i) // self.slots % 2, peeked=peeked)
 
     def wait_empty(self, i: ExprLike, scope: ops.Scope = ops.Scope.CTA) -> ops.Wait:
         """The producer's wait until the stage may be overwritten by use ``i``."""
@@ -98,6 +98,10 @@ class Ring:
     def load(self, i: ExprLike, offset: int = 0, size: int | None = None, ctas: Sequence[ExprLike] = ()) -> ops.TmaLoad:
         """A tensor copy into the stage of use ``i``."""
         return ops.TmaLoad(self.stage(i, offset, size), self.full[self.slot(i)], tuple(map(expr, ctas)))
+
+    def test_full(self, i: ExprLike) -> ops.TestWait:
+        """One try at the data of use ``i``; the wait for it is then ``wait_full(i, peeked=True)``."""
+        return ops.TestWait(self.full[self.slot(i)], expr(i) // self.slots % 2)
 
     def read(self, i: ExprLike) -> ops.Read:
         """A generic read of the stage of use ``i``."""
@@ -126,6 +130,10 @@ class RoleBuilder:
     def one(self, op: ops.Op, note: str = "") -> None:
         """One elected thread executes ``op``."""
         self._blocks[-1].append(Step(op, By.ELECTED, _caller(), note))
+
+    def thread_zero(self, op: ops.Op, note: str = "") -> None:
+        """``op`` under ``threadIdx.x == 0``; a lint (``protocol.lint``) says what is wrong with that."""
+        self._blocks[-1].append(Step(op, By.THREAD_ZERO, _caller(), note))
 
     def per_warp(self, op: ops.Op, note: str = "") -> None:
         """Lane 0 of each warp executes ``op``."""

@@ -171,7 +171,10 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
 def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
     """Collective ops have their full grain; per-thread ops of the tensor core have one thread."""
     op, found, required = step.op, "", ""
-    if isinstance(op, _WGMMA_OPS) and role.threads > WARPGROUP_THREADS:
+    if step.by is By.THREAD_ZERO and first:
+        found = f"threadIdx.x == 0, but the role begins at thread {first}"
+        required = "a thread of the role: an elected one"
+    elif isinstance(op, _WGMMA_OPS) and role.threads > WARPGROUP_THREADS:
         found = f"{type(op).__name__} by {role.threads} threads"
         required = "a role of 128 threads: each warpgroup has its own wgmma groups"
     elif isinstance(op, (*_WGMMA_OPS, ops.Setmaxnreg)):

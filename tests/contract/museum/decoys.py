@@ -24,13 +24,11 @@ def ok_02() -> Protocol:
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.when(kt > 0):
-            c.all(o.TestWait(ring.full[0], C(0)))
+            c.all(ring.test_full(0))
         with c.loop("k", kt) as k:
-            wait = ring.wait_full(k)
-            c.all(o.Wait(wait.bar, wait.parity, peeked=True))
+            c.all(ring.wait_full(k, peeked=True))
             with c.when(k + 1 < kt):
-                ahead = ring.wait_full(k + 1)
-                c.all(o.TestWait(ahead.bar, ahead.parity))
+                c.all(ring.test_full(k + 1))
             c.all(o.WgmmaFence())
             c.all(o.Wgmma(acc.whole, (ring.stage(k),)))
             c.all(o.WgmmaCommit())

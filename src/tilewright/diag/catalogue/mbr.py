@@ -64,6 +64,17 @@ CODES: tuple[Code, ...] = (
         source="Tilewright protocol notation",
     ),
     Code(
+        id="MBR008",
+        title="a copy or product is not issued by an elected thread",
+        why=(
+            "elect.sync picks one lane of a converged warp. threadIdx.x == 0 leaves the compiler unsure that the warp is "
+            "whole again behind it, picks nobody in other warps, and an op issued by every thread happens once for each."
+        ),
+        bad="if (threadIdx.x == 0) tma_load(...)",
+        good="if (warp == 0 && elect_one()) tma_load(...)",
+        source=f"{_PTX}, 9.7.13.16 (elect.sync); CUTLASS cute::elect_one_sync",
+    ),
+    Code(
         id="MBR009",
         title="the protocol is neither proved nor refuted",
         why="A counter used as an index without bound, a count that differs between roles, or harm nobody could show.",
@@ -277,6 +288,14 @@ CODES: tuple[Code, ...] = (
         why="A slot index lies in its array, a region in its buffer, a CTA rank in the cluster.",
         bad="full[k] in a ring of 4",
         good="full[k % 4]",
+        source="Tilewright protocol model",
+    ),
+    Code(
+        id="MBR036",
+        title="a barrier is idle",
+        why="A barrier that nobody arrives at, or nobody waits for, orders nothing; most often its other half is missing.",
+        bad='b.mbarrier("empty") that the producer never waits for',
+        good="every barrier with arrivals and waits",
         source="Tilewright protocol model",
     ),
 )
