@@ -16,10 +16,12 @@ import tilewright as tw
 from support import products as p
 from tilewright import simulate
 from tilewright.base.verdict import Proved, Refuted
+from tilewright.compiler.build import build
 from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.program import plan
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
+from tilewright.hw.target import SM80, SM100A, Target
 from tilewright.protocol.validate import problems
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
@@ -259,3 +261,23 @@ def test_tf32(m: int, n: int, k: int) -> None:
     exact = f64(left) @ f64(right).T
     assert np.abs(out - exact).max() < 2**-10 * (np.abs(f64(left)) @ np.abs(f64(right)).T).max()
     assert isinstance(check(protocol_of(kernel)), Proved)
+
+
+@pytest.mark.parametrize("target", [SM80, SM100A])
+def test_targets_without_wgmma_multiply_by_ordinary_arithmetic(target: Target) -> None:
+    program = plan(replace(p.request(p.nt), target=target))
+    (variant,) = program.variants
+    assert not any(isinstance(op, a.Role) and op.label.data == "producer" for op in variant.transport.walk())
+    assert build(program).target == target.name
+    left, right, out = padded(70, 40), padded(66, 40), padded(70, 66)
+    simulate.run(variant.transport, {"a": left, "b": right, "c": out})
+    close(out, f64(left) @ f64(right).T)
+    with pytest.raises(TilewrightError, match="SCH001"):
+        plan(replace(p.request(p.nt, "e4m3"), target=target))
+
+
+@pytest.mark.parametrize("m", [0, 70])
+def test_no_steps_and_no_rows(m: int) -> None:
+    out = np.full((m, 72), np.nan, ml_dtypes.bfloat16)
+    p.nt(normal(m, 0), normal(72, 0), out)
+    assert (out == 0).all()

@@ -101,8 +101,9 @@ def search_products(
 
     def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
         kernels = [(retrace(extents), extents) for extents in choices]
-        yield from ((*kernels[0], kept) for c in first if (kept := pinned(c, pins)) is not None)
-        for copies, ordinary in ((True, False), (False, False), (False, True)):
+        tensor_cores = request.target.has_wgmma
+        yield from ((*kernels[0], kept) for c in first if tensor_cores and (kept := pinned(c, pins)) is not None)
+        for copies, ordinary in ((True, False), (False, False), (False, True))[0 if tensor_cores else 2 :]:
             # ordinary arithmetic wants small tiles
             for kernel, extents in reversed(kernels) if ordinary else kernels:
                 for candidate in CANDIDATES:

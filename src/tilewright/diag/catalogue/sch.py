@@ -17,10 +17,10 @@ CODES: tuple[Code, ...] = (
     Code(
         "SCH002",
         "a pin that no schedule of this kernel can keep",
-        "A pinned decision is kept or refused, never dropped in silence. Kernels with matrix products have cooperative "
-        "schedules of one or two consumer warpgroups; ping-pong and clusters can't be pinned yet.",
-        bad='schedule=tw.Schedule(mode="pingpong")',
-        good="schedule=tw.Schedule(consumers=2, stages=4)",
+        "A pinned decision is kept or refused, never dropped in silence. Kernels with matrix products run persistent "
+        "CTAs with one or two consumer warpgroups, which share a tile or take turns, in clusters or alone.",
+        bad='schedule=tw.Schedule(mode="plain")',
+        good='schedule=tw.Schedule(mode="pingpong", cluster=(2, 1))',
         source="tilewright.schedule.hopper.candidates",
     ),
 )

@@ -117,6 +117,8 @@ def schedule(
     kernel: tile.Kernel, facts: Facts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
+    if not (candidate.ordinary or target.has_wgmma):
+        return Refused(f"{target} has no wgmma")
     kernel = separated(kernel)
     if candidate.rotated:
         moved = reordered(kernel)

@@ -73,6 +73,8 @@ def product_variants(
 ) -> list[Variant]:
     """Tile widths and when each is used: that which needs least time for its whole waves of CTAs."""
     choices, sized = product_extents(autos, trace)
+    if not target.has_wgmma:
+        return [Variant(TRUE, tuple(choices))]
     wide = choices[0]
     skinny = {**wide, **dict.fromkeys(sized.rows, SKINNY_ROWS)}
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
