@@ -26,7 +26,7 @@ Modes: TypeAlias = list[tuple[int, int]]
 
 def numbers(modes: list[tuple[Leaf, Leaf]]) -> TypeGuard[Modes]:
     """No mode has a symbol."""
-    for s, d in modes:  # noqa: SIM110  a generator takes twice as long
+    for s, d in modes:  # a generator takes twice as long
         if type(s) is not int or type(d) is not int:
             return False
     return True
