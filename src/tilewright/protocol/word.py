@@ -233,7 +233,9 @@ class _Builder:
         items = [list(self.resolved(p, context)) for p in programs]
         items = [self.with_skipped(x, items) for x in items]
         keys = max(([_key(n) for n in x if isinstance(n, Loop)] for x in items), key=len)
-        gaps = [self.placed(r, x, keys) for (r, _), x in zip(self.parties, items, strict=True)]
+        longest = next(x for x in items if [_key(n) for n in x if isinstance(n, Loop)] == keys)
+        meetings = _meetings(longest)
+        gaps = [self.placed(r, x, keys, meetings) for (r, _), x in zip(self.parties, items, strict=True)]
         first = last = self.stretch(path, "before" if keys else "body", [g.code[0] for g in gaps])
         for i, key in enumerate(keys):
             after = self.stretch(path, f"after {i}", [g.code[i + 1] for g in gaps])
@@ -337,8 +339,9 @@ class _Builder:
             out.append(Loop(loop.counter, Const(0), loop.end, 1, (replace(n, op=ops.Advance(n.op.counter)),)))
         return out
 
-    def placed(self, role: Role, items: list[Step | Loop], keys: list[str]) -> _Gaps:
-        """The role's loops matched with the body's, its other steps in the gaps between them."""
+    def placed(self, role: Role, items: list[Step | Loop], keys: list[str], meetings: list[int]) -> _Gaps:
+        """The role's loops matched with the body's, its other steps in the gaps between them. A role without loops
+        works behind them, except for what all threads must meet for before: ``meetings`` in each gap."""
         gaps = _Gaps([[] for _ in range(len(keys) + 1)], [None] * len(keys))
         loops = [n for n in items if isinstance(n, Loop)]
         at, pending = 0, list[Step]()
@@ -353,8 +356,16 @@ class _Builder:
             gaps.code[at if at else found] += pending
             gaps.loops[found] = n
             at, pending = found + 1, []
-        whole = not loops and bool(keys) and role.name not in self.early
-        gaps.code[len(keys) if whole else at] += pending
+        if loops or not keys or role.name in self.early:
+            gaps.code[at] += pending
+            return gaps
+        gap = 0
+        for i, step in enumerate(pending):
+            while gap < len(keys) and not any(_meets(x) for x in pending[i:]):
+                gap += 1
+            while gap < len(keys) and meetings[gap] <= sum(map(_meets, gaps.code[gap])):
+                gap += 1
+            gaps.code[gap].append(step)
         return gaps
 
     # -- guards -------------------------------------------------------------------------------------------------------
@@ -420,6 +431,21 @@ class _Builder:
         if per and per not in counters:
             raise NoWord(f"{names[0]} is used outside the loop {per} that it varies with")
         return per or ""
+
+
+def _meets(step: Step) -> bool:
+    return isinstance(step.op, ops.CtaSync | ops.ClusterWait)
+
+
+def _meetings(items: list[Step | Loop]) -> list[int]:
+    """How often all threads meet before the first loop, between it and the second, and so on."""
+    out = [0]
+    for n in items:
+        if isinstance(n, Loop):
+            out.append(0)
+        else:
+            out[-1] += _meets(n)
+    return out
 
 
 @dataclass

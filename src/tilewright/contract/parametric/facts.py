@@ -155,5 +155,17 @@ class Facts:
                 for region in operands:
                     yield Access(ref, place(region), "wgmma", False)
                 yield Access(ref, place(accumulator), "wgmma", True)
+            case ops.Tcgen05Mma(accumulator, operands):
+                for region in operands:
+                    yield Access(ref, place(region), "mma", False)
+                yield Access(ref, place(accumulator), "mma", True)
+            case ops.Tcgen05Ld(region):
+                yield Access(ref, place(region), "ld", False)
+            case ops.Tcgen05St(region):
+                yield Access(ref, place(region), "st", True)
+            case ops.Tcgen05Dealloc(buffer) if ref.c.group.primary:
+                yield Access(
+                    ref, place(ops.Region(buffer, ops.ZERO, self.protocol.buffer(buffer).size)), "dealloc", True
+                )
             case _:
                 pass

@@ -35,19 +35,26 @@ Rows = NDArray[np.int32]
 S, M, F, X, FENCED, DONE, GROUP0 = range(7)
 """Segments of knowledge as in ``contract.state``; then of the class itself: what it fenced, which of its groups are
 done, and which were committed at least 1, 2, ... groups ago (from ``GROUP0`` on)."""
+T = 4
+"""In what ``released`` hands on: the part behind tcgen05 fences."""
 
-GROUPS: dict[type[object], str] = {ops.Wgmma: "wgmma", ops.TmaStore: "bulk"}
+GROUPS: dict[type[object], str] = {
+    ops.Wgmma: "wgmma",
+    ops.TmaStore: "bulk",
+    ops.Tcgen05Ld: "ld",
+    ops.Tcgen05St: "st",
+}
 COMMITS = {ops.WgmmaCommit: "wgmma", ops.BulkCommit: "bulk"}
 CUTS = (
     ops.Arrive, ops.ArriveExpectTx, ops.TmaLoad, ops.BarSync, ops.BarArrive, ops.CtaSync, ops.Wgmma,
-    ops.FenceProxyAsync, ops.ClusterArrive,
+    ops.FenceProxyAsync, ops.ClusterArrive, ops.Tcgen05Commit, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter,
 )  # fmt: skip
 """Ops at which what a class did before becomes known apart from what it does after."""
 
 
 ASKED = (
     ops.Wait, ops.Arrive, ops.ArriveExpectTx, ops.ExpectTx, ops.BarSync, ops.CtaSync, ops.MbarrierInit,
-    ops.FenceMbarrierInit,
+    ops.FenceMbarrierInit, ops.Tcgen05Commit, ops.Tcgen05Alloc, ops.Tcgen05Dealloc,
 )  # fmt: skip
 """Ops of which others ask whether they are past, beside accesses to memory."""
 
@@ -151,8 +158,13 @@ class Knowledge:
         self._measure()
         waits = [s.step.op for c in self.classes for s in c.sites()]
         depth = max([op.pending + 1 for op in waits if isinstance(op, ops.WgmmaWait | ops.BulkWait)], default=1)
-        self.rows = GROUP0 + depth
-        self.depth = depth
+        self.tensor = any(b.space is Space.TMEM for b in self.graph.protocol.buffers)
+        self.groups_end = GROUP0 + depth
+        end = self.groups_end
+        self.handed_over, self.before_fence, self.after_fence, self.unfenced = range(end, end + 4)
+        """With tensor memory: what the fences of tcgen05 hand over; own ops before the last before-fence, and before
+        the last after-fence; what was handed over and is not behind an after-fence yet."""
+        self.rows = self.groups_end + (4 if self.tensor else 0)
 
     def _asked_about(self, site: Site) -> bool:
         """Whether other ops may ask if this one is past."""
@@ -367,6 +379,17 @@ class Knowledge:
                     rows = self._commit(c, s, i, rows, COMMITS[type(op)])
                 case ops.BulkWait():
                     rows = self._retire(c, rows, "bulk", op.pending)
+                case ops.Tcgen05WaitLd():
+                    rows = self._retire(c, self._commit(c, s, i, rows, "ld"), "ld", 0)
+                case ops.Tcgen05WaitSt():
+                    rows = self._retire(c, self._commit(c, s, i, rows, "st"), "st", 0)
+                case ops.Tcgen05FenceBefore() | ops.Tcgen05Commit():
+                    rows = rows.copy()
+                    rows[self.before_fence] = np.minimum(rows[self.before_fence], self._own_and_done(c, s, i, rows))
+                case ops.Tcgen05FenceAfter():
+                    rows = rows.copy()
+                    rows[self.after_fence] = np.minimum(rows[self.after_fence], self.own(c, s, i + 1))
+                    rows[self.handed_over] = np.minimum(rows[self.handed_over], rows[self.unfenced])
                 case ops.WgmmaWait():
                     rows = self.acquire(c, s, i, self._retire(c, rows, "wgmma", op.pending))
                 case ops.Wait() | ops.BarSync() | ops.CtaSync() | ops.ClusterWait():
@@ -402,7 +425,7 @@ class Knowledge:
     def _commit(self, c: Class, s: int, i: int, rows: Rows, engine: str) -> Rows:
         marks = self.engine_marks.get((c.index, engine), [])
         rows = rows.copy()
-        for k in range(self.rows - 1, GROUP0, -1):
+        for k in range(self.groups_end - 1, GROUP0, -1):
             rows[k, marks] = rows[k - 1, marks]
         rows[GROUP0, marks] = self._issued(c, s, i)[marks]
         return rows
@@ -433,16 +456,25 @@ class Knowledge:
             return cached[1]
         own = self.own(c, s, i + 1)
         done = rows[DONE]
-        out = np.empty((4, self.e, self.j + 2), np.int32)
+        out = np.empty((5 if self.tensor else 4, self.e, self.j + 2), np.int32)
+        if self.tensor:
+            fenced = np.minimum(rows[self.before_fence], rows[self.unfenced])
+            if isinstance(c.code[s][i].step.op, ops.Tcgen05Commit):  # implies the before-fence
+                fenced = np.minimum(fenced, self._own_and_done(c, s, i, rows))
+            out[T] = np.minimum(rows[self.handed_over], fenced)
         out[S] = np.minimum(np.minimum(rows[S], own), done)
         if memory:
             out[M] = np.minimum(np.minimum(rows[M], own), done)
             out[F] = np.minimum(rows[F], rows[FENCED])
             out[X] = np.minimum(rows[X], rows[FENCED])
         else:
-            out[M:] = self.nothing(3)
+            out[M:] = self.nothing(len(out) - 1)
         self._released[c.index, s, i, memory] = rows, out
         return out
+
+    def _own_and_done(self, c: Class, s: int, i: int, rows: Rows) -> Rows:
+        """The class's own ops up to this one, and of its asynchronous ones those that are done."""
+        return np.minimum(self.own(c, s, i + 1), rows[DONE])
 
     def handed(self, told: Rows, source: int, target: int, link: Link) -> Rows:
         """``released`` rows as they read at the end of a link; those of one arrival once for all who learn of it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilewright.contract.parametric.facts import Facts, Issue
-from tilewright.contract.parametric.knowledge import DONE, FAR, FENCED, Class, M, Rows, S
+from tilewright.contract.parametric.knowledge import DONE, FAR, Class, F, M, Rows, S, X
 from tilewright.contract.parametric.matching import (
     BarrierUse,
     Family,
@@ -41,15 +41,20 @@ def acquire(facts: Facts, c: Class, s: int, i: int, rows: Rows) -> Rows:
 def _acquire_phase(facts: Facts, ref: Ref, op: ops.Wait, rows: Rows) -> None:
     use, wait = facts.wait_of[ref]
     for family in use.teachers:
-        upto = FENCED if op.acquire and family in use.arrivals else M
+        chosen = _segments(facts) if op.acquire and family in use.arrivals else [S]
         ways: list[Rows] = []
         for piece, told in _told(facts, family, wait, use, op):
-            known = rows[:upto]
+            known = rows[chosen]
             if piece is not None and len(family.pieces) > 1:
                 known = _elsewhere(facts, known, piece, wait, use)
-            ways.append(np.minimum(known, told[:upto]))
+            ways.append(np.minimum(known, told[: len(chosen)]))
         if ways:
-            rows[:upto] = np.maximum.reduce(ways)
+            rows[chosen] = np.maximum.reduce(ways)
+
+
+def _segments(facts: Facts) -> list[int]:
+    """The rows that an acquire adds to, in the order in which they are handed on."""
+    return [S, M, F, X, facts.k.unfenced] if facts.k.tensor else [S, M, F, X]
 
 
 def _elsewhere(facts: Facts, rows: Rows, piece: Piece, wait: Piece, use: BarrierUse) -> Rows:
@@ -121,6 +126,8 @@ def _handed(facts: Facts, piece: Piece, use: BarrierUse, wait: ops.Wait) -> Rows
     op, ref = piece.ref.op, piece.ref
     if isinstance(op, ops.TmaLoad):
         return facts.k.released(ref.c, ref.s, ref.i, memory=False)
+    if isinstance(op, ops.Tcgen05Commit):
+        return facts.k.released(ref.c, ref.s, ref.i)
     assert isinstance(op, ops.Arrive | ops.ArriveExpectTx)
     memory = getattr(op, "release", True)
     if use.array[0] != ref.c.cta:
@@ -143,7 +150,8 @@ def _acquire_sync(facts: Facts, ref: Ref, barrier: ThreadBarrier, rows: Rows) ->
             if not ways:
                 continue
             told = np.maximum.reduce(ways)
-        rows[:FENCED] = np.minimum(rows[:FENCED], told)
+        chosen = _segments(facts)
+        rows[chosen] = np.minimum(rows[chosen], told)
 
 
 def _arrived(facts: Facts, ref: Ref) -> Rows:

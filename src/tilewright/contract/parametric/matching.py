@@ -128,6 +128,10 @@ def _collect(graph: EventGraph, ref: Ref, raw: dict[Array, _Raw]) -> None:
             use("expect", op.bar, 0, op.bytes * size)
         case ops.ExpectTx():
             use("expect", op.bar, 0, op.bytes * size)
+        case ops.Tcgen05Commit():
+            if size > 1 or op.ctas:
+                raise NoWord("a multicast commit")
+            use("arrive", op.bar, 1, 0)
         case ops.TmaLoad():
             if size > 1:
                 raise NoWord("a copy issued by many threads")

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from tilewright.contract.parametric.facts import Access, Answer, Facts
 from tilewright.contract.parametric.knowledge import DONE, FAR, FENCED, F, M, Rows, S, X
 from tilewright.contract.parametric.matching import (
+    BarrierUse,
     Piece,
+    Ref,
     covering,
 )
+from tilewright.protocol import ops
 from tilewright.protocol.graph import Place
 from tilewright.protocol.word import NoWord
 
-ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma"))
+ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma"))
+TENSOR = frozenset(("mma", "ld", "st"))
 
 
 def check_memory(facts: Facts) -> None:
@@ -25,7 +29,7 @@ def check_memory(facts: Facts) -> None:
             for y in accesses[n:]:
                 if (x.writes or y.writes) and _overlap(x.place, y.place):
                     _ordered(facts, x, y)
-            if memory[0] == "shared" and not x.writes and not x.place.buffer.initialised:
+            if memory[0] in ("shared", "tmem") and not x.writes and not x.place.buffer.initialised:
                 _written(facts, x, [w for w in accesses if w.writes])
 
 
@@ -74,6 +78,8 @@ def _answered(facts: Facts, x: Access, y: Access, laps: int) -> bool:
 
 
 def _done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:
+    if x.engine == "dealloc":
+        return answer(facts.known(y.ref, M, x.ref)) if x.ref.c is not y.ref.c else answer(facts.mine(y.ref, x.ref))
     if x.engine == "generic":
         return _sync_done(facts, x, y, answer)
     k, rows = facts.k, facts.rows(y.ref)
@@ -83,6 +89,18 @@ def _done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:
     segment = M if y.engine == "generic" else S
     if x.engine == "tma_load":
         return any(answer(row) for row in _landed(facts, x, y, segment))
+    fenced = x.place.memory[0] == "tmem" and y.engine in TENSOR
+    if x.engine == "mma":
+        if y.engine == "mma" and x.ref.c is y.ref.c:
+            return True  # one thread's tensor-core ops are in order
+        return any(answer(row) for row in _committed(facts, x, y, segment, fenced))
+    if x.engine in ("ld", "st"):
+        if y.engine in ("ld", "st") and x.ref.c is not y.ref.c and x.ref.c.role == y.ref.c.role:
+            return True  # each warp reaches its own lanes
+        mark = k.done[x.ref.c.index, x.ref.s, x.ref.i]
+        if x.ref.c is y.ref.c:
+            return answer(rows[DONE, mark])
+        return answer(rows[k.handed_over if fenced else segment, mark])
     for d in k.classes:
         if d.role != x.ref.c.role or (x.engine == "tma_store" and d is not x.ref.c):
             continue
@@ -94,20 +112,62 @@ def _done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:
     return False
 
 
+def _committed(facts: Facts, x: Access, y: Access, segment: int, fenced: bool) -> Iterator[Rows]:
+    """What waits tell of a tcgen05.mma that a later commit of its thread tracks."""
+    k = facts.k
+    for use in facts.bars.values():
+        pieces = [p for f in use.arrivals for p in f.pieces if isinstance(p.ref.op, ops.Tcgen05Commit)]
+        for piece in pieces:
+            ref = piece.ref
+            if ref.c is not x.ref.c or (ref.s == x.ref.s and ref.i < x.ref.i):
+                continue
+            for row in _waited(facts, ref, use, piece.number, y, segment, fenced):
+                if ref.s == x.ref.s:
+                    yield row
+                elif _covered(facts, x.ref.s, y.ref.s, ref.s, row):
+                    yield k.closed_row([FAR] * k.j + [0, 1], y.ref.s, x.ref.s)
+
+
+def _covered(facts: Facts, at: int, here: int, commit: int, row: Rows) -> bool:
+    """Whether commits in another stretch, known by ``row``, come after all executions in stretch ``at`` until now."""
+    k = facts.k
+    if commit == here:
+        return bool(row[k.here] == 0)
+    return at != here and bool(row[k.whole] == 0) and k.ways.parted(at, here, commit)
+
+
 def _landed(facts: Facts, x: Access, y: Access, segment: int) -> Iterator[Rows]:
     """What waits on the barrier of a copy tell of it."""
     assert x.landing is not None
     array, number = x.landing
-    use = facts.bars[array]
+    yield from _waited(facts, x.ref, facts.bars[array], number, y, segment)
+
+
+def _waited(
+    facts: Facts, ref: Ref, use: BarrierUse, number: int, y: Access, segment: int, fenced: bool = False
+) -> Iterator[Rows]:
+    """What waits for a barrier tell, at ``y``, of an op that completes on it in the phase of its use ``number``.
+    ``fenced``: told, or seen by the thread itself, and then behind tcgen05 fences."""
+    k = facts.k
     for cover in use.covers:
-        row = [FAR] * facts.k.j + [1, 1]
-        told = [(w, facts.seen(y.ref, segment, use, w)) for w in cover.pieces]
+        row = [FAR] * k.j + [1, 1]
+        told = [
+            (w, _fenced(facts, y.ref, use, w) if fenced else facts.seen(y.ref, segment, use, w)) for w in cover.pieces
+        ]
         if use.unit:
             column = facts.column[use.unit]
             row[column] = max(min(int(r[column]) for r in rows) - w.number for w, rows in told) + number
         elif all(any(map(facts.past, rows)) for _, rows in told):
-            row[facts.k.j :] = 0, 0
-        yield facts.k.closed_row(row, y.ref.s, x.ref.s)
+            row[k.j :] = 0, 0
+        yield k.closed_row(row, y.ref.s, ref.s)
+
+
+def _fenced(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Rows]:
+    k, rows = facts.k, facts.rows(ref)
+    return [
+        rows[k.after_fence if w.c is ref.c else k.handed_over, k.mark[w.c.index, w.s, w.i]]
+        for w in use.alike[wait.ref.site]
+    ]
 
 
 def _sync_done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:
@@ -152,6 +212,8 @@ def _written_by_turns(facts: Facts, y: Access, writers: list[Access]) -> bool:
     """Writes at several places that together cover each use of a ring."""
     if y.place.index is None:
         return False
+    if _each_turn(facts, y, writers):
+        return True
     left = [(y.place.begin, y.place.end)]
     spans = dict.fromkeys((w.place.begin, w.place.end) for w in writers if _same_ring(w.place, y.place))
     for begin, end in spans:
@@ -163,6 +225,32 @@ def _written_by_turns(facts: Facts, y: Access, writers: list[Access]) -> bool:
         if all(_answered(facts, w, y, 0) for w in group) and _everywhere(facts, group):
             left = _without(left, begin, end)
     return not left
+
+
+def _each_turn(facts: Facts, y: Access, writers: list[Access]) -> bool:
+    """Whether every way from where the ring's unit turned last passes a write of the same use."""
+    assert y.place.index is not None
+    unit = y.place.index.unit
+    passed = {
+        w.ref.s
+        for w in writers
+        if _same_ring(w.place, y.place)
+        and w.place.index == y.place.index
+        and (w.place.begin, w.place.end) == (y.place.begin, y.place.end)
+        and w.ref.s != y.ref.s
+        and _answered(facts, w, y, 0)
+    }
+    pending = [*facts.graph.word.starts, *(f.target for f in facts.graph.word.flows if unit.intersection(f.turns))]
+    seen: set[int] = set()
+    while pending:
+        s = pending.pop()
+        if s in seen or s in passed:
+            continue
+        if s == y.ref.s:
+            return False
+        seen.add(s)
+        pending += [f.target for f in facts.graph.word.flows if f.source == s and not unit.intersection(f.turns)]
+    return bool(passed)
 
 
 def _everywhere(facts: Facts, group: list[Access]) -> bool:

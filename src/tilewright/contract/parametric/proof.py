@@ -13,8 +13,8 @@ from tilewright.contract.parametric.learning import acquire
 from tilewright.contract.parametric.memory import check_memory
 from tilewright.contract.parametric.progress import check_progress
 from tilewright.contract.parametric.registers import check_pool, check_wgmma_registers
+from tilewright.contract.parametric.tensor_memory import check_tensor_memory
 from tilewright.contract.rules import Policy
-from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, graph_of
 from tilewright.protocol.model import Protocol, Step
@@ -45,6 +45,17 @@ UNDERSTOOD: dict[type[object], frozenset[str]] = {
     ops.ClusterArrive: frozenset(("release",)),
     ops.ClusterWait: frozenset(),
     ops.Setmaxnreg: frozenset(("registers",)),
+    ops.Tcgen05Alloc: frozenset(("buffer",)),
+    ops.Tcgen05Dealloc: frozenset(("buffer",)),
+    ops.Tcgen05Relinquish: frozenset(),
+    ops.Tcgen05Mma: frozenset(("accumulator", "operands")),
+    ops.Tcgen05Commit: frozenset(("bar", "ctas")),
+    ops.Tcgen05Ld: frozenset(("region",)),
+    ops.Tcgen05St: frozenset(("region",)),
+    ops.Tcgen05WaitLd: frozenset(),
+    ops.Tcgen05WaitSt: frozenset(),
+    ops.Tcgen05FenceBefore: frozenset(),
+    ops.Tcgen05FenceAfter: frozenset(),
     ops.Advance: frozenset(("counter", "by")),
 }
 """The ops of the fragment with the fields that are modelled; any other field must have its default."""
@@ -68,8 +79,6 @@ def prove_graph(graph: EventGraph, policy: Policy = Policy.STRICT) -> str:
 def _prove(graph: EventGraph, policy: Policy) -> None:
     for site in graph.all_sites():
         _understood(site.step)
-    if any(b.space is Space.TMEM for b in graph.protocol.buffers):
-        raise NoWord("tensor memory")
     facts = Facts(graph, policy)
     init_sites(facts)
     check_pool(facts)
@@ -83,6 +92,7 @@ def _prove(graph: EventGraph, policy: Policy) -> None:
     check_memory(facts)
     check_wgmma_registers(facts)
     check_end(facts)
+    check_tensor_memory(facts)
 
 
 def _understood(step: Step) -> None:

@@ -1,0 +1,64 @@
+"""Tensor memory: allocated once and known to be before any use, freed once after all uses, nothing left in flight."""
+
+from __future__ import annotations
+
+from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.knowledge import M
+from tilewright.contract.parametric.matching import Ref, refs_of
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.word import NoWord
+
+
+def check_tensor_memory(facts: Facts) -> None:
+    """The rules of allocation; raises ``NoWord``."""
+    for buffer in facts.protocol.buffers:
+        if buffer.space is Space.TMEM:
+            for cta in range(facts.protocol.cluster):
+                _lifetime(facts, buffer.name, cta)
+    for ref in refs_of(facts.k, lambda op: isinstance(op, ops.Tcgen05Mma)):
+        if not _waited_for(facts, ref):
+            raise NoWord("tcgen05.mma may be in flight at the end")
+
+
+def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
+    def mine(kind: type[ops.Tcgen05Alloc] | type[ops.Tcgen05Dealloc]) -> list[Ref]:
+        found = refs_of(facts.k, lambda op: isinstance(op, kind) and op.buffer == buffer)
+        return [r for r in found if r.c.cta == cta and r.c.group.primary]
+
+    word = facts.graph.word
+    allocs, frees = mine(ops.Tcgen05Alloc), mine(ops.Tcgen05Dealloc)
+    if sorted(r.s for r in allocs) != sorted(word.starts) or sorted(r.s for r in frees) != sorted(word.ends):
+        raise NoWord(f"{buffer} is not allocated once at the start and freed once at the end")
+    if any(facts.repeats(r.s) for r in [*allocs, *frees]):
+        raise NoWord(f"{buffer} is allocated or freed in a loop")
+    for ref in refs_of(facts.k, lambda op: isinstance(op, ops.Tcgen05Relinquish)):
+        if ref.c.cta == cta and not all(a.c.role == ref.c.role and (a.s, a.i) < (ref.s, ref.i) for a in allocs):
+            raise NoWord("the right to allocate may be given up too early")
+    for access in facts.accesses:
+        if access.place.memory == ("tmem", cta) and access.place.buffer.name == buffer:
+            for alloc in allocs:
+                known = facts.mine(access.ref, alloc) if alloc.c is access.ref.c else facts.known(access.ref, M, alloc)
+                if not facts.past(known):
+                    raise NoWord(f"{facts.name(access.ref)} may come before {buffer} is allocated")
+            for free in frees:
+                after = access.ref.s == free.s and (access.ref.c is not free.c or access.ref.i > free.i)
+                if (after and access.ref != free) or facts.k.ways.reaches[free.s, access.ref.s]:
+                    raise NoWord(f"{facts.name(access.ref)} may come after {buffer} is freed")
+
+
+def _waited_for(facts: Facts, ref: Ref) -> bool:
+    """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
+    ends = facts.graph.word.ends
+    for use in facts.bars.values():
+        for family in use.arrivals:
+            if not any(all(c.lead[-1 - e] >= family.lead[-1 - e] for e in ends) for c in use.covers):
+                continue
+            for piece in family.pieces:
+                commit = piece.ref
+                if isinstance(commit.op, ops.Tcgen05Commit) and commit.c is ref.c:
+                    if commit.s == ref.s and commit.i > ref.i:
+                        return True
+                    if commit.s != ref.s and all(facts.k.ways.parted(ref.s, e, commit.s) for e in ends):
+                        return True
+    return False
