@@ -135,6 +135,7 @@ def test_stacks_and_quotients() -> None:
 def test_bad_input() -> None:
     of = AffineLayout.of
     assert attempt(lambda: AffineLayout.strided(6, 5, "x", "y", modulus=0))[1] == "LAY020"
+    assert attempt(lambda: AffineLayout.of({"x": 6}, {"y": None}, {"x": [1.5]}))[1] == "LAY001"
     assert attempt(lambda: AffineLayout.strided(6, 5, "x", "y", modulus=1))[1] == ""
     assert attempt(lambda: AffineLayout.strided(0, 5, "x", "y"))[1] == "LAY001"
     assert attempt(lambda: AffineLayout.strided(6, 0.5, "x", "y"))[1] == "LAY001"  # pyright: ignore[reportArgumentType]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -31,3 +32,14 @@ def test_every_code_used_is_in_the_catalogue() -> None:
     }
     assert used <= {c.id for c in CODES}
     assert used == {c.id for c in CODES}
+
+
+def test_every_refusal_says_what_was_found_what_is_required_and_what_helps() -> None:
+    calls = 0
+    for path in (TESTS.parent / "src" / "tilewright" / "layout").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fail":
+                calls += 1
+                missing = {"found", "required", "help"} - {k.arg for k in node.keywords}
+                assert not missing, f"{path.name}:{node.lineno}"
+    assert calls > 80

@@ -10,6 +10,7 @@ from tilewright.base.expr import sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.shared import SharedTile
+from tilewright.layout.xor_swizzle import XorSwizzle
 
 # PTX ISA 9.1, 5.5.7: which 16-byte column of its row a 16-byte chunk lands in, by row
 TABLES = {
@@ -106,3 +107,29 @@ def test_the_smallest_tile_of_each_swizzle_is_accepted() -> None:
     assert SharedTile.swizzled(8, 64, 2, Swizzle.B128).align_bytes == 1024
     assert SharedTile.swizzled(8, 32, 2, Swizzle.B64).align_bytes == 512
     assert SharedTile.swizzled(8, 16, 2, Swizzle.B32).align_bytes == 256
+
+
+@pytest.mark.parametrize("pairs", [((1, 7),), ((4, 6),), ((7, 9),)])
+def test_exchanges_keep_elements_and_lines(pairs: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(TilewrightError) as refused:
+        SharedTile.exchanged(32, 32, 4, XorSwizzle(pairs))
+    assert refused.value.code == "LAY012"
+    assert refused.value.diagnostics[0].help
+
+
+def test_exchanged_tiles() -> None:
+    """Any swizzle of whole lines: a bijection of the rounded-up tile, the same as numbers, formula and bits."""
+    moved = XorSwizzle(((2, 9), (4, 7), (5, 7), (6, 10)))
+    tile = SharedTile.exchanged(32, 24, 4, moved)
+    assert tile.size_bytes == 32 * 24 * 4
+    seen = {tile.offset(r, c) for r, c in product(range(32), range(24))}
+    assert seen <= set(range(0, tile.size_bytes, 4))
+    assert len(seen) == 32 * 24
+    formula = tile.offset_expr(sym("r"), sym("c"), unit_bytes=4)
+    for r, c in product(range(32), range(24)):
+        linear = r * 96 + c * 4
+        for target, source in moved.pairs:
+            linear ^= (r * 96 + c * 4 >> source & 1) << target
+        assert tile.offset(r, c) == linear == 4 * formula.evaluate({"r": r, "c": c})
+    power = SharedTile.exchanged(32, 32, 4, moved).f2()
+    assert power.is_bijective

@@ -44,7 +44,12 @@ class AffineLayout:
                     extent(e, f"extent of {name}")
         for name, m in self.outs:
             if m is not None and integer(m, f"modulus of {name}") < 1:
-                fail("LAY020", found=f"{name} modulo {m}", required="a modulus >= 1, or None for the integers")
+                fail(
+                    "LAY020",
+                    found=f"{name} modulo {m}",
+                    required="a modulus >= 1, or None for the integers",
+                    help="name a modulus of at least 1, or None where nothing wraps",
+                )
         for side in (self.ins, self.outs):
             if len({n for n, _ in side}) != len(side):
                 _refuse("an axis name occurs twice", str([n for n, _ in side]), "distinct names")
@@ -66,10 +71,10 @@ class AffineLayout:
         base: Sequence[Leaf] | None = None,
     ) -> AffineLayout:
         """From extents (or digits) and columns per input axis; with one output a column may be a number."""
-        axes = tuple((n, (e,) if isinstance(e, int | Expr) else tuple(e)) for n, e in ins.items())
+        axes = tuple((n, tuple(e) if isinstance(e, Sequence) else (e,)) for n, e in ins.items())
         if set(columns) != set(ins):
             _refuse("columns for other axes", str(sorted(columns)), str(sorted(ins)))
-        rows = tuple((c,) if isinstance(c, int | Expr) else tuple(c) for n, _ in axes for c in columns[n])
+        rows = tuple(tuple(c) if isinstance(c, Sequence) else (c,) for n, _ in axes for c in columns[n])
         return AffineLayout(axes, tuple(outs.items()), rows, (0,) * len(outs) if base is None else tuple(base))
 
     @staticmethod
@@ -158,7 +163,12 @@ class AffineLayout:
         parts: list[Leaf] = []
         for x, (name, digits), size in zip(coordinate, self.ins, self.shape, strict=True):
             if isinstance(x, int) and isinstance(size, int) and not 0 <= x < size:
-                fail("LAY005", found=f"{name} = {x}", required=f"0 <= {name} < {size}")
+                fail(
+                    "LAY005",
+                    found=f"{name} = {x}",
+                    required=f"0 <= {name} < {size}",
+                    help="give coordinates inside the extents",
+                )
             rest = x
             for e in digits[:-1]:
                 parts.append(rest % e)
@@ -242,7 +252,12 @@ class AffineLayout:
             )
         whole, last = self.digits[own[0]], start + (extent(size, "size") - 1) * integer(step, "step")
         if isinstance(whole, int) and not (0 <= start < whole and 0 <= last < whole):
-            fail("LAY005", found=f"{name} from {start} to {last}", required=f"0 <= {name} < {whole}")
+            fail(
+                "LAY005",
+                found=f"{name} from {start} to {last}",
+                required=f"0 <= {name} < {whole}",
+                help="keep the window inside the axis",
+            )
         column = self.columns[own[0]]
         columns = list(self.columns)
         columns[own[0]] = tuple(step * c for c in column)

@@ -308,7 +308,13 @@ def _sizes(layout: AffineLayout) -> str:
 
 
 def _no_inverse(found: str, required: str) -> NoReturn:
-    fail("LAY008", title="the affine layout has no such inverse", found=found, required=required)
+    fail(
+        "LAY008",
+        title="the affine layout has no such inverse",
+        found=found,
+        required=required,
+        help="invert its image, or pad the layout until it is a bijection",
+    )
 
 
 # -- stacking -------------------------------------------------------------------------------------------------------
@@ -326,6 +332,7 @@ def stack(low: AffineLayout, high: AffineLayout) -> AffineLayout:
                 title="nothing lies above an integer",
                 found=f"{name} over Z",
                 required=f"a modulus for {name}",
+                help="stack layouts whose axes continue one another",
             )
         outs[name] = None if m is None else below * m
     scale = [moduli.get(name) or 1 for name in high.out_names]

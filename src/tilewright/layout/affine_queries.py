@@ -190,7 +190,13 @@ def is_surjective(layout: AffineLayout) -> bool:
 def preimage(layout: AffineLayout, *values: int) -> tuple[int, ...] | None:
     """A coordinate (one number per input axis) with that image, always the same one; None if there is none."""
     if len(values) != len(layout.outs):
-        fail("LAY002", title="one value per output", found=str(values), required=str(layout.out_names))
+        fail(
+            "LAY002",
+            title="one value per output",
+            found=str(values),
+            required=str(layout.out_names),
+            help="give one value for every output",
+        )
     base = lift(layout).base
     digits = [0] * len(layout.digits)
     for part in parts(layout):

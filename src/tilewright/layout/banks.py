@@ -50,11 +50,21 @@ class WaveAccess:
                 help="use another width, or measure the instruction and add its row to hw.banks",
             )
         if len(self.addresses) != access.lanes:
-            fail("LAY027", found=f"{len(self.addresses)} addresses", required=f"{access.lanes} for {access.op}")
+            fail(
+                "LAY027",
+                found=f"{len(self.addresses)} addresses",
+                required=f"{access.lanes} for {access.op}",
+                help="give the byte address of every lane of the wave",
+            )
         step = access.bytes_per_lane & -access.bytes_per_lane
         for lane, address in enumerate(self.addresses):
             if integer(address, "address") < 0 or address % step:
-                fail("LAY027", found=f"lane {lane} at {address}", required=f"a multiple of {step} for {access.op}")
+                fail(
+                    "LAY027",
+                    found=f"lane {lane} at {address}",
+                    required=f"a multiple of {step} for {access.op}",
+                    help="align every address to the width of the access",
+                )
 
     @staticmethod
     def of(access: BankAccess, address: Callable[[int], int], name: str = "") -> WaveAccess:

@@ -188,7 +188,11 @@ class Domain:
         for t, v in zip(sizes, vectors, strict=True):
             if t % v:
                 fail(
-                    "LAY002", title="the alignment does not divide the tile", found=f"{v} in {t}", required="a divisor"
+                    "LAY002",
+                    title="the alignment does not divide the tile",
+                    found=f"{v} in {t}",
+                    required="a divisor",
+                    help="align to a divisor of the tile",
                 )
         if self.bounds is None:
             core = self.whole(sizes, start)
@@ -205,7 +209,12 @@ class Domain:
         They are disjoint and cover the box when the ends do not decrease and the last is the axis's end.
         """
         if not ends or self.bounds is None:
-            fail("LAY021", found=f"{len(ends)} ends over {self}", required="a box and at least one group")
+            fail(
+                "LAY021",
+                found=f"{len(ends)} ends over {self}",
+                required="a box and at least one group",
+                help="end the groups along an axis of a box",
+            )
         place = self._place(axis)
         stops = [self.bounds[place][0], *map(expr, ends)]
         result: list[Domain] = []
@@ -230,12 +239,19 @@ class Domain:
                 title="one tile size and origin per dimension",
                 found=str(tuple(tile)),
                 required=str(self.dims),
+                help="give one tile size and one origin for every dimension",
             )
         return [extent(t, "tile") for t in tile], [expr(o) for o in start]
 
     def _place(self, dim: str) -> int:
         if dim not in self.dims:
-            fail("LAY002", title=f"no dimension {dim}", found=str(self.dims), required=f"a dimension {dim}")
+            fail(
+                "LAY002",
+                title=f"no dimension {dim}",
+                found=str(self.dims),
+                required=f"a dimension {dim}",
+                help="name a dimension of the domain",
+            )
         return self.dims.index(dim)
 
     def __str__(self) -> str:
@@ -329,7 +345,13 @@ def _symbols(values: Sequence[Expr]) -> frozenset[str]:
 
 def _distinct(dims: Sequence[str]) -> tuple[str, ...]:
     if len(set_of(dims)) != len(dims):
-        fail("LAY002", title="a dimension occurs twice", found=str(tuple(dims)), required="distinct names")
+        fail(
+            "LAY002",
+            title="a dimension occurs twice",
+            found=str(tuple(dims)),
+            required="distinct names",
+            help="rename one of the dimensions",
+        )
     return tuple(dims)
 
 

@@ -101,7 +101,12 @@ def movement(source: Hierarchy, target: Hierarchy) -> Movement:
     Where the outer levels are mapped alike, the inner images decide; else every sub-group is compared.
     """
     if source.layout.outs != target.layout.outs:
-        fail("LAY017", found=f"{source.layout.outs} to {target.layout.outs}", required="one tile")
+        fail(
+            "LAY017",
+            found=f"{source.layout.outs} to {target.layout.outs}",
+            required="one tile",
+            help="write both layouts over the same tile",
+        )
     for grain, space, levels in _INSIDE:
         if _inside(source, target, levels):
             return Movement(grain, space)

@@ -53,7 +53,7 @@ class PiecewiseLayout:
 
     def __post_init__(self) -> None:
         if not self.pieces:
-            fail("LAY021", found="no pieces", required="at least one piece")
+            fail("LAY021", found="no pieces", required="at least one piece", help="give at least one piece")
         for piece in self.pieces:
             if piece.domain.dims != self.dims or len(piece.values) != len(self.outs):
                 fail(
@@ -61,9 +61,15 @@ class PiecewiseLayout:
                     title="a piece has other dimensions",
                     found=f"{piece.domain.dims} -> {len(piece.values)} values",
                     required=f"{self.dims} -> {self.outs}",
+                    help="write every piece over the same dimensions and outputs",
                 )
             if piece.domain.is_empty:
-                fail("LAY021", found=str(piece.domain), required="a coordinate in every piece")
+                fail(
+                    "LAY021",
+                    found=str(piece.domain),
+                    required="a coordinate in every piece",
+                    help="drop the piece, or widen its condition",
+                )
         for i, piece in enumerate(self.pieces):
             for other in self.pieces[:i]:
                 if not piece.domain.disjoint(other.domain):
@@ -111,13 +117,21 @@ class PiecewiseLayout:
     def __call__(self, *coordinate: int, **parameters: int) -> tuple[int, ...]:
         """The image of a coordinate (LAY002, LAY005 outside all pieces)."""
         if len(coordinate) != len(self.dims):
-            fail("LAY002", title="one number per dimension", found=str(coordinate), required=str(self.dims))
+            fail(
+                "LAY002",
+                title="one number per dimension",
+                found=str(coordinate),
+                required=str(self.dims),
+                help="give one number for every dimension",
+            )
         values = dict(zip(self.dims, coordinate, strict=True)) | parameters
         where = all_of([sym(d).eq(x) for d, x in sorted(values.items())])
         for piece in self.pieces:
             if self._holds(piece.domain, values, where):
                 return tuple(int(v.evaluate(values)) for v in piece.values)
-        return fail("LAY005", found=str(values), required=str(self.domain))
+        return fail(
+            "LAY005", found=str(values), required=str(self.domain), help="ask inside the domain, or add a piece there"
+        )
 
     def _holds(self, domain: Domain, values: Mapping[str, int], where: Expr) -> bool:
         if domain.computed is None:
@@ -140,7 +154,13 @@ class PiecewiseLayout:
         """``x -> outer(self(x))`` on the coordinates that ``outer`` holds; ``outer``'s dimensions are this one's
         outputs, in order (LAY002)."""
         if len(outer.dims) != len(self.outs):
-            fail("LAY002", title="ranks do not meet in compose", found=str(self.outs), required=str(outer.dims))
+            fail(
+                "LAY002",
+                title="ranks do not meet in compose",
+                found=str(self.outs),
+                required=str(outer.dims),
+                help="let the outer layout take as many coordinates as the inner one gives",
+            )
         pieces: list[Piece] = []
         for mine in self.pieces:
             put = dict(zip(outer.dims, mine.values, strict=True))

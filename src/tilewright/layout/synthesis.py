@@ -114,10 +114,20 @@ def _check(accesses: Sequence[WaveAccess], target: str, constraints: SwizzleCons
     extent(constraints.tile_bytes, "tile_bytes")
     for access in accesses:
         if access.access.architecture != family:
-            fail("LAY027", found=f"{access.access.op} of {access.access.architecture}", required=f"one of {target}")
+            fail(
+                "LAY027",
+                found=f"{access.access.op} of {access.access.architecture}",
+                required=f"one of {target}",
+                help="name the instruction of the target, or the target of the instruction",
+            )
         last = max(access.addresses) + access.access.bytes_per_lane
         if last > constraints.tile_bytes:
-            fail("LAY027", found=f"{access.label} up to byte {last}", required=f"a tile of {constraints.tile_bytes} B")
+            fail(
+                "LAY027",
+                found=f"{access.label} up to byte {last}",
+                required=f"a tile of {constraints.tile_bytes} B",
+                help="enlarge tile_bytes, or let the accesses stay inside",
+            )
     keep = constraints.keep_bytes
     if keep is not None and keep & (keep - 1):
         _no_choice(f"{keep} contiguous bytes", "a power of two")
