@@ -17,7 +17,7 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
-    from tilewright.schedule.lower import Lowering
+    from tilewright.schedule.moves import MoveLowering
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 _LANE_BITS = LANES.bit_length() - 1
@@ -48,7 +48,7 @@ def accumulator(dtype: DType) -> DType:
 class Reduction:
     """Lowers one ``tile.reduce``. The result is replicated over the thread bits of the reduced class."""
 
-    def __init__(self, lowering: Lowering, op: tile.Reduce):
+    def __init__(self, lowering: MoveLowering, op: tile.Reduce):
         self.lowering = lowering
         self.op = op
         self.fn = op.fn.data.value

@@ -55,3 +55,56 @@ def place(op: Operation) -> str:
 def is_tile(value: SSAValue) -> bool:
     """The value is spread over threads: a tile or a fragment."""
     return isinstance(value.type, tile.TileType | tile.FragmentType)
+
+
+_COSTLY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "div", "floordiv", "mod"})
+
+
+def is_costly(op: object) -> bool:
+    """More than a few instructions for each element."""
+    return isinstance(op, tile.Unary | tile.Binary) and op.fn.data.value in _COSTLY
+
+
+def is_arithmetic(op: Operation) -> bool:
+    """Costs instructions, unlike constants, indices and shapes."""
+    return isinstance(op, tile.Unary | tile.Binary | tile.Compare | tile.Select | tile.Cast)
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Computed where it is needed."""
+    return isinstance(
+        op,
+        tile.Unary
+        | tile.Binary
+        | tile.Compare
+        | tile.Select
+        | tile.Cast
+        | tile.Expand
+        | tile.Broadcast
+        | tile.Transpose
+        | tile.Index
+        | tile.Scalar
+        | tile.Constant,
+    )
+
+
+def owner(value: SSAValue) -> Operation | None:
+    """The op that defines a value."""
+    return value.owner if isinstance(value.owner, Operation) else None
+
+
+def defining(value: SSAValue) -> Operation:
+    """The op that defines a value which is no argument of the kernel."""
+    op = owner(value)
+    assert op is not None
+    return op
+
+
+def hint(value: SSAValue) -> str:
+    """A name for the buffer of a value."""
+    if value.name_hint:
+        return value.name_hint
+    op = owner(value)
+    if isinstance(op, tile.Load):
+        return tile.tensor_type(op.tensor).tensor_name.data
+    return op.name.removeprefix("tile.") if op is not None else "v"

@@ -18,10 +18,9 @@ from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.operands import DotPlan, Staged
 from tilewright.schedule.hopper.parts import PartStores
 from tilewright.schedule.hopper.products import staging_offset
-from tilewright.schedule.lower import hint
 from tilewright.schedule.mapping import Buffered, ClassId
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import element, spans_of
+from tilewright.schedule.tiles import element, hint, spans_of
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

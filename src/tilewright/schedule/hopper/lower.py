@@ -33,10 +33,9 @@ from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
 from tilewright.schedule.hopper.rotate import RotatedLoop
 from tilewright.schedule.hopper.turns import Turn, pass_turn, uses
-from tilewright.schedule.lower import hint, owner
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import element
+from tilewright.schedule.tiles import element, hint, owner
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

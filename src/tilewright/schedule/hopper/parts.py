@@ -7,10 +7,10 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.base.expr import Const, Sym, all_of
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
-from tilewright.schedule.lower import Lowering, hint, is_arithmetic, is_elementwise, owner
+from tilewright.schedule.lower import Lowering
 from tilewright.schedule.mapping import Buffered, MapBuilder
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import element
+from tilewright.schedule.tiles import element, hint, is_arithmetic, is_elementwise, owner
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 

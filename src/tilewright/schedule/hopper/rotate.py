@@ -24,8 +24,7 @@ from tilewright.schedule.hopper.feeding import counter
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, accumulation
 from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
 from tilewright.schedule.hopper.turns import await_turn, pass_turn
-from tilewright.schedule.lower import defining, hint, is_elementwise, owner
-from tilewright.schedule.tiles import element, spans_of
+from tilewright.schedule.tiles import defining, element, hint, is_elementwise, owner, spans_of
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

@@ -1,0 +1,192 @@
+"""Streams and what they carry: fragments, their snapshots, sums that are only accumulated."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.expr import Const, Expr, Sym, expr, minimum, simplify
+from tilewright.schedule.mapping import Buffered
+from tilewright.schedule.moves import MoveLowering
+from tilewright.schedule.reduce import Reduction, accumulator
+from tilewright.schedule.tiles import (
+    defining,
+    element,
+    hint,
+    is_elementwise,
+    spans_of,
+)
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+TID, R = Sym(t.THREAD), Sym(t.REGISTER)
+
+
+class LoopLowering(MoveLowering):
+    """Lowers streams; what stands in their bodies is lowered by whoever extends this."""
+
+    def body(self, block: Block, *, split: bool) -> None:
+        """Lowers all ops of a block; ``split``: bodies are split further by domains."""
+        raise NotImplementedError
+
+    def fragment(self, op: tile.Fragment) -> None:
+        result = op.results[0]
+        axes = self.axes_of[result]
+        builder = self.mapping(axes, op.init)
+        value = builder.value(op.init)
+        buffer = self.registers(hint(result), element(result), builder.count)
+        self.finish(builder, [value], [buffer], op, spans_of(result), constant=False)
+        self.scope.buffers[result] = Buffered(buffer, axes)
+
+    def write(self, op: tile.Write) -> None:
+        fragment, value = op.frag, op.value
+        target = self.scope.buffers[fragment]
+        self.snapshot([fragment], op)
+        builder = self.mapping(target.axes, value)
+        result = builder.value(value)
+        in_place = all(
+            read == R for source, read in zip(builder.inputs, builder.reads, strict=True) if source == target.buffer
+        )
+        if in_place:
+            self.finish(builder, [result], [target.buffer], op, spans_of(fragment), constant=False)
+            return
+        fresh = self.registers(hint(fragment), element(fragment), builder.count)
+        self.finish(builder, [result], [fresh], op, spans_of(fragment))
+        copy = self.mapping(target.axes)
+        value = copy.read(Buffered(fresh, target.axes), element(fragment))
+        self.finish(copy, [value], [target.buffer], op, spans_of(fragment), constant=False)
+
+    def snapshot(self, fragments: Collection[SSAValue], op: Operation) -> None:
+        """Before ``op`` changes ``fragments``: values read from them that are used later get their own registers."""
+        inner = set(op.walk()) - {op}
+        for fragment in sorted(fragments, key=lambda f: self.order[defining(f)]):
+            buffer = self.scope.buffers[fragment]
+            for use in list(fragment.uses):
+                read = use.operation
+                if not isinstance(read, tile.Read) or read in inner or self.order[read] > self.order[op]:
+                    continue
+                if self.scope.buffers.get(read.results[0]) != buffer:
+                    continue
+                for value in self.pending(read.results[0], op):
+                    self.materialise(value, op)
+                if self.used_directly_after(read.results[0], op):
+                    copy = self.mapping(buffer.axes)
+                    fresh = self.registers(hint(fragment), element(fragment), copy.count)
+                    value = copy.read(buffer, element(fragment))
+                    self.finish(copy, [value], [fresh], op, spans_of(fragment))
+                    self.scope.buffers[read.results[0]] = Buffered(fresh, buffer.axes)
+
+    def pending(self, value: SSAValue, op: Operation) -> list[SSAValue]:
+        """Element-wise results computed from ``value`` before ``op``, not yet in registers and needed after it."""
+        found: list[SSAValue] = []
+        for use in value.uses:
+            user = use.operation
+            if not is_elementwise(user) or self.order[user] > self.order[op] or user.parent_block() is None:
+                continue
+            result = user.results[0]
+            if result in self.scope.buffers:
+                continue
+            if self.used_directly_after(result, op):
+                found.append(result)
+            else:
+                found += self.pending(result, op)
+        return found
+
+    def used_directly_after(self, value: SSAValue, op: Operation) -> bool:
+        """A use of ``value`` comes after ``op`` or inside it."""
+        return any(self.order[u.operation] > self.order[op] for u in value.uses)
+
+    def stream(self, op: tile.Stream, *, split: bool) -> None:
+        written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))
+        self.snapshot([f for f in written if f in self.scope.buffers], op)
+        self.hoist(op)
+        sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.Write) and (r := sinkable(w, op))}
+        for reduction in sunk.values():
+            self.partials[reduction] = Reduction(self, reduction).start()
+        self.sunk |= sunk.keys()
+        self.loops_of(op, split=split)
+        for write, reduction in sunk.items():
+            self.combine(write, Reduction(self, reduction))
+        self.sunk -= sunk.keys()
+
+    def combine(self, write: tile.Write, reduction: Reduction) -> None:
+        """After a stream: the threads' partial results are reduced and added to the fragment."""
+        total = reduction.across(self.partials.pop(reduction.op))[-1]
+        target = self.scope.buffers[write.frag]
+        builder = self.mapping(target.axes)
+        old = builder.read(target, element(write.frag))
+        new = builder.read(Buffered(total, reduction.inner), reduction.dtype)
+        result = builder.emit(defining(write.value), [old, new], element(write.frag))
+        self.finish(builder, [result], [target.buffer], write, spans_of(write.frag), constant=False)
+
+    def loops_of(self, op: tile.Stream, *, split: bool) -> None:
+        """The stream's loop, or two: whole steps without guards, then the partial one."""
+        span, trip, counter = op.axis.data, op.trip.expr, op.counter.data
+        if not split or self.inside(span):
+            self.loop(op, Const(0), trip, split=split)
+            return
+        begin = span.origin.substitute({counter: 0})
+        whole = minimum(trip, (span.stop - begin) // span.size)
+        full = self.scope.full
+        self.scope.full = full | {span}
+        if simplify(whole - trip, self.placement.bounds) == Const(0):
+            self.loop(op, Const(0), trip, split=split)
+        else:
+            name = f"{counter}_full"
+            self.emit(t.Let(name, whole))
+            self.loop(op, Const(0), Sym(name), split=split)
+            self.scope.full = full
+            self.loop(op, Sym(name), trip, split=False)
+        self.scope.full = full
+
+    def loop(self, op: tile.Stream, begin: Expr, end: Expr, *, split: bool) -> None:
+        block = Block()
+        self.loops += 1
+        with self.into(block):
+            self.body(op.body.block, split=split)
+        self.loops -= 1
+        self.emit(t.For(op.counter.data, begin, end, expr(1), Region(block)), op)
+
+    def hoist(self, op: tile.Stream) -> None:
+        """Values from outside that the loop uses are computed before it, unless they are constants or indices."""
+        for inner in op.walk():
+            if inner is op:
+                continue
+            for operand in inner.operands:
+                source = operand.owner
+                if not isinstance(source, Operation) or op.is_ancestor(source) or not is_elementwise(source):
+                    continue
+                if not self.trivial(operand) and operand not in self.scope.buffers:
+                    self.materialise(operand)
+
+    def trivial(self, value: SSAValue) -> bool:
+        """Costs nothing to compute again: constants, indices, scalars and their shapes."""
+        op = value.owner
+        if not isinstance(op, Operation):
+            return True
+        if isinstance(op, tile.Constant | tile.Scalar | tile.Index):
+            return True
+        return isinstance(op, tile.Expand | tile.Broadcast | tile.Transpose) and self.trivial(op.operands[0])
+
+
+_FOLDS = {"sum": "add", "max": "max", "min": "min"}
+
+
+def sinkable(write: tile.Write, stream: tile.Stream) -> tile.Reduce | None:
+    """The reduction that a stream only accumulates: ``f += x.sum(axis)``, with f untouched otherwise in its body.
+
+    Its lanes and warps are then reduced once, after the stream. (The order of sums is free under every policy.)
+    """
+    update = write.value.owner
+    if not isinstance(update, tile.Binary) or write.parent_op() is not stream:
+        return None
+    uses = [u.operation for u in write.frag.uses if stream.is_ancestor(u.operation)]
+    for read, value in ((update.a.owner, update.b.owner), (update.b.owner, update.a.owner)):
+        if not isinstance(read, tile.Read) or not isinstance(value, tile.Reduce) or read.frag != write.frag:
+            continue
+        alone = set(uses) == {write, read} and all(len(list(o.results[0].uses)) == 1 for o in (read, value, update))
+        same = _FOLDS.get(value.fn.data.value) == update.fn.data.value and value.parent_op() is stream
+        if alone and same and accumulator(element(value.x)) == element(write.frag):
+            return value
+    return None

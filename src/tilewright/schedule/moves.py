@@ -1,0 +1,128 @@
+"""Loads, stores and changes of distribution: which elements a thread moves, under which guard."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import Expr, Sym, all_of
+from tilewright.lang.axes import Span
+from tilewright.layout.conversion import conversion_plan
+from tilewright.schedule.distribute import Distribution
+from tilewright.schedule.mapping import Buffered, ClassId
+from tilewright.schedule.relayout import Relayout
+from tilewright.schedule.staging import Room, convert
+from tilewright.schedule.tiles import (
+    Access,
+    coords_of,
+    element,
+    hint,
+    spans_of,
+)
+from tilewright.schedule.values import ValueLowering
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+TID, R = Sym(t.THREAD), Sym(t.REGISTER)
+
+
+class MoveLowering(ValueLowering):
+    """Lowers what moves elements between registers and memory."""
+
+    def access(self, op: Access, value: SSAValue, distribution: Distribution) -> tuple[list[Expr], Expr, int, int]:
+        """Coordinates, guard, vector width and its axis for an access of ``value`` under ``distribution``."""
+        axes = self.axes_of[value]
+        layout = distribution.layout(axes)
+        places = distribution.coordinates(axes, TID, R)
+        spans = [c for c in coords_of(op) if isinstance(c, Span)]
+        kept = iter(zip(spans, places, strict=True))
+        coords: list[Expr] = []
+        for coord in coords_of(op):
+            if isinstance(coord, Span):
+                span, place = next(kept)
+                coords.append(span.origin + place)
+            else:
+                coords.append(coord)
+        guard = self.valid(axes, spans, places)
+        tensor = tile.tensor_type(op.tensor)
+        facts = self.facts.of(tensor.tensor_name.data)
+        width, axis = 1, facts.unit_axis or 0
+        unit = facts.unit_axis
+        if unit is not None and isinstance(coords_of(op)[unit], Span):
+            dim = sum(isinstance(c, Span) for c in coords_of(op)[:unit])
+            if axes[dim] is not None:
+                span = spans[dim]
+                width = min(self.vector(op, axes[dim], span), layout.contiguous_registers(dim))
+        return coords, guard, width, axis
+
+    def vector(self, op: Access, axis: ClassId | None, span: Span) -> int:
+        """Elements of the widest aligned access along ``axis``, along which the tensor is contiguous."""
+        skew = self.placement.skew
+        if skew is not None and axis == skew.axis:
+            return skew.vector if op in skew.accesses else 1
+        tensor = tile.tensor_type(op.tensor)
+        width = self.facts.of(tensor.tensor_name.data).vector(tensor.element)
+        while width > 1 and self.placement.divisor(span.origin) % width:
+            width //= 2
+        return width
+
+    def load(self, op: tile.Load) -> None:
+        value = op.results[0]
+        distribution = self.placement.distribution_of(op)
+        coords, guard, width, axis = self.access(op, value, distribution)
+        axes = self.axes_of[value]
+        buffer = self.registers(hint(value), element(value), distribution.registers(axes))
+        live = self.live_under(distribution, axes, spans_of(value))
+        self.emit(t.Load(self.arguments[op.tensor], buffer, coords, guard, vector=width, axis=axis, live=live), op)
+        buffered = Buffered(buffer, axes)
+        if distribution != self.placement.home:
+            buffered = self.convert(buffered, axes, distribution, self.placement.home, value, op)
+        self.scope.buffers[value] = buffered
+
+    def store(self, op: tile.Store | tile.ReduceAdd) -> None:
+        value = op.value
+        distribution = self.placement.distribution_of(op)
+        axes = self.axes_of[value]
+        source = self.materialise(value, op)
+        if distribution != self.placement.home:
+            source = self.convert(source, axes, self.placement.home, distribution, value, op)
+        coords, guard, width, axis = self.access(op, value, distribution)
+        guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])
+        kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
+        self.emit(kind(self.arguments[op.tensor], source.buffer, coords, guard, vector=width, axis=axis), op)
+
+    def relayout(self, op: Relayout) -> None:
+        """A value in the classes of its second use."""
+        home, source = self.placement.home, self.materialise(op.x, op)
+        self.scope.buffers[op.result] = self.convert(source, self.axes_of[op.result], home, home, op.x, op)
+
+    def convert(
+        self,
+        source: Buffered,
+        axes: tuple[ClassId | None, ...],
+        old: Distribution,
+        new: Distribution,
+        value: SSAValue,
+        op: Operation,
+    ) -> Buffered:
+        """The same elements as ``axes`` in another distribution."""
+        dtype = t.registers_of(source.buffer).dtype.dtype
+        before, after = old.layout(source.axes), new.layout(axes)
+        key = (before, after, dtype.bytes)
+        if key not in self.conversions:
+            self.conversions[key] = conversion_plan(before, after, dtype.bytes, ragged=True)
+
+        def shared(count: int) -> SSAValue:
+            # bodies for the interior and the edge are never both run
+            if (op, dtype, count) not in self.staged_tiles:
+                self.staged_tiles[op, dtype, count] = self.shared_buffer(f"{hint(value)}_tile", dtype, count)
+            return self.staged_tiles[op, dtype, count]
+
+        room = Room(
+            emit=lambda emitted: self.emit(emitted, op),
+            registers=lambda count: self.registers(hint(value), dtype, count),
+            shared=shared,
+            again=bool(self.loops) or self.placement.persistent,
+            warps=self.warps_meet,
+        )
+        moved = convert(self.conversions[key], source.buffer, after.registers, dtype, room)
+        return Buffered(moved, axes)
