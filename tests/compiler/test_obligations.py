@@ -1,4 +1,4 @@
-"""``map`` and ``descriptor`` find what is changed in a lowered kernel; without its whole certificate none is emitted."""
+"""``map`` and ``descriptor`` find what is changed in a lowered kernel; without its certificate none is emitted."""
 
 from __future__ import annotations
 

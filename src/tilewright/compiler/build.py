@@ -110,7 +110,8 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
         if not found or request.debug:  # a debug build's reports cost registers, and calls between wgmmas
             return planned, emitted, assembled
         if planned.later is not None:
-            planned = with_products(request, planned.predicate, planned.later.next("; ".join(found)), planned.copies)
+            later = planned.later.next("; ".join(found))
+            planned = with_products(request, planned.predicate, later, planned.facts, planned.copies)
             continue
         name, threads = planned.transport.sym_name.data, planned.placement.home.threads
         if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers

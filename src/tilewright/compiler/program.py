@@ -17,11 +17,13 @@ from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.staging import Staged, copy_request, pays, residual, staged_tensors, with_staged
+from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
 from tilewright.diag import fail
+from tilewright.hw.target import TARGETS, Target
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
-from tilewright.schedule.facts import without_peers
+from tilewright.schedule.facts import Facts, without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.lower import Lowering
@@ -43,6 +45,8 @@ class PlannedKernel:
     transport: transport.Kernel
     placement: Placement
     certificate: tuple[Obligation, ...]
+    facts: Facts
+    """Those of the arguments; of a tensor in a workspace the kernel assumes more."""
     notes: tuple[str, ...] = ()
     ctas: int | None = None
     """Most CTAs of a launch, for kernels whose CTAs walk the programs."""
@@ -64,8 +68,14 @@ class PlannedKernel:
         return total if self.ctas is None else minimum(total, self.ctas // self.cluster * self.cluster)
 
     def remarks(self, target: str) -> tuple[str, ...]:
-        """What the plan says of this kernel, and how its shared accesses meet the banks."""
-        return (*self.notes, *self.placement.notes, *map(str, shared_uses(self.transport, target)))
+        """What the plan says of this kernel, of each of its accesses, and how those to shared memory meet the banks."""
+        lines = map(str, self.verdicts(TARGETS[target]))
+        operands = operand_verdicts(self.transport)
+        return (*self.notes, *self.placement.notes, *lines, *operands, *map(str, shared_uses(self.transport, target)))
+
+    def verdicts(self, target: Target) -> tuple[AccessVerdict, ...]:
+        """The verdict of the legality rules on every access, in order."""
+        return verdicts(self.tile, self.transport, self.facts, self.workspaces, target)
 
     @property
     def cluster(self) -> int:
@@ -189,7 +199,7 @@ def plan_kernel(
     certificate = certified(kernel, answer)
     _check_vector(request, lowered)
     ctas = request.target.sm_count * placement.min_ctas if placement.persistent else None
-    return PlannedKernel(predicate, kernel, lowered, placement, certificate, ctas=ctas)
+    return PlannedKernel(predicate, kernel, lowered, placement, certificate, request.facts, ctas=ctas)
 
 
 def _check_vector(request: Request, lowered: transport.Kernel) -> None:
@@ -268,7 +278,7 @@ def _with_products(
         name = request.function.name + (f"_{i}" if len(found) > 1 else "")
         own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
         search = search_products(own, choice.choices, choice.remade, name, choice.candidates)
-        yield with_products(own, choice.predicate, search.next(), choice.copies)
+        yield with_products(own, choice.predicate, search.next(), request.facts, choice.copies)
 
 
 @dataclass(frozen=True)
@@ -313,16 +323,17 @@ def _copy(item: Staged, request: Request) -> StagedCopy:
 
 
 def with_products(
-    request: Request, predicate: Expr, found: Found, copies: tuple[StagedCopy, ...] = ()
+    request: Request, predicate: Expr, found: Found, facts: Facts, copies: tuple[StagedCopy, ...] = ()
 ) -> PlannedKernel:
-    """A variant that multiplies matrices; its tensor maps' needs join the predicate, and what the kernels assume of
-    workspaces beyond what their layout gives."""
+    """A variant that multiplies matrices, for arguments of ``facts``; its tensor maps' needs join the predicate, and
+    what the kernels assume of workspaces beyond what their layout gives."""
     planned = PlannedKernel(
         predicate,
         found.tile,
         found.scheduled.kernel,
         found.scheduled.placement,
         found.certificate,
+        facts,
         found.scheduled.notes,
         request.target.sm_count if found.scheduled.placement.persistent else None,
         found.later,

@@ -1,0 +1,126 @@
+"""The verdict of ``legal`` on every access of a kernel, and how the lowered kernel makes it: what a plan shows.
+
+Each load and store of the tile program is asked for as a tile of its tensor; operands of products in any layout that
+wgmma reads, with repairs where it is not legal as it lies. How it is made is read from the lowered ops of its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilewright.base.expr import TRUE, Expr
+from tilewright.base.verdict import Illegal, Legal, Repairs, Violation
+from tilewright.hw.target import Target
+from tilewright.lang.axes import Span
+from tilewright.legal import tma
+from tilewright.legal.repairs import Change, Remedy, legalise
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access
+from tilewright.schedule.tiles import Access, coords_of, place, tensor_name
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+Answer: TypeAlias = Legal[TensorMapPlan] | Repairs[Remedy] | Illegal
+
+
+@dataclass(frozen=True)
+class AccessVerdict:
+    """One access: where, of what, whether a tensor copy could make it, and what does."""
+
+    place: str
+    word: str
+    tensor: str
+    tile: tuple[int | None, ...]
+    answer: Answer
+    made: tuple[str, ...]
+    repair: str = ""
+    """The repair that was taken, if one was."""
+
+    @property
+    def core(self) -> tuple[Violation, ...]:
+        """What stands in the way of a tensor copy."""
+        return () if isinstance(self.answer, Legal) else self.answer.core
+
+    @property
+    def condition(self) -> Expr:
+        """What the tensor map needs at launch."""
+        return self.answer.fields.guard if isinstance(self.answer, Legal) else TRUE
+
+    def __str__(self) -> str:
+        extents = " x ".join("1" if n is None else str(n) for n in self.tile)
+        verdict = "legal for tensor copies"
+        if self.core:
+            verdict = f"not legal for tensor copies: {', '.join(v.rule for v in self.core)} ({self.core[0].found})"
+        made = self.repair + "; " * bool(self.repair) + " and ".join(self.made)
+        return f"{self.place}: {self.word} {self.tensor} [{extents}] {verdict}; by {made or 'nothing'}"
+
+
+def verdicts(
+    kernel: tile.Kernel, lowered: t.Kernel, facts: Facts, staged: Collection[str], target: Target
+) -> tuple[AccessVerdict, ...]:
+    """A verdict for each access of ``kernel`` in order; ``facts`` are those of the arguments, ``staged`` the tensors
+    that it reads from a workspace."""
+    operands = {source_of(v)[0].owner for op in kernel.walk() if isinstance(op, tile.Dot) for v in (op.a, op.b)}
+    known = legal_facts(kernel, facts)
+    made = _ways(lowered)
+    found: list[AccessVerdict] = []
+    for op in kernel.walk():
+        if not isinstance(op, tile.Load | tile.Store | tile.ReduceAdd):
+            continue
+        extents = tuple(c.size if isinstance(c, Span) else None for c in coords_of(op))
+        if op in operands:
+            answer: Answer = legalise(tile_access(op, extents, SWIZZLES, known), known, target)
+        else:
+            planned = tma.plan(tile_access(op, extents, (), known), known, target)
+            assert isinstance(planned, Legal | Illegal)
+            answer = planned
+        name, where = tensor_name(op), place(op)
+        ways = tuple(dict.fromkeys(way for n, at, note, way in made if (n, at, note) == (name, where, op.name)))
+        word = {"tile.load": "load of", "tile.store": "store to"}.get(op.name, "addition to")
+        found.append(AccessVerdict(where, word, name, extents, answer, ways, _taken(op, answer, staged)))
+    return tuple(found)
+
+
+def _taken(op: Access, answer: Answer, staged: Collection[str]) -> str:
+    """The repair that the program makes of those offered."""
+    if tensor_name(op) not in staged:
+        return ""
+    offered = answer.repairs if isinstance(answer, Repairs) else ()
+    return next((r.action for r in offered if r.fields.change is Change.PAD), Change.PAD.value)
+
+
+def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
+    """Tensor, line, tile op and method of every lowered access."""
+    found: list[tuple[str, str, str, str]] = []
+    for op in lowered.walk():
+        match op:
+            case a.TmaLoad() | a.TmaStore():
+                declared = op.map.owner
+                assert isinstance(declared, a.TensorMap)
+                value, way = declared.tensor, "tensor copies"
+            case t.Load() | t.Store() | t.ReduceAdd():
+                size = t.registers_of(op.buffer).dtype.dtype.bytes * op.vector.data
+                value, way = op.tensor, f"threads, {size} bytes at a time"
+            case _:
+                continue
+        kind = value.type
+        assert isinstance(kind, t.TensorType)
+        note, loc = op.note.data if op.note is not None else "", op.loc.data if op.loc is not None else ""
+        found.append((kind.tensor_name.data, loc, note, way))
+    return found
+
+
+def operand_verdicts(lowered: t.Kernel) -> tuple[str, ...]:
+    """The shared-memory operands of products, by line, as their descriptors say."""
+    found: dict[str, None] = {}
+    for op in lowered.walk():
+        if isinstance(op, a.Wgmma):
+            where = op.loc.data if op.loc is not None else ""
+            for side, operand in (("left", op.a_operand), ("right", op.b_operand)):
+                held = "in registers" if operand is None else f"legal as {str(operand).removeprefix('#layout.')}"
+                found[f"{where}: {side} operand of wgmma {held}"] = None
+    return tuple(found)

@@ -1,0 +1,65 @@
+"""The plan tells of every access what the legality rules say, at the user's line, and how it is made."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import tilewright as tw
+from support import products as p
+from tilewright.base.verdict import Illegal, Legal, Repairs
+from tilewright.compiler.program import plan
+from tilewright.hw.target import SM90A
+from tilewright.legal.repairs import Change
+from tilewright.schedule.facts import Facts, TensorFacts
+
+ODD = Facts((("a", TensorFacts(1, 8)), ("b", TensorFacts(1, 16)), ("c", TensorFacts(1, 8))))
+
+
+def test_aligned_products() -> None:
+    (variant, *_) = plan(p.request(p.nt)).variants
+    a, b, c = variant.verdicts(SM90A)
+    line = p.nt.function.where.line if hasattr(p.nt, "function") else p.nt.where.line
+    for verdict, word in ((a, "load of"), (b, "load of"), (c, "store to")):
+        assert isinstance(verdict.answer, Legal)
+        assert (verdict.word, verdict.repair) == (word, "")
+        assert "tensor copies" in verdict.made
+    assert [v.place.rpartition(":")[2] for v in (a, b, c)] == [str(line + n) for n in (5, 5, 6)]
+    remarks = "\n".join(variant.remarks("sm_90a"))
+    assert "load of a [64 x 64] legal for tensor copies; by tensor copies" in remarks
+    assert "left operand of wgmma legal as wgmma_operand<K, 64 x 64, B128 : leading 16, stride 1024>" in remarks
+
+
+def test_a_staged_operand_shows_the_rule_and_the_repair() -> None:
+    asked = replace(p.request(p.nt), facts=ODD, schedule=tw.Schedule(staged=True))
+    a, b, c = plan(asked).variants[0].verdicts(SM90A)
+    assert isinstance(a.answer, Repairs)
+    assert {v.rule for v in a.core} == {"TMA010", "TMA012"}
+    assert a.repair in {r.action for r in a.answer.repairs if r.fields.change is Change.PAD}
+    assert a.made == ("tensor copies",)
+    assert isinstance(b.answer, Legal)
+    assert b.repair == ""
+    assert isinstance(c.answer, Illegal)
+    assert c.made == ("threads, 4 bytes at a time",)
+    assert "not legal for tensor copies: TMA010, TMA012" in str(a)
+
+
+def test_the_fallback_names_its_threads() -> None:
+    asked = replace(p.request(p.nt), facts=ODD, schedule=tw.Schedule(staged=False))
+    a, b, _ = plan(asked).variants[0].verdicts(SM90A)
+    assert isinstance(a.answer, Repairs)
+    assert a.repair == ""
+    assert any(way.startswith("threads") for way in a.made)
+    assert isinstance(b.answer, Legal)
+
+
+def test_solvers_stay_away_where_every_access_is_legal() -> None:
+    program = (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from support import products as p\n"
+        "from tilewright.compiler.program import plan\n"
+        "plan(p.request(p.nt)).variants[0].remarks('sm_90a')\n"
+        "assert not {'z3', 'egglog'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
