@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from tilewright.contract import Policy
+from tilewright.contract import Certificate, Policy
 from tilewright.contract.prove import Failure, machine, search
+from tilewright.contract.reorder import reordering
 from tilewright.protocol.edit import Spot, spots
 from tilewright.protocol.model import Protocol, Step
-from tilewright.schedule.synchronise import Clash, Prover, Synchronised, stripped, synchronised, unneeded
+from tilewright.schedule.synchronise import (
+    Clash,
+    Prover,
+    Synchronised,
+    late_waits,
+    stripped,
+    synchronised,
+    unneeded,
+)
 
 
 def prover(policy: Policy = Policy.STRICT) -> Prover:
@@ -50,3 +59,11 @@ def synthesised(protocol: Protocol, policy: Policy = Policy.STRICT) -> Synchroni
 def unneeded_syncs(protocol: Protocol, policy: Policy = Policy.STRICT) -> tuple[Spot, ...]:
     """Sync ops of a proved protocol whose removal, each alone, keeps the proof."""
     return unneeded(protocol, prover(policy))
+
+
+def with_late_waits(protocol: Protocol, policy: Policy = Policy.STRICT) -> tuple[Protocol, Certificate] | None:
+    """The protocol with every wait as late as may be, and the certificate that it is safe and the same; None if the
+    checker does not prove it."""
+    later = late_waits(protocol)
+    found = reordering(protocol, later, policy)
+    return None if found is None else (later, found)
