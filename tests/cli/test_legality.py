@@ -112,3 +112,37 @@ def test_help_loads_no_solver() -> None:
     code += "print([m for m in ('z3', 'egglog', 'tilewright.legal') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_wgmma_operand_shows_its_descriptor() -> None:
+    result = tilewright("explain", "wgmma", "--tile", "128x64", "--dtype", "bf16")
+    assert result.exit_code == 0, result.output
+    assert "wgmma operand B of m64n128: legal" in result.output
+    assert "[0, 32, 64, 96]" in result.output
+
+
+def test_an_operand_that_is_none_is_explained_with_near_layouts() -> None:
+    arguments = ("explain", "wgmma", "--tile", "64x128", "--dtype", "e4m3", "--major", "MN", "--swizzle", "64B")
+    result = tilewright(*arguments, "--operand", "a")
+    assert result.exit_code == 1
+    assert "error[WGM007]" in result.output
+    assert "lay the tile out K-major with swizzle" in result.output
+    found = json.loads(tilewright(*arguments, "--json").output)
+    assert [entry["rule"] for entry in found["core"]] == ["WGM007"]
+    assert found["repairs"][0]["fields"]["transpose"] == 0
+    typed = tilewright("explain", "wgmma", "--tile", "64x64", "--dtype", "bf16", "--accumulator", "f16")
+    assert "wgmma operand B of m64n128: illegal\n" in typed.output
+
+
+@pytest.mark.parametrize(
+    ("code", "options"),
+    [
+        ("CMD002", ("--tile", "128", "--dtype", "bf16")),
+        ("CMD002", ("--tile", "128x64", "--dtype", "bf16", "--swizzle", "96B")),
+        ("CMD002", ("--tile", "128x64", "--dtype", "bf16", "--major", "N")),
+        ("TMA071", ("--tile", "128x64", "--dtype", "int4")),
+        ("TMA070", ("--tile", "128x60", "--dtype", "bf16")),
+    ],
+)
+def test_bad_operands_are_refused(code: str, options: tuple[str, ...]) -> None:
+    refused(code, "explain", "wgmma", *options)

@@ -18,6 +18,7 @@ from tilewright.cli import (
     demo,
     explain,
     explain_tma,
+    explain_wgmma,
     rules,
     run,
     show,
@@ -27,7 +28,20 @@ from tilewright.cli import (
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
 
-_COMMANDS = (demo, compile_, run, check, show, show_layout, show_banks, explain, explain_tma, rules, configuration)
+_COMMANDS = (
+    demo,
+    compile_,
+    run,
+    check,
+    show,
+    show_layout,
+    show_banks,
+    explain,
+    explain_tma,
+    explain_wgmma,
+    rules,
+    configuration,
+)
 
 app = typer.Typer(
     name="tilewright",

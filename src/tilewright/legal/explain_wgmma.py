@@ -1,0 +1,130 @@
+"""Explanations of wgmma operands: is a tile in shared memory one, with which descriptor, and if not, what is near."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.dtypes import DType, dtype_named
+from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
+from tilewright.diag import Diagnostic, fail, render
+from tilewright.diag.catalogue import CATALOGUE
+from tilewright.hw.target import SM90A, Target
+from tilewright.hw.tensormap import PATTERNS, Swizzle
+from tilewright.hw.wgmma import CORE_ROW_BYTES, OPERAND_TYPES
+from tilewright.legal.landing import LandingTile
+from tilewright.legal.tma import DATA_TYPES
+from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, legalise
+
+
+@dataclass(frozen=True)
+class WgmmaExplanation:
+    """What ``explain_wgmma`` found: the operand, the verdict and its diagnostics; repairs are nearest first."""
+
+    operand: WgmmaOperand
+    verdict: Legal[WgmmaOperandPlan] | Repairs[WgmmaOperandPlan] | Illegal
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def legal(self) -> bool:
+        """Whether the instruction reads the tile as it lies."""
+        return isinstance(self.verdict, Legal)
+
+    @property
+    def repairs(self) -> tuple[Repair[WgmmaOperandPlan], ...]:
+        """Layouts of the same tile that the instruction reads, cheapest to rewrite first; none if legal."""
+        return self.verdict.repairs if isinstance(self.verdict, Repairs) else ()
+
+    @property
+    def text(self) -> str:
+        """For a terminal."""
+        o = self.operand
+        said = "legal" if self.legal else "illegal as asked, layouts below" if self.repairs else "illegal"
+        lines = [
+            f"wgmma operand {o.role.value} of m64n{o.n}: {said}",
+            f"  tile           {o.tile_mn} x k{o.tile_k} {o.dtype}, {o.major.name}-major",
+            f"  rows           {o.shared.row_bytes} bytes, swizzle {o.shared.swizzle.name}",
+        ]
+        if isinstance(self.verdict, Legal):
+            lines += [f"  {name:14} {value}" for name, value in _fields(self.verdict.fields).items()]
+        for d in self.diagnostics:
+            lines += ["", render(d)]
+        if self.repairs:
+            lines += ["", "layouts of the same tile, predicted time to rewrite it in shared memory:"]
+            lines += [f"  {repair.cost * 1e6:9.2f} us  {repair.action}" for repair in self.repairs]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "verdict": type(self.verdict).__name__,
+            "fields": _fields(self.verdict.fields) if isinstance(self.verdict, Legal) else None,
+            "core": [
+                {"rule": d.code, "found": d.found, "required": d.required, "source": d.source, "help": d.help}
+                for d in self.diagnostics
+            ],
+            "repairs": [{"action": r.action, "seconds": r.cost, "fields": _fields(r.fields)} for r in self.repairs],
+        }
+
+
+def explain_wgmma(
+    mn: int,
+    k: int,
+    dtype: str,
+    *,
+    role: Role = Role.B,
+    major: Major = Major.K,
+    swizzle: Swizzle = Swizzle.B128,
+    row_bytes: int = 0,
+    n: int = 128,
+    accumulator: str = "",
+    base: int = 0,
+    target: Target = SM90A,
+) -> WgmmaExplanation:
+    """Judge a tile of ``mn`` rows (of A, or columns of B) by ``k`` elements as an operand of m64 ``n``.
+
+    The tile lies in panels whose rows are ``row_bytes`` wide (the swizzle's span, or 16 bytes without, if 0), at byte
+    ``base`` of shared memory. ``accumulator`` is the D type, the widest if empty. Raises TMA071 for an unknown type and
+    TMA070 for extents that make no tile.
+    """
+    kind = dtype_named(dtype)
+    if kind is None:
+        fail("TMA071", found=dtype, required=f"one of {', '.join(DATA_TYPES)}")
+    inner = k if major is Major.K else mn
+    width = (row_bytes or PATTERNS[swizzle].span_bytes or CORE_ROW_BYTES) // kind.bytes
+    if min(mn, k) < 1 or width < 1 or inner % width:
+        fail(
+            "TMA070",
+            found=f"{mn} x k{k}, rows of {width * kind.bytes} bytes",
+            required="a contiguous extent of whole rows",
+        )
+    outer = mn if major is Major.K else k
+    tile = LandingTile((inner, outer), width, kind.bytes, swizzle)
+    operand = WgmmaOperand(role, kind, tile, major, n, accumulator or _widest(kind), base)
+    verdict = legalise(operand, target)
+    core = () if isinstance(verdict, Legal) else verdict.core
+    return WgmmaExplanation(operand, verdict, tuple(_diagnostic(v, target) for v in core))
+
+
+def _widest(kind: DType) -> str:
+    return OPERAND_TYPES.get(kind.name, ("f32",))[-1]
+
+
+def _fields(plan: WgmmaOperandPlan) -> dict[str, object]:
+    return {
+        "descriptor": f"{plan.template:#018x}, start address added",
+        "leading_bytes": plan.leading_bytes,
+        "stride_bytes": plan.stride_bytes,
+        "transpose": plan.transpose,
+        "k_offsets": list(plan.k_offsets),
+        "align_bytes": plan.align_bytes,
+    }
+
+
+def _diagnostic(violation: Violation, target: Target) -> Diagnostic:
+    return Diagnostic(
+        violation.rule,
+        found=violation.found,
+        required=f"{violation.required}   ({target})",
+        source=violation.source,
+        help=f"for example: {CATALOGUE[violation.rule].good}",
+    )
