@@ -38,7 +38,7 @@ from tilewright.runtime import check, load
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.driver import Driver
 from tilewright.schedule.tiles import extents, tensor_name
-from tilewright.simulate import Report, run
+from tilewright.simulate import Report, run_steps
 from tilewright.tile import dialect as tile
 
 LAUNCHES = 20
@@ -191,14 +191,14 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         planned = _serving(plan(request, symbols), symbols)
         announce("emitting CUDA C++ and assembling it")
         artifact = build(Program(request, (planned,)))
-    (image,) = artifact.kernels
+    image = artifact.kernel(artifact.variants[0].name)  # the last step; copies into workspaces come before it
     with stopwatch.run("disassemble"):
         instructions = Instructions(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))
     again = () if image.transport_ir == str(planned.transport) else (_AGAIN,)
     announce("simulating")
     results = {name: value.copy() for name, value in case.tensors.items()}
     with stopwatch.run("simulate"):
-        report = run(planned.transport, results, scalars)
+        report = run_steps(planned.steps, planned.scratch, results, scalars, symbols=symbols)[-1]
     announce("launching")
     return Inspection(
         name=case.kernel.name,

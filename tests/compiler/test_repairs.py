@@ -1,0 +1,78 @@
+"""Repairs of tile accesses as compiled: what was not legal as asked is after the repair, and the result is the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support import products as p
+from tilewright.base.dtypes import bf16
+from tilewright.base.verdict import Legal, Repairs
+from tilewright.compiler.descriptors import judge_kernel
+from tilewright.compiler.program import PlannedKernel, plan
+from tilewright.hw.target import SM90A
+from tilewright.hw.tensormap import Swizzle
+from tilewright.legal.facts import Facts as Known
+from tilewright.legal.repairs import Change, repairs_of
+from tilewright.legal.tma import TileAccess
+from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.simulate import run_steps
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+
+def planned(align: int, staged: bool | None = None, **extents: int) -> PlannedKernel:
+    facts = Facts(tuple((name, TensorFacts(1, align)) for name in "abc"))
+    asked = replace(p.request(p.nt, **extents), facts=facts, schedule=tw.Schedule(staged=staged))
+    return plan(asked).variants[0]
+
+
+def agrees(variant: PlannedKernel, m: int, n: int, k: int) -> bool:
+    """The result in the simulator against float64, on rows of exactly the extents."""
+    rng = np.random.default_rng(m + n + k)
+    left, right = (rng.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((m, k), (n, k)))
+    out = np.full((m, n), np.nan, ml_dtypes.bfloat16)
+    run_steps(variant.steps, variant.scratch, {"a": left, "b": right, "c": out}, symbols={"M": m, "N": n, "K": k})
+    return np.allclose(out.astype(float), left.astype(float) @ right.astype(float).T, rtol=2**-7, atol=2**-7)
+
+
+def offered(tile: tuple[int, int], stride: int, swizzles: tuple[Swizzle, ...] = (Swizzle.B128,)) -> set[Change]:
+    access = TileAccess(bf16, (4100, 4100), (stride, 1), 0, tile, swizzles=swizzles)
+    return {repair.fields.change for repair in repairs_of(access, Known())}
+
+
+def test_padded_rows() -> None:
+    assert Change.PAD in offered((64, 64), 4100)
+    variant = planned(2, staged=True)
+    a_verdict = variant.verdicts(SM90A)[0]
+    assert isinstance(a_verdict.answer, Repairs)
+    assert judge_kernel(variant.transport).faults == ()
+    assert len(variant.steps) == 3
+    assert agrees(variant, 65, 63, 101)
+
+
+def test_loads_by_threads() -> None:
+    assert Change.LOADS in offered((64, 64), 4100)
+    variant = planned(2, staged=False)
+    assert not any(isinstance(op, a.TmaLoad) for op in variant.transport.walk())
+    assert any(isinstance(op, t.SharedWrite) for op in variant.transport.walk())
+    assert agrees(variant, 65, 63, 101)
+
+
+@pytest.mark.parametrize(
+    ("depth", "boxes", "swizzle"), [(128, 2, Swizzle.B128), (32, 1, Swizzle.B64), (16, 1, Swizzle.B32)]
+)
+def test_split_boxes_and_other_swizzles(depth: int, boxes: int, swizzle: Swizzle) -> None:
+    change = Change.SPLIT_BOX if boxes > 1 else Change.SWIZZLE
+    assert change in offered((64, depth), 4104)
+    variant = planned(16, bk=depth)
+    assert all(isinstance(v.answer, Legal) for v in variant.verdicts(SM90A))
+    copies = [op for op in variant.transport.walk() if isinstance(op, a.TmaLoad)]
+    assert len(copies) == 2 * boxes
+    maps = [op.map.owner for op in copies]
+    assert all(isinstance(m, a.TensorMap) and m.numbers.swizzle is swizzle for m in maps)
+    assert agrees(variant, 65, 64, 3 * 64 + 8)
