@@ -7,7 +7,7 @@
 
 One line of JSON for each protocol, written at once: a campaign may be stopped and goes on where it was. The order is
 drawn with the seed, ``--each`` limits the mutants drawn of one protocol. The judge is the explorer alone: every
-interleaving of six instances (up to 5 steps, 3 tiles), or 200 adversarial runs where one can't be exhausted. A
+interleaving of five instances (up to 5 steps, 2 tiles), or 200 adversarial runs where one can't be exhausted. A
 refutation rests on the explorer too: it is reported with the schedule that the explorer found, so for refuted mutants
 the judge is not asked again unless ``--all``. Times are of the processor.
 """

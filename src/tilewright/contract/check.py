@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
-from tilewright.contract.machine import Breach
 from tilewright.contract.parametric import prove
 from tilewright.contract.prove import Failure, Search, machine, search
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
+from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
 from tilewright.contract.state import Decision
-from tilewright.contract.timeline import Timeline, TimelineRow, describe
-from tilewright.diag import Diagnostic, Label, Severity
+from tilewright.contract.timeline import Timeline
+from tilewright.diag import Diagnostic
 from tilewright.protocol import to_text
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.validate import problems
@@ -85,7 +85,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
 
 def _proved(protocol: Protocol, policy: Policy, method: str, result: Search) -> Judgement:
     certificate = _certificate(protocol, policy, method, result)
-    warnings = tuple(_diagnostic(b, protocol, result, None, Severity.WARNING) for b in result.warnings.values())
+    warnings = tuple(warning_of(b) for b in result.warnings.values())
     return Judgement(
         Proved(tuple(f"{o.name}: {o.method}" for o in certificate.obligations)), certificate, warnings, result.states
     )
@@ -97,8 +97,8 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
     for sizes, words in _candidates(protocol, policy, failure):
         finding, how = _replay(protocol, sizes, policy)
         if finding is not None:
-            timeline = _timeline(protocol, failure, finding, words)
-            diagnostic = _diagnostic(failure.breach, protocol, result, timeline, Severity.ERROR)
+            timeline = timeline_of(protocol, failure.breach, finding, words)
+            diagnostic = diagnostic_of(failure.breach, protocol, finding, timeline)
             return Judgement(
                 Refuted(failure.breach.rule.value.obligation, timeline), None, (diagnostic,), result.states, how
             )
@@ -206,65 +206,6 @@ def _pinned(protocol: Protocol, values: dict[str, int]) -> Protocol:
         protocol.name, protocol.roles, protocol.buffers, protocol.barriers, symbols, protocol.cluster,
         protocol.registers_per_thread,
     )  # fmt: skip
-
-
-# -- showing -------------------------------------------------------------------------------------------------------
-def _timeline(protocol: Protocol, failure: Failure, finding: Finding, sizes: tuple[tuple[str, str], ...]) -> Timeline:
-    rows: list[TimelineRow] = []
-    columns: list[str] = []
-    many = protocol.cluster > 1
-    for time, move in enumerate(finding.schedule, 1):
-        name = move.thread + (f" @{move.cta}" if many else "")
-        column = name if move.step is not None else f"async of {name}"
-        text = describe(move.step, move.env) if move.step is not None else "completes"
-        tone = "fail" if time == len(finding.schedule) else "step" if move.step is not None else "async"
-        where = "" if move.step is None or move.step.where is None else str(move.step.where)
-        rows.append(TimelineRow(time, column, text, tone, where))
-        if column not in columns:
-            columns.append(column)
-    breach = failure.breach
-    symptom = (
-        finding.detail if finding.rule is breach.rule else f"shows as {finding.rule.value.obligation}: {finding.detail}"
-    )
-    places = tuple(
-        s.where
-        for s in (breach.step, breach.other[1] if breach.other else None)
-        if s is not None and s.where is not None
-    )
-    return Timeline(
-        breach.rule.code,
-        breach.rule.value.obligation,
-        f"{breach.detail} ({symptom})",
-        sizes,
-        tuple(columns),
-        tuple(rows),
-        places,
-    )
-
-
-def _diagnostic(
-    breach: Breach, protocol: Protocol, result: Search, timeline: Timeline | None, severity: Severity
-) -> Diagnostic:
-    text = breach.rule.value
-    labels: list[Label] = []
-    if breach.other is not None and breach.other[1].where is not None:
-        labels.append(Label(breach.other[1].where, f"the other side: {type(breach.other[1].op).__name__}"))
-    notes: list[str] = []
-    if timeline is not None:
-        at = ", ".join(f"{n} = {v}" for n, v in timeline.sizes)
-        notes.append(f"protocol {protocol.name}{', at ' + at if at else ''}")
-        notes += timeline.text().splitlines()
-    return Diagnostic(
-        text.code,
-        where=None if breach.step is None else breach.step.where,
-        found=breach.detail,
-        required=text.rule,
-        source=text.source,
-        help=text.help,
-        labels=tuple(labels),
-        notes=tuple(notes),
-        severity=severity,
-    )
 
 
 def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:

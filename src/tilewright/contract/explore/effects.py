@@ -323,7 +323,7 @@ def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
             w.unsent = frozenset(x for x in w.unsent if x[0] != t)
         case ops.Tcgen05FenceAfter():
             w.stale = frozenset(x for x in w.stale if x[1] != t or x[3].endswith("!"))
-        case ops.Tcgen05Relinquish():
+        case ops.Tcgen05Relinquish() if g.mates[t][0] == t:
             w.relinquished |= {g.threads[t].cta}
         case _:
             pass

@@ -218,7 +218,7 @@ class Footprints:
                 self._barrier(f, t, op)
                 self._copies(f, t, op, mine)
                 self._tensor(f, t, op, mine)
-        if f.releases and self.g.relaxed:
+        if f.releases and self.g.heedless:
             self._alone(f, "unseen")
         return f
 
@@ -272,7 +272,7 @@ class Footprints:
                 f.signals[b] = Signals(loose=True)
             case ops.Wait():
                 f.waits.add(self._uses(f, t, op.bar))
-                if self.g.relaxed:
+                if self.g.heedless:
                     self._alone(f, "unseen")
             case ops.BarSync() | ops.CtaSync() | ops.WarpSync() | ops.BarArrive():
                 f.signals[meeting_of(self.g, t, op)[0]] = Signals(weight)

@@ -36,16 +36,18 @@ class Instance:
         self.teams = [t.team for t in self.threads]
         self.mates = [[u for u in self.everyone if self.teams[u] == team] for team in self.teams]
         self.cta_threads = {c: sum(t.weight for t in self.threads if t.cta == c) for c in range(protocol.cluster)}
-        self.relaxed = frozenset(t for t in self.everyone if self._relaxed(t))
-        """Threads with waits that don't acquire all that a barrier may hand on."""
+        waits = [
+            [i.step.op for i in p.code if isinstance(i, Do) and isinstance(i.step.op, ops.Wait)] for p in self.programs
+        ]
+        self.relaxed = frozenset(t for t in self.everyone if any(not x.acquire for x in waits[t]))
+        """Threads with waits that acquire nothing."""
+        crosses = self._crosses()
+        narrow = frozenset(t for t in self.everyone if crosses and any(x.scope is ops.Scope.CTA for x in waits[t]))
+        self.heedless = self.relaxed | narrow
+        """Threads with waits that don't acquire all that a barrier may hand on: the narrow ones nothing from peers."""
         self._bars: dict[tuple[int, int, int | None], int] = {}
         self._places: dict[tuple[int, int, int | None], Bytes] = {}
         self._kept: list[object] = []
-
-    def _relaxed(self, t: int) -> bool:
-        narrow = self._crosses()
-        waits = (i.step.op for i in self.programs[t].code if isinstance(i, Do) and isinstance(i.step.op, ops.Wait))
-        return any(not w.acquire or (narrow and w.scope is ops.Scope.CTA) for w in waits)
 
     def _crosses(self) -> bool:
         """Whether bytes that threads touch generically may be reached from another CTA."""

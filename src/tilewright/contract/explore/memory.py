@@ -169,7 +169,7 @@ def release(g: Instance, w: World, t: int, memory: bool = True) -> None:
     if not memory:
         w.open[t] -= frozenset(x for x in w.open[t] if x.init and _init_fenced(w, x))
         return
-    if g.relaxed:
+    if g.heedless:
         _publish(g, w, t)
     w.open[t] = frozenset()
     for _, place, engine in [x for x in w.unsent if x[0] == t]:
@@ -181,7 +181,9 @@ def _publish(g: Instance, w: World, t: int) -> None:
     """For threads with relaxed waits: what this thread did and what it has seen can now be acquired from it."""
     seen = {(u, x, wrote, who if (t, x, wrote, who) in w.unseen else t) for u, x, wrote, who in w.unseen if u != t}
     seen |= {y for y in w.unseen if y[0] == t}
-    seen |= {(u, x.bytes, x.writes, t) for u in g.relaxed if u != t for x in w.open[t] if not x.init}
+    cta = g.threads[t].cta
+    others = [u for u in g.heedless if u not in g.mates[t] and (u in g.relaxed or g.threads[u].cta != cta)]
+    seen |= {(u, x.bytes, x.writes, t) for u in others for x in w.open[t] if not x.init}
     w.unseen = frozenset(seen)
 
 

@@ -29,12 +29,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem and a schedule that shows it; ``trips`` are the counts that the search decided on the way."""
+    """A problem and a schedule that shows it.
+
+    ``stands`` says where each of its ``threads`` then is; ``trips`` are the counts that the search decided on the way.
+    """
 
     rule: Rule
     detail: str
     schedule: tuple[Event, ...]
     threads: tuple[str, ...]
+    stands: tuple[tuple[str, Step], ...] = ()
     trips: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -47,8 +51,12 @@ def finding(g: Instance, link: Any, p: Problem) -> Finding:
     schedule.reverse()
     if p.rule not in (Rule.DEADLOCK, Rule.EXIT):
         schedule = _minimal(g, schedule, p)
-    events, trips = _events(g, schedule)
-    return Finding(p.rule, p.detail, events, tuple(g.threads[t].label for t in p.threads), trips)
+    events, w = _events(g, schedule)
+    stands = tuple(
+        (g.threads[t].label, call.step) for t in p.threads if (call := g.programs[t].call(w.at[t])) is not None
+    )
+    trips = tuple((name, context, low) for (name, context), (low, _) in sorted(w.trips.items()))
+    return Finding(p.rule, p.detail, events, tuple(g.threads[t].label for t in p.threads), stands, trips)
 
 
 def _minimal(g: Instance, schedule: list[Move], p: Problem) -> list[Move]:
@@ -101,14 +109,15 @@ def _now(g: Instance, w: World, move: Move) -> Move | None:
     return move if op is not None and enabled(g, w, t, op) else None
 
 
-def _events(g: Instance, schedule: list[Move]) -> tuple[tuple[Event, ...], tuple[tuple[str, int, int], ...]]:
+def _events(g: Instance, schedule: list[Move]) -> tuple[tuple[Event, ...], World]:
+    """The schedule as events, and the world it leads to. Leaving a rendezvous is no event: entering it was."""
     w = start(g)
     out: list[Event] = []
     for planned in schedule:
         move = _now(g, w, planned)
         if move is None:
             break
-        if move.key is None:
+        if move.key is None and move.thread not in w.inside:
             owner = move.thread if move.landing is None else move.landing.owner
             thread = g.threads[owner]
             call = g.programs[owner].call(w.at[owner]) if move.landing is None else None
@@ -118,4 +127,4 @@ def _events(g: Instance, schedule: list[Move]) -> tuple[tuple[Event, ...], tuple
             step(g, w, move)
         except Problem:
             break
-    return tuple(out), tuple((name, context, low) for (name, context), (low, _) in sorted(w.trips.items()))
+    return tuple(out), w
