@@ -77,6 +77,17 @@ def test_stores_are_judged_as_stores() -> None:
     assert found["direction"] == "store"
 
 
+def test_prices_are_those_of_the_reuse_that_is_told() -> None:
+    def staged(*options: str) -> tuple[str, float]:
+        found = json.loads(tilewright(*MATRIX, "--shape", "4100x4100", "--json", *options).output)["repairs"]
+        return found[0]["action"], next(r["seconds"] for r in found if "padded" in r["action"])
+
+    assert staged("--reuse", "64")[1] < 10 * staged("--reuse", "1")[1]
+    assert "padded" in staged("--reuse", "64")[0]
+    assert "padded" not in staged("--reuse", "1")[0]
+    refused("TMA074", *MATRIX, "--shape", "4100x4100", "--reuse", "0")
+
+
 def test_json_says_the_same() -> None:
     result = tilewright(*MATRIX, "--shape", "4100x4100", "--strides", "4104x1", "--swizzle", "128B", "--json")
     assert json.loads(result.output)["verdict"] == "Legal"

@@ -24,6 +24,7 @@ def explain_map(
     arch: Annotated[str, typer.Option(help="architecture")] = "sm_90a",
     swizzle: Annotated[str | None, typer.Option(help="none, 32B, 64B or 128B; else the widest that fits")] = None,
     store: Annotated[bool, typer.Option("--store", help="for stores through the map, not loads")] = False,
+    reuse: Annotated[int, typer.Option(help="how often a call moves each tile, for prices")] = 8,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Print verdict, fields, reasons and repairs; exit status 1 unless the map is legal."""
@@ -38,6 +39,7 @@ def explain_map(
         arch=arch,
         swizzle=swizzle,
         store=store,
+        reuse=reuse,
     )
     typer.echo(json.dumps(found.as_dict(), indent=2) if as_json else found.text)
     if not found.legal:

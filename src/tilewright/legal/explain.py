@@ -67,6 +67,8 @@ class TmaExplanation:
     diagnostics: tuple[Diagnostic, ...]
     repairs: tuple[Repair[Remedy], ...] = ()
     """Cheapest first; none if legal."""
+    reuse: int = Workload().reuse
+    """How often each tile is moved in the call that repairs are priced for."""
 
     @property
     def legal(self) -> bool:
@@ -90,7 +92,7 @@ class TmaExplanation:
         for d in self.diagnostics:
             lines += ["", render(d)]
         if self.repairs:
-            lines += ["", f"repairs, predicted extra time of a call that brings in each tile {Workload().reuse} times:"]
+            lines += ["", f"repairs, predicted extra time of a call that moves each tile {self.reuse} times:"]
             lines += [f"  {repair.cost * 1e6:9.2f} us  {repair.action}" for repair in self.repairs]
         return "\n".join(lines)
 
@@ -151,13 +153,14 @@ def explain_tma(
     swizzle: str | None = None,
     mode: str = "tiled",
     store: bool = False,
+    reuse: int = Workload().reuse,
 ) -> TmaExplanation:
     """Judge the tensor map of a ``box`` of a tensor, with repairs.
 
     ``shape``, ``strides`` (elements, dense if None) and ``box`` are in the tensor's order, last axis innermost.
     ``address_align`` is what is known of the address, in bytes. ``swizzle`` is ``none``, ``32B``, ``64B`` or ``128B``;
-    None takes the widest that the inner box row fills. ``store`` asks for stores through the map. Raises TMA070 to
-    TMA074 for arguments that make no request.
+    None takes the widest that the inner box row fills. ``store`` asks for stores through the map. Repairs are
+    priced for a call that moves each tile ``reuse`` times. Raises TMA070 to TMA074 for arguments that make no request.
     """
     target = target_named(arch)
     kind = dtype_named(dtype)
@@ -173,6 +176,8 @@ def explain_tma(
     for name, values in (("shape", shape), ("box", box)):
         if any(not 0 <= v < 1 << 63 for v in values):
             fail("TMA074", found=f"{name} = {list(values)}", required="unsigned 64-bit numbers")
+    if reuse < 1:
+        fail("TMA074", found=f"reuse = {reuse}", required="a positive number of times")
     if address_align < 1:
         fail("TMA074", found=f"address_align = {address_align}", required="a positive number of bytes")
     chosen = _swizzle(swizzle, box[-1] * kind.bytes)
@@ -190,10 +195,10 @@ def explain_tma(
     request = _request(map, address_align)
     core = _core(found, steps)
     access = TileAccess(kind, tuple(shape), steps, sym("address"), tuple(box), map.direction, swizzles=(chosen,))
-    repairs = repairs_of(access, domain.facts, target, Workload()) if core else ()
+    repairs = repairs_of(access, domain.facts, target, Workload(reuse=reuse)) if core else ()
     verdict = Repairs(core, repairs) if repairs else Illegal(core) if core else Legal(request)
     shown = tuple(diagnostic(v, request, target) for v in core)
-    return TmaExplanation(request, target, verdict, shown, repairs)
+    return TmaExplanation(request, target, verdict, shown, repairs, reuse)
 
 
 def _core(found: DomainVerdict, steps: tuple[int, ...]) -> tuple[Violation, ...]:
