@@ -58,13 +58,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     unsound = 0
+    judge = agree.Judge()
     for slots in (1, 2):
         for total in range(1, args.ops + 1):
-            pool = list(agree.programs(total, slots))
+            pool = list(agree.programs(total))
             if args.sample and args.sample < len(pool):
                 pool = Random(args.seed).sample(pool, args.sample)
-            # the explorer is asked for all trip counts up to 5, which is more than its opinion on larger ones
-            judged = ((f"a: {a} | b: {b}", p, agree.opinion(p) if not prove(p) else "") for a, b, p in pool)
+            tiny = ((f"a: {a} | b: {b}", agree.protocol(a, b, slots), (a, b)) for a, b in pool)
+            # the judge is asked for all trip counts up to 5, which is more than its opinion on larger protocols
+            judged = ((n, p, judge.opinion(*words, slots) if not prove(p) else "") for n, p, words in tiny)
             unsound += table(f"tiny, S={slots}, {total} ops", judged, args.states)
     for title, limit, found in (
         ("mutants", args.mutants, mutate.all_mutants()),
