@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from tilewright.contract.explore.barriers import init_place, meeting_of
 from tilewright.contract.explore.effects import pair
 from tilewright.contract.explore.instance import Instance, number, ranks
+from tilewright.contract.explore.program import Do
 from tilewright.contract.explore.world import Bytes, Flight, Landing, Problem, Queue, World
 from tilewright.contract.rules import Policy
 from tilewright.hw.spaces import Space
@@ -132,7 +133,28 @@ class Footprints:
         read = {r.buffer for op in code for r in _async_reads(op)}
         self.fenced = copied if g.policy is Policy.STRICT else copied | read
         """Buffers for which it matters which thread fenced."""
+        self.careful = [self._careful(t) for t in g.everyone]
+        """Threads that fence all that others might fence for them, before they release it."""
         self.tensor = any(b.space is Space.TMEM for b in g.protocol.buffers)
+
+    def _careful(self, t: int) -> bool:
+        """No access to such a buffer is released, or met by a branch, before the thread's own fence."""
+        pending = False
+        for ins in self.g.programs[t].code:
+            op = ins.step.op if isinstance(ins, Do) else None
+            match op:
+                case ops.Read() | ops.Write():
+                    pending |= op.region.buffer in self.fenced
+                case ops.CpAsync():
+                    return False
+                case ops.FenceProxyAsync():
+                    pending &= op.space is not ops.FenceSpace.ALL
+                case ops.Wait() | ops.WgmmaFence() | ops.TmaLoad() | ops.ExpectTx():
+                    pass  # neither releases nor branches
+                case _:
+                    if pending:
+                        return False
+        return not pending
 
     def of(self, t: int, op: Any, mine: bool) -> Footprint:
         """The footprint of an op of thread ``t``; ``mine``: without what its copies do when they land."""
@@ -191,8 +213,9 @@ class Footprints:
             for place, u in w.unfenced:
                 if u == t:
                     f.changed |= self.objects.of(place)
-            for place, _, _ in w.bare:
-                f.changed |= self.objects.of(place)
+            for place, u, _ in w.bare:
+                if u == t or all(x.bytes != place for x in w.open[u]):
+                    f.changed |= self.objects.of(place)
         return f
 
     def _made(self, t: int, op: Any, mine: bool) -> Footprint:
@@ -200,7 +223,7 @@ class Footprints:
         match op:
             case ops.Read() | ops.Write():
                 self._bytes(f, t, op.region, isinstance(op, ops.Write))
-                if op.region.buffer in self.fenced:
+                if op.region.buffer in self.fenced and not self.careful[t]:
                     f.changed |= self.objects.of("accesses")
             case ops.FenceProxyAsync():
                 f.fences = True
