@@ -17,6 +17,7 @@ import tilewright as tw
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import Const, Sym
 from tilewright.base.verdict import Refuted
+from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.program import PlannedKernel, plan
 from tilewright.compiler.requests import Request
@@ -83,6 +84,14 @@ def test_rows_between_boundaries_move_in_whole_vectors(width: int, pitch: int, o
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=1e-2)
     y[...] = np.nan
     assert np.isnan(memory.astype(np.float32)).all()  # nothing beside the rows was written
+
+
+def test_no_vector_is_loaded_from_an_unaligned_base() -> None:
+    """Lanes outside of a row load the tensor's first elements instead, which they may only where those are aligned."""
+    (x, _), (y, _) = placed(3, 777, 777, 1), placed(3, 777, 777, 1)
+    assert ": x;" not in emit_kernel(planned(shares, x=x, y=y).transport).source
+    (x, _), (y, _) = placed(3, 768, 768, 0), placed(3, 768, 768, 0)
+    assert ": x;" in emit_kernel(planned(shares, x=x, y=y).transport).source
 
 
 def test_rows_that_start_apart_keep_single_elements() -> None:

@@ -71,7 +71,7 @@ class AccessWriter(Writer):
     def _load(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
         """Vectors that are not wholly in the domain come from the tensor's first element, so that no load waits for a
         branch, and are mended when all are in flight; of a long row each at once, lest its addresses take more
-        registers than the row."""
+        registers than the row. Where the tensor itself starts between boundaries, they are 0 first."""
         guard, width = op.guard.expr, op.vector.data
         live = TRUE if whole == TRUE else op.live.expr
         together = whole == TRUE or count <= _BATCHED_WORDS * self.storages[op.buffer].per_word
@@ -120,10 +120,20 @@ class AccessWriter(Writer):
 
     def _load_vector(self, op: t.Load, register: Expr, whole: Expr) -> None:
         here = whole.substitute({t.REGISTER: register})
+        storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
+        lines = storage.vector_load(buffer, "r", width, "at")
+        always = self.holds(here)
         with self.braces(""):
-            self._place(op, register, "" if self.holds(here) else self.c(here))
-            for line in self.storages[op.buffer].vector_load(self.names[op.buffer], "r", op.vector.data, "at"):
-                self.line(line)
+            if always or self.aligned.get(self.symbols[op.tensor], 1) >= width * storage.dtype.bytes or width == 1:
+                self._place(op, register, "" if always else self.c(here))
+                for line in lines:
+                    self.line(line)
+                return
+            self._place(op, register)
+            self.line(storage.clear(buffer, "r", width))
+            with self.braces(f"if ({self.c(here)})"):
+                for line in lines:
+                    self.line(line)
 
     def _mend(self, op: t.Load, register: Expr, whole: Expr) -> None:
         """A vector that is not wholly in the domain: element by element, 0 outside."""

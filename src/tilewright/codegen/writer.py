@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import TRUE, All, Compare, Const, Expr, Interval, Sum, Sym, all_of, interval, simplify
+from tilewright.base.expr import TRUE, All, Compare, Const, Expr, Interval, Mod, Sum, Sym, all_of, interval, simplify
 from tilewright.codegen.c_expr import LOCALS, LOOP, c_expr, identifier
 from tilewright.codegen.storage import Storage
 from tilewright.transport import dialect as t
@@ -33,16 +33,19 @@ class Writer:
         self.addresses: dict[str, None] = {}  # tensors of whose address something is asked
         self.used: dict[str, None] = {}  # integer parameters in order of first use
         self.bound: set[str] = {t.THREAD, t.REGISTER}
+        self.aligned: dict[str, int] = {}  # bytes that divide a tensor's address
         self.assumed: frozenset[Expr] = frozenset()  # conditions that hold where the code being written runs
         for assumption in kernel.assumptions:
             self._assume(assumption.expr)
 
     def _assume(self, fact: Expr) -> None:
-        """A symbol that the specialisation class fixes is printed as its value."""
+        """A symbol that the specialisation class fixes is printed as its value; alignments are kept."""
         if isinstance(fact, Compare) and fact.op == "==":
             for side, other in ((fact.lhs, fact.rhs), (fact.rhs, fact.lhs)):
                 if isinstance(side, Sym) and other.constant is not None:
                     self.constants[side.name] = other
+                if isinstance(side, Mod) and isinstance(side.numerator, Sym) and other == Const(0):
+                    self.aligned[side.numerator.name.removesuffix(".address")] = side.denominator.constant or 1
 
     def line(self, text: str) -> None:
         self.lines.append(_INDENT * self.depth + text if text else "")
