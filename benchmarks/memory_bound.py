@@ -84,6 +84,19 @@ CASES = (
 )
 
 
+OTHER_SCHEDULES = {
+    "softmax 8192x1000": {
+        "rows2": "@bm=2",
+        "rows8": "@bm=8",
+        "rows16": "@bm=16",
+        "warps8": "warps=8",
+        "persistent": "persistent=true",
+        "persistent_rows8": "persistent=true, @bm=8",
+    }
+}
+"""Pinned schedules that are timed beside the compiler's own, for rows of up to 1024 elements."""
+
+
 def file_of(case: Case) -> Path:
     return ARTIFACTS / (case.name.replace(" ", "_").replace("^", "") + ".twb")
 
@@ -96,6 +109,7 @@ def build(only: str) -> None:
     from tilewright.artifact.bundle import to_bytes
     from tilewright.base.dtypes import DTYPES
     from tilewright.compiler.requests import Observed, observe_facts
+    from tilewright.lang.schedule import Schedule
 
     ARTIFACTS.mkdir(exist_ok=True)
     for case in CASES:
@@ -108,6 +122,11 @@ def build(only: str) -> None:
         artifact = kernel.compile(dtypes=case.dtypes, facts=observe_facts(seen))
         file_of(case).write_bytes(to_bytes(artifact))
         print(f"{case.name}: {time.perf_counter() - started:.2f} s, {len(artifact.kernels)} kernels")
+        for label, pins in OTHER_SCHEDULES.get(case.name, {}).items():
+            artifact = kernel.compile(
+                dtypes=case.dtypes, facts=observe_facts(seen), schedule=Schedule.parse(pins), upto=1024
+            )
+            file_of(case).with_stem(f"{file_of(case).stem}@{label}").write_bytes(to_bytes(artifact))
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -167,7 +186,7 @@ def run(args: argparse.Namespace) -> None:
         torch.cuda.synchronize()
         error, theirs = errors(torch, case, tensors, inputs, reference)
         variants: dict[str, Callable[[], object]] = {"ours": lambda v=values, p=program: p.launch(v)}
-        for other in sorted(ARTIFACTS.glob(file_of(case).stem + "@*.twb")):  # alternatives built by hand
+        for other in sorted(ARTIFACTS.glob(file_of(case).stem + "@*.twb")):
             alternative = runtime.load(from_bytes(other.read_bytes(), other.name))
             variants[other.stem.split("@")[1]] = lambda v=values, p=alternative: p.launch(v)
         variants["eager"] = lambda r=reference, i=inputs: r(*i)
