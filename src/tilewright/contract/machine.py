@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
-from tilewright.base.expr import Expr, Sym, sym
+from tilewright.base.expr import Expr, sym
+from tilewright.contract.agents import Agent, TripUse, agents_of
 from tilewright.contract.rotation import turning
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.state import (
@@ -35,24 +36,14 @@ from tilewright.contract.threads import (
     Branch,
     Do,
     Enter,
-    Group,
-    Instruction,
     Jump,
     Test,
-    expressions,
-    flatten,
-    groups_of,
-    program_of,
-    ranks,
-    step_expressions,
 )
-from tilewright.contract.values import FAR, Thunk, Usage, compiled, monotone_in, settled, usage
+from tilewright.contract.users import Users
+from tilewright.contract.values import FAR, Thunk, compiled, monotone_in, settled
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, If, Loop, Node, Protocol, Step, steps
-
-MAX_SPLITS = 64
-"""How many values of one open trip count are tried one by one for a predicate before giving up."""
+from tilewright.protocol.model import Barrier, Buffer, Loop, Node, Protocol, Step
 
 
 @dataclass
@@ -111,40 +102,6 @@ class BarPlace(NamedTuple):
     base: int
 
 
-class TripUse(NamedTuple):
-    """How an instruction depends on a trip symbol: by its difference to a loop's counter, modulo a period, up to a
-    cutoff, or in full."""
-
-    pc: int
-    counter: str = ""
-    period: int = 1
-    cutoff: int = 0
-    raw: bool = False
-
-
-@dataclass(frozen=True)
-class Agent:
-    """A class of threads in one CTA, with its compiled code. ``index`` is also its clock component."""
-
-    index: int
-    group: Group
-    cta: int
-    role: Stream
-    code: tuple[Instruction, ...]
-    active: tuple[tuple[str, ...], ...]
-    """Per instruction: counters of the symbolic loops around it."""
-    usage: Usage
-    uses: dict[str, tuple[TripUse, ...]]
-    """Per trip symbol: the instructions that depend on it."""
-    loops: tuple[tuple[str, int, int], ...]
-    """All loops, outer before inner: counter, test, end."""
-
-    @property
-    def label(self) -> str:
-        """Name for people."""
-        return self.group.label
-
-
 Handler: TypeAlias = Callable[["Machine", State, Agent, AgentState, Step], bool]
 
 
@@ -172,21 +129,15 @@ class Machine:
             self.bar_base[b.name] = self.slots_per_cta
             self.slots_per_cta += b.slots
         self._arrays = [b for b in protocol.barriers for _ in range(b.slots)]
-        self.agents = self._agents()
+        self.agents = agents_of(protocol, self.trip_names)
         self.n = len(self.agents)
         self.tensor = any(b.space is Space.TMEM for b in protocol.buffers)
         self.role_agents: dict[Stream, list[Agent]] = {}
         for agent in self.agents:
             self.role_agents.setdefault(agent.role, []).append(agent)
         self.everyone = tuple(range(self.n))
-        self.bar_users = self._bar_users(_slots)
-        """Per local slot: agents that may ever refer to it."""
-        self.bar_waiters = self._bar_users(_waited_slots)
-        self.unwatched = _unwatched(protocol)
+        self.users = Users(protocol, self.agents)
         self.turning = turning(protocol)
-        self.space_names = _SPACES
-        self.bar_signallers = self._bar_users(_signalled_slots)
-        self._region_users: dict[Stream, tuple[int, ...]] = {}
         self.first_of: dict[object, int] = {role: found[0].index for role, found in self.role_agents.items()}
         self.numbers: dict[Stream, int] = {}
         """Streams and spaces numbered as they come up."""
@@ -209,58 +160,6 @@ class Machine:
                 self._relax(node.body, (*outer, node.counter) if names else outer)
             else:
                 self._relax(node.then + node.otherwise, outer)
-
-    def _agents(self) -> tuple[Agent, ...]:
-        out: list[Agent] = []
-        for cta in range(self.protocol.cluster):
-            for role in self.protocol.roles:
-                if cta not in ranks(self.protocol, role):
-                    continue
-                for group in groups_of(role):
-                    program = program_of(role, group)
-                    code = flatten(program)
-                    found = expressions(program)
-                    out.append(
-                        Agent(
-                            len(out),
-                            group,
-                            cta,
-                            (role.name, cta),
-                            code,
-                            self._active(code),
-                            usage(found, self.trip_names),
-                            self._uses(code, usage(found, self.trip_names)),
-                            tuple((x.loop.counter, pc, x.out) for pc, x in enumerate(code) if isinstance(x, Test)),
-                        )
-                    )
-        return tuple(out)
-
-    def _active(self, code: tuple[Instruction, ...]) -> tuple[tuple[str, ...], ...]:
-        out: list[tuple[str, ...]] = []
-        open_loops: list[tuple[str, int]] = []
-        for pc, ins in enumerate(code):
-            out.append(tuple(c for c, end in open_loops if pc < end))
-            if isinstance(ins, Test) and ins.loop.end.symbols & self.trip_names:
-                open_loops.append((ins.loop.counter, ins.out))
-        return (*out, ())
-
-    def _uses(self, code: tuple[Instruction, ...], found: Usage) -> dict[str, tuple[TripUse, ...]]:
-        uses: dict[str, tuple[TripUse, ...]] = {}
-        for pc, ins in enumerate(code):
-            match ins:
-                case Do():
-                    exprs = step_expressions(ins.step)
-                case Enter():
-                    exprs = [ins.loop.begin]
-                case Test():
-                    exprs = [ins.loop.end]
-                case Branch():
-                    exprs = [ins.node.condition]
-                case Again() | Jump():
-                    exprs = []
-            for name in frozenset[str]().union(*(e.symbols for e in exprs)) & self.trip_names:
-                uses[name] = (*uses.get(name, ()), _trip_use(pc, ins, name, found))
-        return uses
 
     def future_uses(self, agent: Agent, a: AgentState, key: TripKey) -> list[TripUse]:
         """Where the agent's future depends on this instance of a trip symbol."""
@@ -286,53 +185,6 @@ class Machine:
                     return test
                 inside = counter == per
         return pc
-
-    # -- who may ask about what -------------------------------------------------------------------------------------
-    def _bar_users(self, slots: Callable[[ops.Op], list[str]]) -> list[tuple[int, ...]]:
-        users: dict[str, list[int]] = {b.name: [] for b in self.protocol.barriers}
-        for agent in self.agents:
-            names = {n for ins in agent.code if isinstance(ins, Do) for n in slots(ins.step.op)}
-            for name in names:
-                users[name].append(agent.index)
-        return [tuple(users[b.name]) for b in self.protocol.barriers for _ in range(b.slots)]
-
-    def named_users(self, key: Stream) -> tuple[int, ...]:
-        """Agents that may use a named barrier."""
-        found = self._region_users.get(key)
-        if found is None:
-            found = tuple(
-                x.index
-                for x in self.agents
-                if x.cta == key[1] and any(isinstance(i, Do) and _may_name(i.step.op, key[2]) for i in x.code)
-            )
-            self._region_users[key] = found
-        return found
-
-    def region_users(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
-        """Agents that may access bytes of a space."""
-        return self._touching(("all", space, begin, end), space, begin, end, _buffers)
-
-    def region_writers(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
-        """Agents that may write bytes of a space."""
-        return self._touching(("writers", space, begin, end), space, begin, end, _written_buffers)
-
-    def _touching(
-        self, key: Stream, space: Stream, begin: int, end: int, buffers: Callable[[ops.Op], list[str]]
-    ) -> tuple[int, ...]:
-        found = self._region_users.get(key)
-        if found is None:
-            names = {
-                b.name
-                for b in self.protocol.buffers
-                if b.offset < end and begin < b.offset + b.size and _SPACES[b.space] == space[0]
-            }
-            found = self._region_users[key] = tuple(
-                x.index
-                for x in self.agents
-                if (space[0] != "register" or x.role == space[1])
-                and any(isinstance(i, Do) and names & set(buffers(i.step.op)) for i in x.code)
-            )
-        return found
 
     # -- start ------------------------------------------------------------------------------------------------------
     def start(self) -> State:
@@ -652,101 +504,9 @@ def _shifted(begin: Thunk, offset: int) -> Thunk:
     return (lambda env: offset + begin(env)) if offset else begin
 
 
-def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
-    match ins:
-        case Test(Loop(counter, _, Sym(bound))) if bound == name:
-            return TripUse(pc, counter)
-        case Do(Step(op=ops.Advance(counter, Sym(by)))) if (
-            by == name and counter not in found.raw | found.cutoff.keys()
-        ):
-            return TripUse(pc, period=found.period.get(counter, 1))
-        case Branch(If(condition)) if (
-            condition.symbols == frozenset((name,)) and not usage([condition], frozenset()).raw
-        ):
-            alone = usage([condition], frozenset())
-            return TripUse(pc, period=alone.period.get(name, 1), cutoff=alone.cutoff.get(name, 0))
-        case Test(Loop(counter, _, end)):
-            return _compared(pc, sym(counter) < end, name)
-        case Branch(If(condition)):
-            return _compared(pc, condition, name)
-        case _:
-            return TripUse(pc, raw=True)
-
-
-def _compared(pc: int, predicate: Expr, name: str) -> TripUse:
-    alone = usage([predicate], frozenset((name,)))
-    counters = [v for v, s in alone.related if s == name]
-    plain = len(counters) == 1 and not alone.raw and predicate.symbols == frozenset((name, *counters))
-    return TripUse(pc, counters[0]) if plain else TripUse(pc, raw=True)
-
-
 def rendezvous(st: State, key: Stream) -> Rendezvous:
     """The state of a barrier of threads, made on first use."""
     found = st.rendezvous.get(key)
     if found is None:
         found = st.rendezvous[key] = Rendezvous()
     return found
-
-
-_SPACES = {
-    Space.REGISTER: "register",
-    Space.GLOBAL: "global",
-    Space.TMEM: "tmem",
-    Space.SHARED: "shared",
-    Space.DISTRIBUTED_SHARED: "shared",
-}
-
-
-def _slots(op: ops.Op) -> list[str]:
-    """Barrier arrays an op refers to."""
-    if isinstance(op, ops.MbarrierInit | ops.MbarrierInval):
-        return [op.barrier]
-    slot = getattr(op, "bar", None)
-    return [slot.barrier] if isinstance(slot, ops.Slot) else []
-
-
-def _waited_slots(op: ops.Op) -> list[str]:
-    return [op.bar.barrier] if isinstance(op, ops.Wait | ops.TestWait) else []
-
-
-def _signalled_slots(op: ops.Op) -> list[str]:
-    return [] if isinstance(op, ops.Wait | ops.TestWait) else _slots(op)
-
-
-def _unwatched(protocol: Protocol) -> frozenset[str]:
-    """Barriers of count 1 that are only ever arrived at: each arrival is a phase of its own, and nobody looks."""
-    code = [s.op for role in protocol.roles for s in steps(role.body)]
-    watched = {name for op in code if not isinstance(op, ops.Arrive | ops.MbarrierInit) for name in _slots(op)}
-    counted = {op.bar.barrier for op in code if isinstance(op, ops.Arrive) and op.count > 1}
-    return frozenset(b.name for b in protocol.barriers if b.count == 1) - watched - counted
-
-
-def _may_name(op: ops.Op, number: object) -> bool:
-    """Whether an op may use the named barrier of this number."""
-    if isinstance(op, ops.CtaSync):
-        return number == 0
-    return isinstance(op, ops.BarSync | ops.BarArrive) and op.id.constant in (None, number)
-
-
-def _buffers(op: ops.Op) -> list[str]:
-    """Buffers an op accesses."""
-    found: list[str] = []
-    for value in vars(op).values():
-        items = cast(tuple[object, ...], value if isinstance(value, tuple) else (value,))
-        found += [x.buffer for x in items if isinstance(x, ops.Region)]
-    return [*found, op.buffer] if isinstance(op, ops.Tcgen05Alloc | ops.Tcgen05Dealloc) else found
-
-
-def _written_buffers(op: ops.Op) -> list[str]:
-    """Buffers an op writes (a descriptor's rewrite counts, its use does not)."""
-    match op:
-        case ops.TmaStore():
-            return [] if op.dst is None else [op.dst.buffer]
-        case ops.Read() | ops.Tcgen05Ld():
-            return []
-        case ops.TmaLoad() | ops.DsmemCopy() | ops.Tcgen05Cp():
-            return [op.dst.buffer]
-        case ops.Wgmma() | ops.Tcgen05Mma():
-            return [op.accumulator.buffer]
-        case _:
-            return _buffers(op)

@@ -15,7 +15,8 @@ from collections.abc import Hashable, Iterable
 from math import lcm
 from typing import cast
 
-from tilewright.contract.machine import Agent, Machine
+from tilewright.contract.agents import Agent
+from tilewright.contract.machine import Machine
 from tilewright.contract.state import (
     Access,
     AgentState,
@@ -33,6 +34,7 @@ from tilewright.contract.state import (
     TripKey,
     X,
 )
+from tilewright.contract.users import SPACES
 from tilewright.contract.values import FAR
 
 
@@ -128,7 +130,7 @@ class Normal:
         """A byte position after turning."""
         for name, (counter, stage) in self.m.turning.buffers.items():
             b = self.m.buffers[name]
-            if b.offset <= start < b.offset + b.size and self.m.space_names[b.space] == kind:
+            if b.offset <= start < b.offset + b.size and SPACES[b.space] == kind:
                 return b.offset + (start - b.offset - self.shift.get(counter, 0) * stage) % b.size
         return start
 
@@ -302,7 +304,7 @@ class Normal:
 
     def bar(self, b: int, bar: BarState) -> Hashable:
         local, last = b % self.m.slots_per_cta, bar.phase - 1
-        users = self.m.bar_users[local]
+        users = self.m.users.bars[local]
         live = self.handed_on(b)
         return (
             bar.pending,
@@ -321,7 +323,7 @@ class Normal:
             self.clock(bar.done_clock) if live else False,
             self.clock(bar.done_remote) if live else False,
             self.arrivals(b, bar, users),
-            self.records([(c, e) for k, c, e in bar.waiters if k == last], self.m.bar_signallers[local], False),
+            self.records([(c, e) for k, c, e in bar.waiters if k == last], self.m.users.signallers[local], False),
             None if bar.init is None else self.record(*bar.init, (S, M), users),
             None if bar.init_fence is None else self.record(*bar.init_fence, (S,), users),
         )
@@ -338,11 +340,11 @@ class Normal:
     def handed_on(self, b: int) -> bool:
         """Whether someone has yet to take what the last phase of a barrier hands on."""
         last = self.st.bars[b].phase - 1
-        waiters = self.m.bar_waiters[b % self.m.slots_per_cta]
+        waiters = self.m.users.waiters[b % self.m.slots_per_cta]
         return any(self.st.agents[w].waited.get(b, -1) < last for w in waiters if not self.st.agents[w].done)
 
     def rendezvous(self, key: Stream, r: Rendezvous) -> Hashable:
-        users = self.m.everyone if key[0] != "named" else self.m.named_users(key)
+        users = self.m.everyone if key[0] != "named" else self.m.users.named(key)
         return (
             r.generation > 0,
             r.arrived,
@@ -388,7 +390,7 @@ class Normal:
             return ()
         b = stream[1]
         assert isinstance(b, int)
-        phase, users = self.st.bars[b].phase, self.m.bar_users[b % self.m.slots_per_cta]
+        phase, users = self.st.bars[b].phase, self.m.users.bars[b % self.m.slots_per_cta]
         return tuple([self.seen(b, marks, lag, users) for lag in (1, 2) if phase >= lag])
 
     def seen(self, b: int, marks: tuple[Mark, ...], lag: int, users: tuple[int, ...]) -> bool:
@@ -408,8 +410,8 @@ class Normal:
             writes, reads, older = cells[index]
             if not writes and not reads:
                 continue
-            users = self.m.region_users(space, start, end)
-            writers = self.m.region_writers(space, start, end)
+            users = self.m.users.of_bytes(space, start, end)
+            writers = self.m.users.writers(space, start, end)
             written = [self.access(space, x, users) for x in sorted(writes, key=_who)]
             before = tuple([(wrote, self.access(space, x, users)) for x, wrote in older])
             accesses = [self.access(space, x, writers) for x in sorted(reads, key=_who)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewright.base.expr import Expr
-from tilewright.contract.machine import Agent, Breach, Handler, Machine, rendezvous
+from tilewright.contract.agents import Agent
+from tilewright.contract.machine import Breach, Handler, Machine, rendezvous
 from tilewright.contract.rules import Rule
 from tilewright.contract.state import AgentState, BarState, Clock, M, Mark, S, State, Stream, join
 from tilewright.contract.threads import Kind
@@ -86,7 +87,7 @@ def knows_phase(m: Machine, st: State, agent: Agent, a: AgentState, b: int, k: i
 def _phase_open(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, what: str) -> None:
     """An arrival (or bytes, or an expectation) belongs to the current phase in every schedule."""
     bar = st.bars[b]
-    if m.barrier_of(b).name in m.unwatched:
+    if m.barrier_of(b).name in m.users.unwatched:
         return
     if not knows_phase(m, st, agent, a, b, bar.phase - 1):
         raise Breach(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.contract.machine import Agent, Breach, Handler, Machine
+from tilewright.contract.agents import Agent
+from tilewright.contract.machine import Breach, Handler, Machine
 from tilewright.contract.rules import Rule
 from tilewright.contract.sem_barriers import BARRIER_HANDLERS, contribute, expect, saw
 from tilewright.contract.sem_memory import GENERIC, MEMORY_HANDLERS, Use, access, use_map

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from tilewright.contract.machine import Agent, Breach, Handler, Machine, Place
+from tilewright.contract.agents import Agent
+from tilewright.contract.machine import Breach, Handler, Machine, Place
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.sem_barriers import land, note_remote
 from tilewright.contract.state import EMPTY, Access, AgentState, Cell, F, M, Mark, S, State, Stream, T, X
