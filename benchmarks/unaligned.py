@@ -41,9 +41,9 @@ GUARD = 1024
 SHAPES = {"nt": ("mk", "nk"), "nn": ("mk", "kn"), "tn": ("km", "kn"), "tt": ("km", "nk")}
 HOW = {"": None, "_staged": True, "_direct": False}
 CHECKED = (
-    ("nt", "bf16", "_staged", EXTENTS),
+    ("nt", "bf16", "_staged", EXTENTS[::2]),
     ("nt", "bf16", "_direct", EXTENTS[::2]),
-    ("nt", "bf16", "", EXTENTS[::2]),
+    ("nt", "bf16", "", EXTENTS),
     ("nt", "f16", "_staged", EXTENTS[::2]),
     ("nn", "bf16", "_staged", EXTENTS[::2]),
     ("tn", "bf16", "_staged", EXTENTS[::2]),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -378,16 +379,20 @@ def _panels(kernel: tile.Kernel, store: a.TmaStore) -> int:
     wanted = _swizzled(order, numbers.swizzle)
     written = np.full((rows, columns), -1)
     for index, op in enumerate(_matrices(store)):
-        for tid in range(128):
+        for tid, offset in enumerate(_offsets(op.offset.expr)):
             matrix, row = divmod(tid % 32, 8)
-            if matrix >= op.matrices.data:
-                continue
-            offset = int(op.offset.expr.evaluate({t.THREAD: tid}))
-            at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
-            written[at[0], at[1] : at[1] + 8] = offset + np.arange(8) * size
+            if matrix < op.matrices.data:
+                at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
+                written[at[0], at[1] : at[1] + 8] = offset + np.arange(8) * size
     if not np.array_equal(written, wanted):
         raise _WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
     return 1
+
+
+@cache
+def _offsets(offset: Expr) -> tuple[int, ...]:
+    """The offset that each thread of a warpgroup gives."""
+    return tuple(int(offset.evaluate({t.THREAD: tid})) for tid in range(a.WARPGROUP_THREADS))
 
 
 def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:
