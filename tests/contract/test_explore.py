@@ -138,7 +138,7 @@ def test_two_stores_without_order_are_a_race() -> None:
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_twins_of_real_bugs_are_clean(name: str) -> None:
     twin = EXHIBITS[name].build(True)
-    found = exhaust(twin, fixed(twin, 2, 2), max_states=1500).finding
+    found = exhaust(twin, fixed(twin, 2, 1), max_states=400).finding
     assert found is None, found.detail
 
 
