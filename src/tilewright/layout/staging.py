@@ -41,6 +41,9 @@ MAX_VECTOR_BYTES = 16
 SAMPLE = 8
 """Accesses whose bank cycles are counted for each candidate: enough to see a conflict, few enough to plan in time."""
 
+NODES = 1000
+"""Branches of the search for a swizzle: some milliseconds. Without a proof padding may still be found better."""
+
 TARGET = "sm_90a"
 """Whose banks are asked; NVIDIA's rows hold for all of them."""
 
@@ -121,7 +124,7 @@ def quiet_tile(
     size = -(-plain.size_bytes // LINE_BYTES) * LINE_BYTES
     found: Synthesis | None = None
     if not padded:
-        found = synthesise_swizzle(accesses, TARGET, SwizzleConstraints(size, keep))
+        found = synthesise_swizzle(accesses, TARGET, SwizzleConstraints(size, keep, most_nodes=NODES))
     if found is None or not found.is_free:
         by_rows = SwizzleConstraints(size, keep, Family.PADDED, plain.pitch_bytes)
         other = synthesise_swizzle(accesses, TARGET, by_rows)

@@ -49,13 +49,15 @@ class Family(Enum):
 class SwizzleConstraints:
     """The tile's size, what stays contiguous (the widest access when None), and the family.
 
-    ``row_bytes`` is needed for ``PADDED`` alone. LAY028 when they leave nothing to choose.
+    ``row_bytes`` is needed for ``PADDED`` alone; ``most_nodes`` bounds the branches looked at before a proof is given
+    up. LAY028 when they leave nothing to choose.
     """
 
     tile_bytes: int
     keep_bytes: int | None = None
     family: Family = Family.XOR
     row_bytes: int | None = None
+    most_nodes: int = MOST_NODES
 
 
 Chosen: TypeAlias = XorSwizzle | PaddedRows
@@ -247,7 +249,7 @@ class _Search:
         source = self.sources[depth]
         for value in range(1 << (self.line_bits - self.low)):
             self.nodes += 1
-            if self.nodes > MOST_NODES:
+            if self.nodes > self.constraints.most_nodes:
                 return False
             columns[source] = value << self.low
             if self._bound(columns, frozenset(columns)) < self.best[0] and not self._branch(depth + 1, columns):
