@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.knowledge import DONE, S
-from tilewright.contract.parametric.matching import (
-    refs_of,
-)
+from tilewright.contract.parametric.matching import Ref, refs_of
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
+
+SIGNALS = (ops.Arrive, ops.ArriveExpectTx, ops.ExpectTx, ops.TmaLoad, ops.CpAsyncArrive, ops.Tcgen05Commit)
+"""Ops that may reach into another CTA."""
 
 
 def check_end(facts: Facts) -> None:
@@ -25,12 +26,16 @@ def check_end(facts: Facts) -> None:
                 all(cover.lead[-1 - e] >= landing.lead[-1 - e] for e in facts.graph.word.ends) for cover in use.covers
             ):
                 raise NoWord(f"copies tracked by {use.array[1]} may be in flight at the end")
+    for kind, commit in ((ops.Tcgen05Mma, ops.Tcgen05Commit), (ops.CpAsync, ops.CpAsyncArrive)):
+        for ref in refs_of(k, lambda op, kind=kind: isinstance(op, kind)):
+            if not _waited_for(facts, ref, commit):
+                raise NoWord(f"{facts.name(ref)} may be in flight at the end")
     _peers(facts)
 
 
 def _peers(facts: Facts) -> None:
     """A CTA that others touch ends only after they did."""
-    for ref in refs_of(facts.k, lambda op: isinstance(op, ops.Arrive | ops.TmaLoad | ops.ArriveExpectTx)):
+    for ref in refs_of(facts.k, lambda op: isinstance(op, SIGNALS)):
         targets = {a[0] for a, use in facts.bars.items() if ref in use.users} - {ref.c.cta}
         mark = facts.k.mark[ref.c.index, ref.s, ref.i]
         for target in targets:
@@ -41,3 +46,20 @@ def _peers(facts: Facts) -> None:
                     if c.cta == target
                 ):
                     raise NoWord(f"CTA {target} may end before {facts.name(ref)} touches it")
+
+
+def _waited_for(facts: Facts, ref: Ref, kind: type[ops.Op]) -> bool:
+    """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
+    ends = facts.graph.word.ends
+    for use in facts.bars.values():
+        for family in use.arrivals:
+            if not any(all(c.lead[-1 - e] >= family.lead[-1 - e] for e in ends) for c in use.covers):
+                continue
+            for piece in family.pieces:
+                commit = piece.ref
+                if isinstance(commit.op, kind) and commit.c is ref.c:
+                    if commit.s == ref.s and commit.i > ref.i:
+                        return True
+                    if commit.s != ref.s and all(facts.k.ways.parted(ref.s, e, commit.s) for e in ends):
+                        return True
+    return False

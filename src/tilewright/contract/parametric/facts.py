@@ -134,7 +134,10 @@ class Facts:
 
     def _of(self, ref: Ref, op: ops.Op) -> Iterator[Access]:
         def place(region: ops.Region, cta: int | None = None) -> Place:
-            return self.graph.place(ref.site, region, cta)
+            found = self.graph.place(ref.site, region, cta)
+            if cta is None and found.memory[0] in ("shared", "tmem") and found.memory[1] != ref.c.cta:
+                raise NoWord("bytes of a peer")
+            return found
 
         match op:
             case ops.Read(region, private):
@@ -155,6 +158,8 @@ class Facts:
                 for region in operands:
                     yield Access(ref, place(region), "wgmma", False)
                 yield Access(ref, place(accumulator), "wgmma", True)
+            case ops.CpAsync(dst):
+                yield Access(ref, place(dst), "cp_async", True, private=True)
             case ops.Tcgen05Mma(accumulator, operands):
                 for region in operands:
                     yield Access(ref, place(region), "mma", False)

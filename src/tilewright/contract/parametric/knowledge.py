@@ -48,13 +48,15 @@ COMMITS = {ops.WgmmaCommit: "wgmma", ops.BulkCommit: "bulk"}
 CUTS = (
     ops.Arrive, ops.ArriveExpectTx, ops.TmaLoad, ops.BarSync, ops.BarArrive, ops.CtaSync, ops.Wgmma,
     ops.FenceProxyAsync, ops.ClusterArrive, ops.Tcgen05Commit, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter,
+    ops.CpAsyncArrive,
 )  # fmt: skip
 """Ops at which what a class did before becomes known apart from what it does after."""
 
 
 ASKED = (
     ops.Wait, ops.Arrive, ops.ArriveExpectTx, ops.ExpectTx, ops.BarSync, ops.CtaSync, ops.MbarrierInit,
-    ops.FenceMbarrierInit, ops.Tcgen05Commit, ops.Tcgen05Alloc, ops.Tcgen05Dealloc,
+    ops.FenceMbarrierInit, ops.Tcgen05Commit, ops.Tcgen05Alloc, ops.Tcgen05Dealloc, ops.CpAsync,
+    ops.CpAsyncArrive,
 )  # fmt: skip
 """Ops of which others ask whether they are past, beside accesses to memory."""
 

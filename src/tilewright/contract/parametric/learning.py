@@ -128,10 +128,10 @@ def _handed(facts: Facts, piece: Piece, use: BarrierUse, wait: ops.Wait) -> Rows
         return facts.k.released(ref.c, ref.s, ref.i, memory=False)
     if isinstance(op, ops.Tcgen05Commit):
         return facts.k.released(ref.c, ref.s, ref.i)
-    assert isinstance(op, ops.Arrive | ops.ArriveExpectTx)
+    assert isinstance(op, ops.Arrive | ops.ArriveExpectTx | ops.CpAsyncArrive)
     memory = getattr(op, "release", True)
     if use.array[0] != ref.c.cta:
-        memory = memory and ops.Scope.CTA not in (op.scope, wait.scope)
+        memory = memory and ops.Scope.CTA not in (getattr(op, "scope", ops.Scope.CTA), wait.scope)
     return facts.k.released(ref.c, ref.s, ref.i, memory)
 
 

@@ -128,6 +128,8 @@ def _collect(graph: EventGraph, ref: Ref, raw: dict[Array, _Raw]) -> None:
             use("expect", op.bar, 0, op.bytes * size)
         case ops.ExpectTx():
             use("expect", op.bar, 0, op.bytes * size)
+        case ops.CpAsyncArrive(noinc=True):
+            use("arrive", op.bar, size, 0)
         case ops.Tcgen05Commit():
             if size > 1 or op.ctas:
                 raise NoWord("a multicast commit")
@@ -147,6 +149,8 @@ def _collect(graph: EventGraph, ref: Ref, raw: dict[Array, _Raw]) -> None:
             if op.peeked:
                 raise NoWord("waits after tests")
             array, _ = graph.slot(ref.site, op.bar)
+            if array[0] != ref.c.cta:
+                raise NoWord("a wait on a peer's barrier")
             found = raw.setdefault(array, _Raw())
             found.waits.append((ref, graph.awaited(ref.site, op)))
             found.users.append(ref)

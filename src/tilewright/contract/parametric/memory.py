@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tilewright.contract.parametric.facts import Access, Answer, Facts
 from tilewright.contract.parametric.knowledge import DONE, FAR, FENCED, F, M, Rows, S, X
@@ -89,11 +89,17 @@ def _done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:
     segment = M if y.engine == "generic" else S
     if x.engine == "tma_load":
         return any(answer(row) for row in _landed(facts, x, y, segment))
+    if x.engine == "cp_async":
+        if y.engine == "cp_async" and x.ref.c.role == y.ref.c.role:
+            return True  # each thread copies its own part
+        seen = _copy_seen if y.engine in ASYNC_PROXY else _plainly(segment)
+        return any(answer(row) for row in _committed(facts, x, y, ops.CpAsyncArrive, seen))
     fenced = x.place.memory[0] == "tmem" and y.engine in TENSOR
     if x.engine == "mma":
         if y.engine == "mma" and x.ref.c is y.ref.c:
             return True  # one thread's tensor-core ops are in order
-        return any(answer(row) for row in _committed(facts, x, y, segment, fenced))
+        seen = _tensor_seen if fenced else _plainly(segment)
+        return any(answer(row) for row in _committed(facts, x, y, ops.Tcgen05Commit, seen))
     if x.engine in ("ld", "st"):
         if y.engine in ("ld", "st") and x.ref.c is not y.ref.c and x.ref.c.role == y.ref.c.role:
             return True  # each warp reaches its own lanes
@@ -112,16 +118,39 @@ def _done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:
     return False
 
 
-def _committed(facts: Facts, x: Access, y: Access, segment: int, fenced: bool) -> Iterator[Rows]:
-    """What waits tell of a tcgen05.mma that a later commit of its thread tracks."""
+Seen = Callable[[Facts, Ref, BarrierUse, Piece], list[Rows]]
+"""What an op knows of a wait, by the classes that run it."""
+
+
+def _plainly(segment: int) -> Seen:
+    return lambda facts, ref, use, wait: facts.seen(ref, segment, use, wait)
+
+
+def _tensor_seen(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Rows]:
+    """Behind tcgen05 fences: handed over so, or seen by the thread itself before its last after-fence."""
+    return _rows_of(facts, ref, use, wait, facts.k.after_fence, facts.k.handed_over)
+
+
+def _copy_seen(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Rows]:
+    """Behind a proxy fence: cp.async writes through the generic proxy."""
+    return _rows_of(facts, ref, use, wait, FENCED, X)
+
+
+def _rows_of(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece, own: int, told: int) -> list[Rows]:
+    rows, mark = facts.rows(ref), facts.k.mark
+    return [rows[own if w.c is ref.c else told, mark[w.c.index, w.s, w.i]] for w in use.alike[wait.ref.site]]
+
+
+def _committed(facts: Facts, x: Access, y: Access, kind: type[ops.Op], seen: Seen) -> Iterator[Rows]:
+    """What waits tell of an op that a later commit (or arrival for its copies) of its threads tracks."""
     k = facts.k
     for use in facts.bars.values():
-        pieces = [p for f in use.arrivals for p in f.pieces if isinstance(p.ref.op, ops.Tcgen05Commit)]
+        pieces = [p for f in use.arrivals for p in f.pieces if isinstance(p.ref.op, kind)]
         for piece in pieces:
             ref = piece.ref
             if ref.c is not x.ref.c or (ref.s == x.ref.s and ref.i < x.ref.i):
                 continue
-            for row in _waited(facts, ref, use, piece.number, y, segment, fenced):
+            for row in _waited(facts, ref, use, piece.number, y, seen):
                 if ref.s == x.ref.s:
                     yield row
                 elif _covered(facts, x.ref.s, y.ref.s, ref.s, row):
@@ -140,34 +169,21 @@ def _landed(facts: Facts, x: Access, y: Access, segment: int) -> Iterator[Rows]:
     """What waits on the barrier of a copy tell of it."""
     assert x.landing is not None
     array, number = x.landing
-    yield from _waited(facts, x.ref, facts.bars[array], number, y, segment)
+    yield from _waited(facts, x.ref, facts.bars[array], number, y, _plainly(segment))
 
 
-def _waited(
-    facts: Facts, ref: Ref, use: BarrierUse, number: int, y: Access, segment: int, fenced: bool = False
-) -> Iterator[Rows]:
-    """What waits for a barrier tell, at ``y``, of an op that completes on it in the phase of its use ``number``.
-    ``fenced``: told, or seen by the thread itself, and then behind tcgen05 fences."""
+def _waited(facts: Facts, ref: Ref, use: BarrierUse, number: int, y: Access, seen: Seen) -> Iterator[Rows]:
+    """What waits for a barrier tell, at ``y``, of an op that completes on it in the phase of its use ``number``."""
     k = facts.k
     for cover in use.covers:
         row = [FAR] * k.j + [1, 1]
-        told = [
-            (w, _fenced(facts, y.ref, use, w) if fenced else facts.seen(y.ref, segment, use, w)) for w in cover.pieces
-        ]
+        told = [(w, seen(facts, y.ref, use, w)) for w in cover.pieces]
         if use.unit:
             column = facts.column[use.unit]
             row[column] = max(min(int(r[column]) for r in rows) - w.number for w, rows in told) + number
         elif all(any(map(facts.past, rows)) for _, rows in told):
             row[k.j :] = 0, 0
         yield k.closed_row(row, y.ref.s, ref.s)
-
-
-def _fenced(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Rows]:
-    k, rows = facts.k, facts.rows(ref)
-    return [
-        rows[k.after_fence if w.c is ref.c else k.handed_over, k.mark[w.c.index, w.s, w.i]]
-        for w in use.alike[wait.ref.site]
-    ]
 
 
 def _sync_done(facts: Facts, x: Access, y: Access, answer: Answer) -> bool:

@@ -45,6 +45,8 @@ UNDERSTOOD: dict[type[object], frozenset[str]] = {
     ops.ClusterArrive: frozenset(("release",)),
     ops.ClusterWait: frozenset(),
     ops.Setmaxnreg: frozenset(("registers",)),
+    ops.CpAsync: frozenset(("dst",)),
+    ops.CpAsyncArrive: frozenset(("bar", "noinc")),
     ops.Tcgen05Alloc: frozenset(("buffer",)),
     ops.Tcgen05Dealloc: frozenset(("buffer",)),
     ops.Tcgen05Relinquish: frozenset(),

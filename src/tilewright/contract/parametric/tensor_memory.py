@@ -1,4 +1,4 @@
-"""Tensor memory: allocated once and known to be before any use, freed once after all uses, nothing left in flight."""
+"""Tensor memory: allocated once and known to be before any use, freed once after all uses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ def check_tensor_memory(facts: Facts) -> None:
         if buffer.space is Space.TMEM:
             for cta in range(facts.protocol.cluster):
                 _lifetime(facts, buffer.name, cta)
-    for ref in refs_of(facts.k, lambda op: isinstance(op, ops.Tcgen05Mma)):
-        if not _waited_for(facts, ref):
-            raise NoWord("tcgen05.mma may be in flight at the end")
 
 
 def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
@@ -45,20 +42,3 @@ def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
                 after = access.ref.s == free.s and (access.ref.c is not free.c or access.ref.i > free.i)
                 if (after and access.ref != free) or facts.k.ways.reaches[free.s, access.ref.s]:
                     raise NoWord(f"{facts.name(access.ref)} may come after {buffer} is freed")
-
-
-def _waited_for(facts: Facts, ref: Ref) -> bool:
-    """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
-    ends = facts.graph.word.ends
-    for use in facts.bars.values():
-        for family in use.arrivals:
-            if not any(all(c.lead[-1 - e] >= family.lead[-1 - e] for e in ends) for c in use.covers):
-                continue
-            for piece in family.pieces:
-                commit = piece.ref
-                if isinstance(commit.op, ops.Tcgen05Commit) and commit.c is ref.c:
-                    if commit.s == ref.s and commit.i > ref.i:
-                        return True
-                    if commit.s != ref.s and all(facts.k.ways.parted(ref.s, e, commit.s) for e in ends):
-                        return True
-    return False
