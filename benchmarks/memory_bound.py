@@ -90,8 +90,8 @@ OTHER_SCHEDULES = {
         "rows8": "@bm=8",
         "rows16": "@bm=16",
         "warps8": "warps=8",
-        "persistent": "persistent=true",
-        "persistent_rows8": "persistent=true, @bm=8",
+        "persistent": "persistent=True",
+        "persistent_rows8": "persistent=True, @bm=8",
     }
 }
 """Pinned schedules that are timed beside the compiler's own, for rows of up to 1024 elements."""
