@@ -23,7 +23,7 @@ from tilewright.protocol.word import NoWord, word_of
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "examples"), str(ROOT / "tools")]
 
-from protocols import attention, blackwell, gemm  # noqa: E402
+from protocols import attention, blackwell, cp_async, gemm  # noqa: E402
 
 import agree  # noqa: E402
 
@@ -44,6 +44,7 @@ SMALL = {
     "multicast": gemm.multicast(2),
     "attention, no turns": attention.forward(2, 1, ordered=False),
     "Blackwell": blackwell.gemm(2),
+    "cp.async": cp_async.producer_warps(2),
 }
 
 
