@@ -14,6 +14,7 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.certify import prove_stores
+from tilewright.contract import check
 from tilewright.contract.explore import exhaust
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.candidates import Candidate
@@ -59,6 +60,20 @@ def test_tiles_in_turn(size: tuple[int, int, int], rows: int) -> None:
 def test_stores_are_proved() -> None:
     found = lowered(p.nt)
     assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
+
+
+def test_protocols_are_proved() -> None:
+    for protocol in protocols_of(lowered(p.nt).scheduled.kernel):
+        assert isinstance(check(protocol), Proved)
+
+
+def test_stores_through_copies_alone_ask_for_whole_units() -> None:
+    found = lowered(p.nt, Candidate(1, turns=2, stages=2, whole_stores=True))
+    assert not any(isinstance(op, t.Store) for op in found.scheduled.kernel.walk())
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
+    product(found.scheduled.kernel, 130, 136, 72)
+    with pytest.raises(TilewrightError, match="SIM008"):
+        product(found.scheduled.kernel, 130, 132, 72)
 
 
 def test_a_program_stored_by_both_is_refuted() -> None:

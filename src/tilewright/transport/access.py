@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Block, SSAValue
@@ -206,12 +206,17 @@ class _Collector:
         self.copied = _Copied(here, first[0], width, len(self.found))
         self._boxes(op, declared, first, (width, *numbers.box[1:]))
 
+    def facts(self) -> Iterator[Expr]:
+        """What holds where the walk is: the branches taken, and what the launch has asked."""
+        yield from self.conditions
+        yield from (a.expr for a in self.kernel.assumptions)
+
     def _boxes(self, op: TmaStore, declared: TensorMap, first: Sequence[Expr], box: Sequence[int]) -> None:
         tensor, numbers = declared.tensor.type, declared.numbers
         assert isinstance(tensor, TensorType)
         coords: list[Expr] = [Const(0)] * len(tensor.dims)
         inside: list[Expr] = []
-        known = {part for c in self.conditions for part in (c.args if isinstance(c, All) else (c,))}
+        known = {part for c in self.facts() for part in (c.args if isinstance(c, All) else (c,))}
         below = 1
         for axis, start, extent, dim in zip(numbers.axes, first, box, numbers.dims, strict=True):
             place = start + Sym(REGISTER) // below % extent

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Arrangement:
     """Products and rings; ``warpgroups`` that share a tile, and how many such sets take ``turns`` at a CTA's tiles; the
-    cluster with each CTA's share of the copied tiles; whether 16-bit stores may go through tensor copies; the streams
-    that are rotated."""
+    cluster with each CTA's share of the copied tiles; whether 16-bit stores may go through tensor copies, and whether
+    they all do (what that needs of extents is asked at launch); the streams that are rotated."""
 
     dots: tuple[DotPlan, ...]
     rings: tuple[Ring, ...]
@@ -28,6 +28,7 @@ class Arrangement:
     cluster: Cluster | None = None
     shares: Mapping[tile.Load, Share] = field(default_factory=dict[tile.Load, Share])
     matrix_stores: bool = True
+    whole_stores: bool = False
     rotations: Mapping[tile.Stream, Rotation] = field(default_factory=dict[tile.Stream, "Rotation"])
 
     @property

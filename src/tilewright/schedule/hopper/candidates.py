@@ -43,6 +43,8 @@ class Candidate:
     stages: int | None = None
     cluster: tuple[int, int] = (1, 1)
     rotated: bool = False
+    whole_stores: bool = False
+    """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
 
     def __str__(self) -> str:
         how = "tensor copies in rings where legal" if self.copies else "tiles staged by the threads themselves"
@@ -159,7 +161,15 @@ def schedule(
         if isinstance(shares, Refused):
             return shares
         arrangement = Arrangement(
-            dots, rings, candidate.warpgroups, candidate.turns, cluster, shares, candidate.matrix_stores, turned
+            dots,
+            rings,
+            candidate.warpgroups,
+            candidate.turns,
+            cluster,
+            shares,
+            candidate.matrix_stores,
+            candidate.whole_stores,
+            turned,
         )
         lowering = RoleLowering(kernel, placement, facts, arrangement)
         lowered = lowering.run()

@@ -105,7 +105,8 @@ class MatrixStore:
         with lowering.into(panels):
             for number, (block, box) in enumerate(product(range(self.blocks), self.map.boxes)):
                 self.panel(declared, lowering.panels, number, block, box.start)
-        if whole == TRUE:
+        if whole == TRUE or lowering.arrangement.whole_stores:
+            lowering.require(whole)
             panels_ops = list(panels.ops)
             for inner in panels_ops:
                 inner.detach()

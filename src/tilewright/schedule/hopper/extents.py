@@ -26,12 +26,12 @@ _DEPTH_BYTES = 128
 WIDTHS = {256: 100, 192: 102}
 """Columns of a tile that are offered where rows and columns are free, and the time of one column against that of the
 widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full."""
-TURN_WIDTHS = {208: 99, 160: 103}
+TURN_WIDTHS = {192: 99, 160: 103}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile."""
 SHARED_WIDTHS = {256: 100, 224: 101}
 """The same for clusters of two CTAs, which read a shared operand half as often."""
-TURNS = (Candidate(1, turns=2),)
-CLUSTERS = (Candidate(2, cluster=(2, 1)), Candidate(1, cluster=(2, 1)))
+TURNS = (Candidate(1, turns=2, whole_stores=True),)
+CLUSTERS = (Candidate(2, cluster=(2, 1), whole_stores=True),)
 LINE_BYTES = 128
 """Rows that begin inside of an L2 line touch one line more each; two CTAs that share what they read then gain more than
 their pairing costs (5000 x 5000 x 5000: 0.90 of cuBLAS against 0.72; aligned rows: within 1 %, H200)."""

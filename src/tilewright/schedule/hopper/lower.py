@@ -39,6 +39,7 @@ from tilewright.schedule.tiles import element, hint, owner
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.base import exprs
 
 REGISTERS = {2: (24, 240), 3: (32, 160)}
 """setmaxnreg of the producer and of each consumer warpgroup, by the number of these: 24 + 2 * 240 = 3 * 168 registers
@@ -75,6 +76,7 @@ class RoleLowering(RingLowering):
         self.number: Expr = Sym(a.WARPGROUP)
         """The executing warpgroup's number among all consumers."""
         self.turn: Turn | None = None
+        self.required: list[Expr] = []
         self.holds: frozenset[SSAValue] = frozenset()
         """Conditions that are true for all elements in the steps being lowered."""
 
@@ -103,9 +105,16 @@ class RoleLowering(RingLowering):
             opening.append(a.Elected(t.block([*(a.MbarrierInit(b) for b in bars), a.FenceMbarrierInit()])))
             opening += self.meeting()
         kernel.body.block.add_ops([*self.declarations, *self.shared, *opening, *roles])
+        kernel.attributes["assumptions"] = exprs([*self.placement.assumptions, *dict.fromkeys(self.required)])
         if self.arrangement.cluster is not None:
             kernel.attributes["cluster"] = IntAttr(self.arrangement.cluster.size)
         return kernel
+
+    def require(self, condition: Expr) -> None:
+        """The kernel runs only where ``condition`` holds: asked at launch, known to the proofs."""
+        if condition != TRUE:
+            self.required.append(condition)
+            self.guards.append(condition)
 
     def programs(self, body: Block) -> t.Programs:
         """The loop over this CTA's programs, in a turn over the warpgroup's own."""
