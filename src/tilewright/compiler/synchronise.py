@@ -26,7 +26,7 @@ def prover(policy: Policy = Policy.STRICT) -> Prover:
         if found.failure is not None:
             return _clash(protocol, found.failure)
         if found.reason:
-            return Clash("MBR009", None, None, 0, 0, found.reason)
+            return Clash("MBR009", None, None, 0, (), found.reason)
         return None
 
     return prove
@@ -45,7 +45,7 @@ def _clash(protocol: Protocol, failure: Failure) -> Clash:
         place(breach.agent, breach.step),
         None if breach.other is None else place(*breach.other),
         names.index(m.agents[breach.agent].group.role),
-        sum(trip.low for trip in st.trips.values()),
+        tuple(sorted((name, context, trip.low) for (name, context), trip in st.trips.items())),
         breach.detail,
         breach.buffer,
     )

@@ -231,12 +231,33 @@ class _Mender:
             alike = set(self._shared(self.other.op))
             found += [x.barrier for x in next_ones if set(_inner(x.index)) == alike]
             found += [x.barrier for x in next_ones]
+        else:
+            found += self._given_back()
         found += [
             self._arrival(spot).barrier
             for spot, step in self.steps.items()
             if spot.role != self.here.role and isinstance(step.op, ops.Arrive | ops.Tcgen05Commit)
         ]
-        return list(dict.fromkeys(found))
+        own = {
+            self._arrival(spot).barrier
+            for spot, step in self.steps.items()
+            if spot.role == self.here.role and isinstance(step.op, ops.Arrive)
+        }
+        return [name for name in dict.fromkeys(found) if name not in own]  # it hands on there, it does not take
+
+    def _given_back(self) -> Iterator[str]:
+        """Barriers on which others arrive once they have read what the clash's own barrier tracks."""
+        assert self.here is not None
+        bar = getattr(self.step.op, "bar", None) if self.step is not None else None
+        name = bar.barrier if isinstance(bar, ops.Slot) else ""
+        copies = (step.op for step in self.steps.values() if isinstance(step.op, ops.TmaLoad))
+        tracked = {op.dst.buffer for op in copies if op.bar.barrier == name}
+        for spot, step in self.steps.items():
+            for region in _regions(step.op):
+                if spot.role != self.here.role and region.buffer in tracked:
+                    uses = set(_inner(region.begin))
+                    arrivals = (self._arrival(s) for s in self._next(spot, _ARRIVALS))
+                    yield from (x.barrier for x in arrivals if set(_inner(x.index)) == uses)
 
     def _arrival(self, spot: Spot) -> ops.Slot:
         op = self.steps[spot].op

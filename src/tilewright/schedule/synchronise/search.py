@@ -112,8 +112,7 @@ def _further(before: Clash, after: Clash, at: Step | None, steps: tuple[Step, ..
         return False  # all arrivals are there: fewer waits never end in a deadlock, so one too many does
     if after.code in _WRONG_WAIT and any(at is x for x in steps):
         return False
-    same = (before.code, before.detail) == (after.code, after.detail)
-    return not same or after.depth > before.depth
+    return (before.code, before.detail, before.instance) != (after.code, after.detail, after.instance)
 
 
 def _minimal(protocol: Protocol, ask: _Asking) -> Protocol:

@@ -13,15 +13,15 @@ from tilewright.protocol.model import Protocol
 class Clash:
     """Why a protocol is not proved: the code of the rule, the step that breaks it and the one it clashes with.
 
-    ``role`` is that of the step's threads. ``depth`` is the sum of the least trip counts that show the clash: a
-    protocol with more of its faults mended needs larger ones.
+    ``role`` is that of the step's threads. ``instance`` holds the trip counts that show the clash, least ones first:
+    a protocol with more of its faults mended needs others.
     """
 
     code: str
     spot: Spot | None
     other: Spot | None
     role: int
-    depth: int
+    instance: tuple[tuple[str, int, int], ...]
     detail: str
     buffer: str = ""
     """What is read, where nothing was written to it before."""
