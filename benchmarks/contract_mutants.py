@@ -302,8 +302,8 @@ def outcome_of(name: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"outcome": "time-out"}
     if done.returncode:
-        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
-        return {"outcome": "trap", "message": " ".join(last)[:200]}
+        errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
+        return {"outcome": "trap", "message": " ".join(errors[-1:])[:200]}
     found = json.loads(done.stdout.splitlines()[-1])
     return {"outcome": "wrong" if any(found["wrong_elements"]) else "right", **found}
 
