@@ -12,6 +12,7 @@ from mutate import corpus, mutants
 from tilewright.base.expr import sym
 from tilewright.contract import Rule
 from tilewright.contract.explore import exhaust
+from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
 
@@ -196,5 +197,46 @@ def test_counters_compared_across_loops_stay_apart() -> None:
         with r.when(sym("kt") > 3):
             r.all(o.Wait(done[0], C(0)))
     found = exhaust(b.protocol(), None)
+    assert found.complete
+    assert found.finding is None
+
+
+def test_an_init_fence_counts_from_where_it_stands() -> None:
+    """After the first cluster barrier, before the second: the uses after the second are covered, earlier ones not."""
+
+    def protocol(early: bool) -> Protocol:
+        b = Build("fence", cluster=2)
+        done = b.mbarrier("done")
+        with b.role("a", 32) as a:
+            a.one(o.MbarrierInit("done"))
+            b.sync(a)
+            a.one(o.FenceMbarrierInit())
+            b.sync(a)
+            a.one(o.Arrive(done[0]))
+        with b.role("b", 32) as r:
+            b.sync(r)
+            if early:
+                r.one(o.TestWait(done[0], C(0)))
+            b.sync(r)
+            r.all(o.Wait(done[0], C(0)))
+        return b.protocol()
+
+    right, wrong = (exhaust(protocol(early), lambda name, context: 0) for early in (False, True))
+    assert right.complete
+    assert right.finding is None
+    assert wrong.finding is not None
+    assert wrong.finding.rule is Rule.INIT_FENCE
+
+
+def test_one_thread_of_a_warp_gives_up_the_right_to_allocate() -> None:
+    """The lanes of the allocating warp give it up together, after the allocation."""
+    b = Build("right")
+    b.buffer("acc", 64, Space.TMEM)
+    with b.role("mma", 32) as m:
+        m.all(o.Tcgen05Alloc("acc"))
+        m.all(o.Tcgen05Relinquish())
+        m.all(o.WarpSync())
+        m.all(o.Tcgen05Dealloc("acc"))
+    found = exhaust(b.protocol(), lambda name, context: 0)
     assert found.complete
     assert found.finding is None

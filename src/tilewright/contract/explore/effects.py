@@ -122,13 +122,12 @@ def _life(g: Instance, w: World, t: int, op: ops.MbarrierInit | ops.FenceMbarrie
                 b = g.bar_index[cta, op.barrier, i]
                 if w.bars[b].alive:
                     raise Problem(Rule.INIT, (t,), "a barrier is initialised twice")
-                w.bars[b] = Bar(barrier.count, 0, 0, barrier.count, True, False)
+                w.bars[b] = Bar(barrier.count, 0, 0, barrier.count, True, False, t)
                 w.open[t] |= {Touch(barriers.init_place(b), True, False, init=True)}
         case ops.FenceMbarrierInit():
-            for x in w.open[t]:
-                index = x.bytes.space[1] if x.init else None
-                if isinstance(index, int):
-                    w.bars[index] = w.bars[index]._replace(fenced=True)
+            for b, bar in enumerate(w.bars):
+                if bar.owner == t:
+                    w.bars[b] = bar._replace(fenced=True)
         case ops.MbarrierInval():
             for i in range(g.barriers[op.barrier].slots):
                 b = g.bar_index[cta, op.barrier, i]

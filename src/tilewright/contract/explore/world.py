@@ -80,6 +80,8 @@ class Bar(NamedTuple):
     initial: int
     alive: bool
     fenced: bool
+    owner: int = -1
+    """Who initialised it."""
 
 
 class Meeting(NamedTuple):
