@@ -11,9 +11,11 @@ import pytest
 import tilewright as tw
 from support import products as p
 from tilewright.base.dtypes import bf16
-from tilewright.base.verdict import Legal, Repairs
+from tilewright.base.expr import sym
+from tilewright.base.verdict import Legal, Proved, Repairs
 from tilewright.compiler.descriptors import judge_kernel
 from tilewright.compiler.program import PlannedKernel, plan
+from tilewright.contract import check
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts as Known
@@ -21,8 +23,10 @@ from tilewright.legal.repairs import Change, repairs_of
 from tilewright.legal.tma import TileAccess
 from tilewright.schedule.facts import Facts, TensorFacts
 from tilewright.simulate import run_steps
+from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.protocol import protocols_of
 
 
 def planned(align: int, staged: bool | None = None, **extents: int) -> PlannedKernel:
@@ -61,6 +65,18 @@ def test_loads_by_threads() -> None:
     assert not any(isinstance(op, a.TmaLoad) for op in variant.transport.walk())
     assert any(isinstance(op, t.SharedWrite) for op in variant.transport.walk())
     assert agrees(variant, 65, 63, 101)
+
+
+def test_two_warpgroups_share_the_loads() -> None:
+    variant = planned(2, staged=False, bm=128, bn=64)
+    (role,) = (op for op in variant.transport.walk() if isinstance(op, a.Role))
+    assert role.threads.data == 256
+    assert agrees(variant, 130, 63, 101)
+    lowered = variant.transport.clone()
+    for op in lowered.walk():
+        if isinstance(op, t.SharedWrite):  # both warpgroups write the same bytes
+            op.attributes["offset"] = ExprAttr.of(op.offset.expr.substitute({t.THREAD: sym(t.THREAD) % 128}))
+    assert not all(isinstance(check(protocol), Proved) for protocol in protocols_of(lowered))
 
 
 @pytest.mark.parametrize(

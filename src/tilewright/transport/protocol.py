@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import product
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -389,7 +390,8 @@ class _Extraction:
                     yield from self._touch(buffer, scope, writes=False)
             case t.SharedWrite():
                 yield from self._touch(op.buffer, scope, writes=False)
-                yield ops.Write(self._whole(op.shared))
+                for begin, size in self._written(op, scope):
+                    yield ops.Write(ops.Region(self.names[op.shared], Const(begin), size))
             case t.SharedRead():
                 yield ops.Read(self._whole(op.shared))
                 yield from self._touch(op.buffer, scope, writes=True)
@@ -397,6 +399,17 @@ class _Extraction:
                 pass
             case _:
                 raise TypeError(f"no protocol for {op.name}")
+
+    def _written(self, op: t.SharedWrite, scope: _Scope) -> tuple[tuple[int, int], ...]:
+        """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
+        thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
+        whole = self._whole(op.shared)
+        used = op.offset.expr.symbols | op.guard.expr.symbols
+        if scope.threads <= a.WARPGROUP_THREADS or not used <= {t.THREAD, t.REGISTER}:
+            return ((0, whole.size),)
+        size = t.shared_of(op.shared).dtype.dtype.bytes
+        count = t.registers_of(op.buffer).count.data
+        return _intervals(op.offset.expr, op.guard.expr, scope.warpgroup, count, size)
 
     def _whole(self, shared: SSAValue) -> ops.Region:
         name = self.names[shared]
@@ -439,3 +452,22 @@ def _where(op: Operation) -> Location | None:
 
 
 __all__ = ["PROGRAM_LOOP", "has_roles", "protocol_of", "protocols_of"]
+
+
+@cache
+def _intervals(offset: Expr, guard: Expr, warpgroup: int, registers: int, size: int) -> tuple[tuple[int, int], ...]:
+    """First byte and length of every run of elements of ``size`` bytes that a warpgroup's threads write."""
+    elements: set[int] = set()
+    for thread in range(warpgroup * a.WARPGROUP_THREADS, (warpgroup + 1) * a.WARPGROUP_THREADS):
+        at = {t.THREAD: thread}
+        own, kept = offset.substitute(at), guard.substitute(at)
+        for register in range(registers):
+            if kept.evaluate({t.REGISTER: register}):
+                elements.add(own.evaluate({t.REGISTER: register}))
+    runs: list[tuple[int, int]] = []
+    for element in sorted(elements):
+        if runs and runs[-1][0] + runs[-1][1] == element * size:
+            runs[-1] = (runs[-1][0], runs[-1][1] + size)
+        else:
+            runs.append((element * size, size))
+    return tuple(runs)
