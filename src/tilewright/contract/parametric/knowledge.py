@@ -32,6 +32,9 @@ from tilewright.protocol.word import NoWord
 Rows = NDArray[np.int32]
 """Thresholds: last axis the units, then F, then I; the axis before the marks."""
 
+MAX_STATEMENTS = 150_000
+"""Places times marks; beyond, solving would take seconds."""
+
 S, M, F, X, FENCED, DONE, GROUP0 = range(7)
 """Segments of knowledge as in ``contract.state``; then of the class itself: what it fenced, which of its groups are
 done, and which were committed at least 1, 2, ... groups ago (from ``GROUP0`` on)."""
@@ -156,6 +159,8 @@ class Knowledge:
         self.stretch_of = np.array(stretch_of, np.intp)
         self.owner_of = np.array(owner_of, np.intp)
         self.e = len(stretch_of)
+        if len(self.classes) * self.n * self.e > MAX_STATEMENTS:
+            raise NoWord(f"{len(self.classes)} classes, {self.n} stretches and {self.e} marks are too many")
         self.ways = Ways(self.word, units)
         self._measure()
         waits = [s.step.op for c in self.classes for s in c.sites()]
