@@ -1,0 +1,66 @@
+"""Which tile a launch gets: whole waves, clusters where rows straddle lines, narrow tiles where there are few rows."""
+
+from __future__ import annotations
+
+import pytest
+
+import tilewright as tw
+from examples import matmul as example
+from support import products as p
+from tilewright.compiler.program import traced
+from tilewright.hw.target import SM80, SM90A
+from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.hopper.extents import Variant, product_variants
+
+ALIGNED = p.request(example.matmul).facts
+UNALIGNED = Facts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
+
+
+def variants(facts: Facts = ALIGNED, kernel: tw.Kernel = example.matmul, autos: tuple[str, ...] = ("bm", "bn")):
+    return product_variants(autos, lambda extents: traced(p.request(kernel, **extents)), SM90A, facts)
+
+
+def picked(found: list[Variant], m: int, n: int, k: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Tile, cluster and turns of the first variant that applies."""
+    sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
+    variant = next(v for v in found if v.predicate.evaluate(sizes))
+    first = variant.candidates[0] if variant.candidates else None
+    tile = (variant.choices[0]["bm"], variant.choices[0]["bn"])
+    return tile, first.cluster if first else (1, 1), first.turns if first else 1
+
+
+@pytest.mark.parametrize(
+    ("size", "tile", "cluster", "turns"),
+    [
+        ((4096, 4096, 4096), (128, 256), (1, 1), 1),  # 4 waves of 256, 5 of 208
+        ((8192, 8192, 8192), (128, 192), (1, 1), 2),  # 21 waves of 192, 16 of 256
+        ((2048, 5120, 5120), (128, 160), (1, 1), 2),  # 4 waves of 160, 3 of 256
+        ((1000, 2880, 2880), (128, 192), (1, 1), 1),  # one wave of 192: nothing to take turns at
+        ((5000, 5000, 5000), (128, 224), (2, 1), 1),  # rows of 10,000 bytes straddle lines
+        ((300, 5000, 5000), (128, 192), (1, 1), 1),  # too few rows of tiles for clusters or turns
+        ((64, 4096, 4096), (64, 32), (1, 1), 1),
+        ((64, 14336, 4096), (64, 64), (1, 1), 1),
+    ],
+)
+def test_tiles_fill_their_waves(
+    size: tuple[int, int, int], tile: tuple[int, int], cluster: tuple[int, int], turns: int
+) -> None:
+    assert picked(variants(), *size) == (tile, cluster, turns)
+
+
+def test_every_launch_has_a_tile() -> None:
+    found = variants()
+    for m in (1, 64, 65, 129, 513, 5000):
+        for n in (1, 8, 100, 5000):
+            for k in (1, 64, 72):
+                picked(found, m, n, k)
+
+
+def test_tiles_that_copies_can_not_bring_are_not_shared() -> None:
+    assert all(v.candidates == () or v.candidates[0].cluster == (1, 1) for v in variants(UNALIGNED))
+
+
+def test_pinned_columns_and_other_kernels_have_one_variant() -> None:
+    assert len(variants(autos=("bm",))) == 1
+    sized = product_variants(("bm", "bn"), lambda e: traced(p.request(example.matmul, **e)), SM80, ALIGNED)
+    assert len(sized) == 1
