@@ -15,7 +15,8 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.tile.attributes import TensorType
 from tilewright.transport import dialect as t
 
-LINE = re.compile(r"^\s*(\w+)\[(\d+)\] = (?:__byte_perm\((\w+)\[(\d+)\], (\w+)\[(\d+)\], 0x(\w{2,4})\)|(\w+)\[(\d+)\]);$")
+_PERMUTED = r"__byte_perm\((\w+)\[(\d+)\], (\w+)\[(\d+)\], 0x(\w{2,4})\)"
+LINE = re.compile(rf"^\s*(\w+)\[(\d+)\] = (?:{_PERMUTED}|(\w+)\[(\d+)\]);$")
 
 
 def byte_perm(a: list[int], b: list[int], selector: str) -> list[int]:
