@@ -13,7 +13,7 @@ from tilewright.cli import app
 from tilewright.diag.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/contracts.md", "docs/legality.md"]
 
 
 def test_the_readmes_kernel_runs(tmp_path: Path) -> None:
@@ -28,8 +28,18 @@ def test_the_readmes_kernel_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_paths_exist(document: str) -> None:
-    paths = re.findall(r"`((?:src|tests|examples)/[\w/.]+)`", (ROOT / document).read_text())
+    paths = re.findall(r"\b((?:src|tests|examples|tools|benchmarks)/[\w/.]*\w)", (ROOT / document).read_text())
     assert [p for p in paths if not (ROOT / p).exists()] == []
+
+
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md"])
+def test_modules_exist(document: str) -> None:
+    package = ROOT / "src" / "tilewright"
+    rooms = "|".join(p.name for p in package.iterdir() if p.is_dir())
+    modules = re.findall(rf"`((?:{rooms})(?:\.\w+)+)`", (ROOT / document).read_text())
+    paths = {m: package.joinpath(*m.split(".")) for m in modules}
+    assert modules
+    assert [m for m, p in paths.items() if not (p.is_dir() or p.with_suffix(".py").is_file())] == []
 
 
 @pytest.mark.parametrize("document", ["ARCHITECTURE.md"])
@@ -42,7 +52,7 @@ def test_rooms_exist(document: str) -> None:
 
 def test_commands_exist() -> None:
     text = (ROOT / "README.md").read_text()
-    for command in sorted(set(re.findall(r"^tilewright (\w+)", text, re.MULTILINE))):
-        assert CliRunner().invoke(app, [command, "--help"]).exit_code == 0
-    for code in re.findall(r"tilewright explain (\w+)", text):
+    for words in sorted(set(re.findall(r"^tilewright (\w+(?: layout| banks| tma| wgmma)?)", text, re.MULTILINE))):
+        assert CliRunner().invoke(app, [*words.split(), "--help"]).exit_code == 0
+    for code in re.findall(r"tilewright explain ([A-Z]+\d+)", text):
         assert code in CATALOGUE
