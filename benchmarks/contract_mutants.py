@@ -172,7 +172,30 @@ def build() -> None:
         artifact, remarks = assembled(certified, variant.transport, delay)
         (ARTIFACTS / f"{name}.twb").write_bytes(to_bytes(artifact))
         rows.append({"name": name, "mutant": "", "code": "", "detail": "", "delayed": delay, "ptxas": remarks})
+    for name, kernel in debug_builds(variant.transport):
+        (ARTIFACTS / f"{name}.twb").write_bytes(to_bytes(debug_build(certified, kernel)))
+        rows.append({"name": name, "mutant": "", "code": "", "detail": "", "delayed": "", "ptxas": ""})
     (ARTIFACTS / "index.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def debug_builds(kernel: Any) -> Iterator[tuple[str, Any]]:
+    """The kernel, and one whose loads nobody expects: its debug build must say who hangs where."""
+    from tilewright.transport import asynchronous as a
+
+    yield "debug_plain", kernel
+    number = next(i for i, op in enumerate(kernel.walk()) if isinstance(op, a.MbarrierArriveExpectTx))
+    yield "debug_hang", unsafe(kernel, Mutation(number, "drop"))[0]
+
+
+def debug_build(certified: Any, kernel: Any) -> Any:
+    """The certified artifact with the debug build of ``kernel`` in it."""
+    from tilewright.codegen.assemble import assemble
+    from tilewright.codegen.cuda import emit_kernel
+
+    (image,) = certified.kernels
+    emitted = emit_kernel(kernel, debug=True)
+    made = assemble(emitted.source, "sm_90a", image.symbol)
+    return replace(certified, kernels=(replace(image, source=emitted.source, cubin=made.cubin, ptx=made.ptx),))
 
 
 def refuted(kernel: Any) -> tuple[str, str, str] | None:
@@ -265,9 +288,10 @@ def _seeded(torch: Any, seed: int) -> Any:
     return torch.Generator(device="cuda").manual_seed(seed)
 
 
-def run(json_path: str, budget_s: float) -> None:
+def run(json_path: str, budget_s: float, only: str) -> None:
     """Every artifact in a process of its own; a table, and JSON."""
     rows: list[dict[str, Any]] = json.loads((ARTIFACTS / "index.json").read_text())
+    rows = [r for r in rows if r["name"].startswith(only)]
     begin = time.perf_counter()
 
     def launched(row: dict[str, Any]) -> None:
@@ -302,8 +326,9 @@ def outcome_of(name: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"outcome": "time-out"}
     if done.returncode:
+        said = [line.strip() for line in done.stdout.splitlines() if line.startswith("tilewright:")]
         errors = [line.strip() for line in done.stderr.splitlines() if "error" in line.lower()]
-        return {"outcome": "trap", "message": " ".join(errors[-1:])[:200]}
+        return {"outcome": "trap", "message": " ".join([*said[:1], *errors[-1:]])[:300]}
     found = json.loads(done.stdout.splitlines()[-1])
     return {"outcome": "wrong" if any(found["wrong_elements"]) else "right", **found}
 
@@ -314,6 +339,7 @@ def main() -> None:
     parser.add_argument("action", choices=("build", "run", "one"))
     parser.add_argument("name", nargs="?", default="")
     parser.add_argument("--json", default="")
+    parser.add_argument("--only", default="", help="run those whose names begin so")
     parser.add_argument("--budget", type=float, default=150.0, help="seconds after which no further mutant is started")
     args = parser.parse_args()
     if args.action == "build":
@@ -321,7 +347,7 @@ def main() -> None:
     elif args.action == "one":
         one(args.name)
     else:
-        run(args.json, args.budget)
+        run(args.json, args.budget, args.only)
 
 
 if __name__ == "__main__":
