@@ -128,6 +128,27 @@ def test_batches_of_odd_rows(staged: bool) -> None:
     assert np.allclose(arrays["c"].astype(np.float64), exact, rtol=2**-8, atol=2**-8)
 
 
+@pytest.mark.parametrize("how", ["broadcast", "flipped", "every second column"])
+def test_strides_that_no_map_has_are_staged(how: str) -> None:
+    """Aligned, but of stride 0, negative, or with gaps."""
+    rng = np.random.default_rng(1)
+    whole = rng.standard_normal((64, 128)).astype(np.float16)
+    a = {
+        "broadcast": np.broadcast_to(whole[:1, :64], (64, 64)),
+        "flipped": whole[::-1, :64],
+        "every second column": whole[:, ::2],
+    }[how]
+    b, c = rng.standard_normal((64, 64)).astype(np.float16), np.full((64, 64), np.nan, np.float16)
+    strides = tuple(s // 2 for s in a.strides)
+    request = requested(product, a=(f16, (64, 64), strides), b=(f16, (64, 64), (64, 1)), c=(f16, (64, 64), (64, 1)))
+    assert request.facts.of("a").forward is (how == "every second column")
+    (variant, *_) = plan(replace(request, schedule=STAGED)).variants
+    assert [copy.item.name for copy in variant.copies] == ["a"]
+    run_steps(variant.steps, variant.scratch, {"a": a, "b": b, "c": c}, symbols={"M": 64, "N": 64, "K": 64})
+    exact = a.astype(np.float64) @ b.astype(np.float64).T
+    assert np.allclose(c.astype(np.float64), exact, rtol=2**-8, atol=2**-8)
+
+
 def test_a_pin_that_nothing_can_keep_is_refused() -> None:
     request = requested(product, a=(bf16, (64, 64), (64, 1)), b=(bf16, (64, 64), (64, 1)), c=(bf16, (64, 64), (64, 1)))
     plain = requested(copied, x=(bf16, (65, 65), (65, 1)), y=(bf16, (65, 65), (65, 1)))

@@ -52,7 +52,7 @@ class AccessVerdict:
 
     def __str__(self) -> str:
         extents = " x ".join("1" if n is None else str(n) for n in self.tile)
-        verdict = "legal for tensor copies"
+        verdict = "legal for tensor copies" + (f" where {self.condition}" if self.condition != TRUE else "")
         if self.core:
             verdict = f"not legal for tensor copies: {', '.join(v.rule for v in self.core)} ({self.core[0].found})"
         made = self.repair + "; " * bool(self.repair) + " and ".join(self.made)

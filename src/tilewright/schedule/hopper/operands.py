@@ -230,7 +230,10 @@ def tensor_map(
     known: LegalFacts,
 ) -> TensorMapPlan | None:
     """A legal tensor map for a box of ``extents`` (None: an index) of the accessed tensor; only sizes are left open."""
-    answer = tma.plan(tile_access(access, extents, (swizzle,), known), known)
+    asked = tile_access(access, extents, (swizzle,), known)
+    if any(known.bounds.get(str(stride), (1, None))[0] is None for stride in asked.strides):
+        return None  # broadcast or flipped: no stride of a map is zero or negative
+    answer = tma.plan(asked, known)
     if not isinstance(answer, Legal) or any(not isinstance(c, Sym) for c in answer.fields.coordinates):
         return None
     return answer.fields
