@@ -107,6 +107,7 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
     [
         ("runtime", "runtime", "hw", "numpy"),
         ("contract", "contract", "protocol", "xdsl"),
+        ("explorer", "contract.explore", "protocol", "tilewright.protocol.graph"),
         ("torch", "jit", "base", "torch"),
     ],
 )
