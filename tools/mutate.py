@@ -27,6 +27,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from agree import answers
 from campaign.corpus import everything, small
 from campaign.judge import opinion
 from campaign.operators import mutants
@@ -127,8 +128,8 @@ def run(pool: list[tuple[str, Protocol]], args: argparse.Namespace) -> None:
 
 def recheck(args: argparse.Namespace) -> None:
     """Asks the checker again about what the file holds, and keeps the judge's opinions."""
-    pool = dict([*all_mutants(), *all_variants(args.seed)])
     rows = [json.loads(x) for x in args.file.read_text().splitlines()]
+    pool = dict([*all_mutants(args.each, args.seed), *all_variants(args.seed)])
     done = {json.loads(x)["name"] for x in args.out.read_text().splitlines()} if args.out.exists() else set[str]()
     end = time.monotonic() + args.seconds if args.seconds else float("inf")
     with args.out.open("a") as file:
@@ -137,11 +138,17 @@ def recheck(args: argparse.Namespace) -> None:
                 continue
             if time.monotonic() > end:
                 break
-            verdict, why, spent = verdict_of(pool[line["name"]])
-            line |= {"verdict": verdict, "ms": round(spent, 1), "why": why}
+            protocol = pool[line["name"]]
+            if line["judge"] == "bad":
+                # what the judge broke must not be proved either way; the rest of the answer is not asked again
+                if any(answers(protocol)):
+                    line["verdict"] = "proved"
+            else:
+                verdict, why, spent = verdict_of(protocol)
+                line |= {"verdict": verdict, "ms": round(spent, 1), "why": why}
             file.write(json.dumps(line) + "\n")
             file.flush()
-            if (verdict, line["judge"]) == ("proved", "bad"):
+            if (line["verdict"], line["judge"]) == ("proved", "bad"):
                 print(f"PROVED AND BAD: {line['name']}: {line['how']}", flush=True)
 
 

@@ -27,7 +27,7 @@ from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope, Step
 from tilewright.protocol import ops as o
-from tilewright.protocol.edit import Insertion, Spot, inserted, replaced
+from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots
 
 C = o.Const
 
@@ -86,6 +86,13 @@ def test_extra_barrier_keeps_the_proof() -> None:
     p = gemm.cooperative(2, 1, persistent=False)
     extra = inserted(p, [Insertion(Spot(1, (2,)), Step(o.BarSync(C(7), 128)))])
     assert isinstance(check(extra), Proved)
+
+
+def test_groups_without_copies_need_no_wait_at_the_end() -> None:
+    """The last groups of the multistage loop are empty: what is copied was waited for in the loop."""
+    p = cp_async.multistage(3)
+    last = max(spot for spot, step in spots(p) if isinstance(step.op, o.CpAsyncWait))
+    assert isinstance(check(replaced(p, last)), Proved)
 
 
 # -- one breach of each rule ------------------------------------------------------------------------------------------

@@ -240,3 +240,40 @@ def test_one_thread_of_a_warp_gives_up_the_right_to_allocate() -> None:
     found = exhaust(b.protocol(), lambda name, context: 0)
     assert found.complete
     assert found.finding is None
+
+
+def test_a_wait_before_the_initialisation_is_visible_goes_wrong() -> None:
+    """Even if the phase that it waits for completes only later."""
+    b = Build("early")
+    full = b.mbarrier("full")
+    with b.role("a", 32) as a:
+        b.init(a)
+        a.one(o.Arrive(full[0]))
+    with b.role("b", 32) as r:
+        r.one(o.Wait(full[0], C(0)))
+        b.sync(r)
+    found = exhaust(b.protocol(), lambda name, context: 0)
+    assert found.finding is not None
+    assert found.finding.rule is Rule.INIT
+
+
+def test_a_group_without_wgmma_joins_nobody() -> None:
+    """The elected thread laps the others, who are held back by nothing."""
+    b = Build("lap")
+    ring = b.ring("x", 2, 64, consumers=1)
+    with b.role("producer", 128) as p:
+        b.init(p)
+        with p.loop("k", C(5)) as k:
+            p.one(ring.wait_empty(k))
+            p.one(ring.expect(k))
+            p.one(ring.load(k))
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        with c.loop("k", C(5)) as k:
+            c.all(ring.wait_full(k))
+            c.all(o.WgmmaCommit())
+            c.all(o.WgmmaWait(0))
+            c.one(ring.release(k))
+    found = exhaust(b.protocol(), lambda name, context: 0)
+    assert found.finding is not None
+    assert found.finding.rule is Rule.DEADLOCK

@@ -266,7 +266,7 @@ class Normal:
             self.clock(a.gift),
             None if a.waiting is None else (self.turned[a.waiting[0]], a.waiting[1] - bars[a.waiting[0]].phase),
             a.cluster - rendezvous[("cluster",)].generation if a.cluster >= 0 else None,
-            tuple([self.group(agent, k, g, k in a.issued) for k, g in sorted(a.groups.items())]),
+            tuple([self.group(agent, k, g, k in a.issued, a.filled.get(k, -1)) for k, g in sorted(a.groups.items())]),
             a.dirty,
             a.registers,
             self.clock(a.maps),
@@ -372,13 +372,14 @@ class Normal:
         assert isinstance(seq, int)
         return role, self.relative(("wgmma", role), seq)
 
-    def group(self, agent: Agent, engine: str, group: tuple[int, int], busy: bool) -> Hashable:
-        """An engine's groups: how many are not waited for by the thread, and whether all are known to be done."""
+    def group(self, agent: Agent, engine: str, group: tuple[int, int], busy: bool, last: int) -> Hashable:
+        """An engine's groups: how many are not waited for by the thread, the newest of them with ops in it, and whether
+        all are known to be done."""
         number, waited = group
         stream: Stream = (engine, agent.role if engine == "wgmma" else agent.index)
-        last = number if busy else number - 1
         seen = any(k.upto >= last for k in self.st.marks.get(stream, ()))
-        return engine, busy, number - waited if waited >= 0 else -min(number, 1), seen
+        newest = number - last if last > waited else -1
+        return engine, busy, number - waited if waited >= 0 else -min(number, 1), newest, seen
 
     def carries(self, carries: tuple[tuple[Stream, int], ...]) -> Hashable:
         """What a phase tracks, by how many of the recorded accesses it covers."""

@@ -18,7 +18,8 @@ _NEVER = (0, -1)
 def _open(a: AgentState, engine: str) -> int:
     """Number of the agent's open group; marks the engine as busy."""
     a.issued |= {engine}
-    return a.groups.setdefault(engine, _NEVER)[0]
+    number = a.filled[engine] = a.groups.setdefault(engine, _NEVER)[0]
+    return number
 
 
 def _commit(a: AgentState, engine: str) -> None:
@@ -333,8 +334,8 @@ def check_end(m: Machine, st: State) -> None:
     """All agents have ended: nothing may be in flight, tensor memory is free, peers outlived what touched them."""
     for agent in m.agents:
         a = st.agents[agent.index]
-        for engine, (number, waited) in a.groups.items():
-            last = number if engine in a.issued else number - 1
+        for engine, (_, waited) in a.groups.items():
+            last = a.filled.get(engine, -1)
             stream: Stream = (engine, agent.role if engine == "wgmma" else agent.index)
             if last > waited and not any(k.upto >= last for k in st.marks.get(stream, ())):
                 raise Breach(Rule.EXIT, agent.index, None, f"{agent.label} ends with {_WORDS[engine]}")

@@ -162,6 +162,8 @@ class AgentState:
     """Generation of the cluster barrier arrived at and not yet waited for."""
     groups: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Per engine: number of the open group, and up to where completion was waited for."""
+    filled: dict[str, int] = field(default_factory=dict[str, int])
+    """Per engine: the newest group with ops in it."""
     issued: frozenset[str] = frozenset()
     """Engines with ops in the open group."""
     dirty: bool = True
@@ -183,6 +185,7 @@ class AgentState:
         new.__dict__.update(self.__dict__)
         new.env = self.env.copy()
         new.groups = self.groups.copy()
+        new.filled = self.filled.copy()
         new.waited = self.waited.copy()
         return new
 

@@ -11,6 +11,13 @@ from tilewright.protocol import ops
 _TX_LIMIT = 2**20 - 1
 
 
+def usable(g: Instance, w: World, t: int, b: int) -> bool:
+    """Whether ``use`` has nothing to say."""
+    bar = w.bars[b]
+    known = not any(x.init and x.bytes.space[1] == b for u, touches in enumerate(w.open) if u != t for x in touches)
+    return bar.alive and known and (g.protocol.cluster == 1 or bar.fenced)
+
+
 def use(g: Instance, w: World, t: int, b: int) -> None:
     """The thread refers to a barrier: it is alive, and its initialisation not under way elsewhere."""
     bar = w.bars[b]

@@ -66,14 +66,17 @@ def enabled(g: Instance, w: World, t: int, op: object) -> bool:
                 b = g.bar(t, op.bar)
             except Problem:
                 return True  # there is no such barrier: the wait itself goes wrong
-            return (op.peeked and (t, b) in w.peeked) or not w.bars[b].alive or passed(w, b, op)
+            peeked = op.peeked and (t, b) in w.peeked
+            return peeked or passed(w, b, op) or not barriers.usable(g, w, t, b)  # a wait too early goes wrong at once
         case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
             return t not in w.inside or t in w.released
         case ops.ClusterWait():
             return w.cluster[t] != 1
         case ops.WgmmaWait():
-            upto = waited(w, t, "wgmma", op.pending)
-            return all(w.groups[u].get("wgmma", 0) > upto for u in g.mates[t])
+            # a group is done when every warp has issued its part; one without ops waits for nobody
+            upto, queue = waited(w, t, "wgmma", op.pending), ("wgmma", *g.teams[t])
+            under_way = any(f.owner == t and f.queue == queue and f.number <= upto for f in w.flights)
+            return not under_way or all(w.groups[u].get("wgmma", 0) > upto for u in g.mates[t])
         case ops.Setmaxnreg() if g.mates[t][0] == t:
             return w.pool[g.threads[t].cta] + freed(g, w, t, op) >= 0
         case _:
