@@ -134,7 +134,7 @@ def _of_all(protocol: Protocol, nodes: tuple[Node, ...]) -> Footprint:
 def _of_step(protocol: Protocol, op: ops.Op) -> Footprint:
     if isinstance(op, _FIXED):
         return Footprint(everything=True)
-    reads: set[Thing] = {("counter", name) for e in _expressions(op) for name in e.symbols}
+    reads: set[Thing] = {("counter", name) for e in expressions(op) for name in e.symbols}
     writes: set[Thing] = {("queue", name) for name, kinds in _QUEUES.items() if isinstance(op, kinds)}
     adds: set[Thing] = set()
     touched = list(_bytes(protocol, op))
@@ -205,15 +205,16 @@ def _bytes(protocol: Protocol, op: ops.Op) -> Iterator[tuple[Thing, bool]]:
             yield ("bytes", buffer.space, low, high), is_write
 
 
-def _expressions(value: Any) -> Iterator[Expr]:
+def expressions(value: Any) -> Iterator[Expr]:
+    """All expressions in an op or a part of one."""
     if isinstance(value, Expr):
         yield value
     elif isinstance(value, tuple):
         for item in cast(tuple[Any, ...], value):
-            yield from _expressions(item)
+            yield from expressions(item)
     elif hasattr(value, "__dataclass_fields__"):
         for f in fields(value):
-            yield from _expressions(getattr(value, f.name))
+            yield from expressions(getattr(value, f.name))
 
 
 # -- traces --------------------------------------------------------------------------------------------------------

@@ -6,12 +6,13 @@ Nothing here knows whether a fix is right; the prover does. Fixes come cheapest 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 from tilewright.base.expr import Const, Expr, Mod, children, sym
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Insertion, Spot, spots
+from tilewright.protocol.independence import expressions
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
 from tilewright.schedule.synchronise.cost import join
 from tilewright.schedule.synchronise.types import Clash, Fix
@@ -346,12 +347,12 @@ def _wait(name: str, slots: int, use: Expr, lap: int, scope: ops.Scope) -> ops.W
 
 def symbols_of(op: ops.Op) -> frozenset[str]:
     """Names that an op's indices use."""
-    return frozenset[str]().union(*(e.symbols for e in _expressions(op)))
+    return frozenset[str]().union(*(e.symbols for e in expressions(op)))
 
 
 def _numerators(op: ops.Op, slots: int) -> Iterator[Expr]:
     """``v`` of every ``v % slots`` in an op."""
-    for e in _expressions(op):
+    for e in expressions(op):
         yield from _inner(e, slots)
 
 
@@ -363,17 +364,6 @@ def _inner(e: Expr, slots: int | None = None) -> Iterator[Expr]:
         if isinstance(node, Mod) and (slots is None or node.denominator == Const(slots)):
             yield node.numerator
         pending += children(node)
-
-
-def _expressions(value: Any) -> Iterator[Expr]:
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for item in cast(tuple[Any, ...], value):
-            yield from _expressions(item)
-    elif hasattr(value, "__dataclass_fields__"):
-        for f in fields(value):
-            yield from _expressions(getattr(value, f.name))
 
 
 def _regions(op: ops.Op) -> Iterator[ops.Region]:
