@@ -41,6 +41,12 @@ def test_an_entry_explains(code: str) -> None:
     assert entry.source
 
 
+@pytest.mark.parametrize("code", sorted(c for c in CATALOGUE if "language rules, " in CATALOGUE[c].source))
+def test_rules_of_the_language_are_written_down(code: str) -> None:
+    section = re.split("[:;]", CATALOGUE[code].source.split("language rules, ")[1])[0]
+    assert f"\n## {section}\n" in (ROOT / "docs" / "language.md").read_text()
+
+
 def test_codes_in_the_source_are_in_the_catalogue() -> None:
     known = {code[:3] for code in CATALOGUE}
     reported = {code for code in codes_in(ROOT / "src") if code[:3] in known}

@@ -11,7 +11,7 @@ CODES: tuple[Code, ...] = (
         why="Under its guard every coordinate must lie inside the tensor's extents, for all extents of the class.",
         bad="load x[p*128 + tid] with guard `p*128 + tid <= M`",
         good="load x[p*128 + tid] with guard `p*128 + tid < M`",
-        source="DESIGN section 4, Domains: elements outside the domain have no value",
+        source="Tilewright language rules, Domains: elements outside the domain have no value",
     ),
     Code(
         id="ACC002",
@@ -19,7 +19,7 @@ CODES: tuple[Code, ...] = (
         why="Two writes of one element are unordered between programs and threads; the later one wins by chance.",
         bad="store y[p*128 + tid] by 256 threads",
         good="store y[p*256 + tid] by 256 threads",
-        source="DESIGN section 4, Domains: a plain store's domain is written by exactly one program and thread",
+        source="Tilewright language rules, Domains: a plain store's domain is written by exactly one program and thread",
     ),
     Code(
         id="ACC003",
@@ -27,7 +27,7 @@ CODES: tuple[Code, ...] = (
         why="The kernel promises its whole domain; what it leaves out keeps whatever was in memory.",
         bad="N // 128 programs of 128 columns each",
         good="ceildiv(N, 128) programs with guard `column < N`",
-        source="DESIGN section 4, Domains: a plain store's domain is written by exactly one program and thread",
+        source="Tilewright language rules, Domains: a plain store's domain is written by exactly one program and thread",
     ),
     Code(
         id="ACC004",
@@ -35,7 +35,7 @@ CODES: tuple[Code, ...] = (
         why="Elements outside the domain have no value; writing them overwrites data the kernel does not own.",
         bad="store y[c] for c < N where the tile program stores c < K",
         good="store y[c] with guard `c < K`",
-        source="DESIGN section 4, Domains: stores write the domain only",
+        source="Tilewright language rules, Domains: stores write the domain only",
     ),
     Code(
         id="ACC005",
@@ -43,6 +43,6 @@ CODES: tuple[Code, ...] = (
         why="The proof needs maps that are affine in program, thread and register indices; no proof, no code.",
         bad="coordinates p*M + tid with symbolic M",
         good="one coordinate per dimension: (p, tid)",
-        source="DESIGN section 7: no certificate, no code",
+        source="Tilewright language rules, Proofs: no certificate, no code",
     ),
 )

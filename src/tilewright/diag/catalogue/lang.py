@@ -60,7 +60,7 @@ CODES: tuple[Code, ...] = (
         why="The body is recorded once: the second iteration would still read the value from before the stream.",
         bad="for n in tw.stream(N, 64): top = tw.maximum(top, x[m, n].max(1))",
         good="for n in tw.stream(N, 64): top.set(tw.maximum(top, x[m, n].max(1)))",
-        source="DESIGN section 4, loop state",
+        source="Tilewright language rules, Loop state",
     ),
     Code(
         id="LNG011",
@@ -68,7 +68,7 @@ CODES: tuple[Code, ...] = (
         why="break and return decide in Python, once, what every iteration on the GPU would have to decide by itself.",
         bad="for n in tw.stream(N, 64): ...; break",
         good="for n in tw.stream(N, 64, until=64): ...",
-        source="DESIGN section 4, loop state",
+        source="Tilewright language rules, Loop state",
     ),
     Code(
         id="LNG012",
@@ -76,7 +76,7 @@ CODES: tuple[Code, ...] = (
         why="It would be the last iteration's, or nobody's if there was none; only fragments carry values out.",
         bad="for n in tw.stream(N, 64): t = x[m, n]\ny[m] = t.sum(1)",
         good="for n in tw.stream(N, 64): total += x[m, n].sum(1)\ny[m] = total",
-        source="DESIGN section 4, loop state",
+        source="Tilewright language rules, Loop state",
     ),
     Code(
         id="LNG013",
@@ -84,7 +84,7 @@ CODES: tuple[Code, ...] = (
         why="`old = top` names the same fragment twice: after top.set(new) `old` is the new value too.",
         bad="old = top; top.set(new)",
         good="old = top.copy(); top.set(new)",
-        source="DESIGN section 4, loop state",
+        source="Tilewright language rules, Loop state",
     ),
     Code(
         id="LNG014",
@@ -92,7 +92,7 @@ CODES: tuple[Code, ...] = (
         why="Programs run in any order: a load could see another program's store.",
         bad="x[m] = x[m] + x[other]",
         good="y[m] = x[m] + x[other]",
-        source="DESIGN section 4, specialisation",
+        source="Tilewright language rules, Specialisation",
     ),
     Code(
         id="LNG015",
@@ -100,7 +100,7 @@ CODES: tuple[Code, ...] = (
         why="A plain store's element is written by exactly one program and thread, so that the result has one meaning.",
         bad="m, n = tw.grid(x, (64, 64)); y[m] = x[m, n].sum(1)",
         good="m, n = tw.grid(x, (64, 64)); tw.reduce_add(y, m, x[m, n].sum(1))",
-        source="DESIGN section 4, domains",
+        source="Tilewright language rules, Domains",
     ),
     Code(
         id="LNG016",
@@ -108,7 +108,7 @@ CODES: tuple[Code, ...] = (
         why="Additions of other programs come before and after; a plain access would see some of them.",
         bad="y[m] = 0; tw.reduce_add(y, m, x[m])",
         good="tw.reduce_add(y, m, x[m])  # y cleared before the launch",
-        source="DESIGN section 4, domains",
+        source="Tilewright language rules, Domains",
     ),
     Code(
         id="LNG017",
@@ -116,7 +116,7 @@ CODES: tuple[Code, ...] = (
         why="Element-wise operations pair coordinates; tiles of equal extent at different places share none.",
         bad="x[m, n] + y[n, m]",
         good="x[m, n] + y[n, m].T",
-        source="DESIGN section 4, domains",
+        source="Tilewright language rules, Domains",
     ),
     Code(
         id="LNG018",
@@ -124,7 +124,7 @@ CODES: tuple[Code, ...] = (
         why="tw.axis(extent, upto=n) compiles a tile of n coordinates; a longer axis would lose its tail.",
         bad="n = tw.axis(x.shape[1], upto=1024) launched with 1025 columns",
         good="n = tw.axis(x.shape[1], upto=2048)",
-        source="DESIGN section 4, specialisation",
+        source="Tilewright language rules, Specialisation",
     ),
     Code(
         id="LNG019",
@@ -153,7 +153,7 @@ CODES: tuple[Code, ...] = (
         why="A stream's length decides what is copied when; it may depend on extents, program indices and scalars.",
         bad="tw.stream(N, 64, until=lengths[b])",
         good="tw.stream(N, 64, until=m.stop)",
-        source="DESIGN section 4, domains",
+        source="Tilewright language rules, Domains",
     ),
     Code(
         id="LNG023",

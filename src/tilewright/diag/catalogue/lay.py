@@ -19,7 +19,7 @@ CODES: tuple[Code, ...] = (
         why="Two layouts meet through their dimensions: the same names, the same nesting, sizes that fit.",
         bad="CuteLayout((8, 8), (1,))",
         good="CuteLayout((8, 8), (1, 8))",
-        source="DESIGN section 5, Layouts",
+        source="Tilewright layouts",
     ),
     Code(
         id="LAY003",
@@ -27,7 +27,7 @@ CODES: tuple[Code, ...] = (
         why="An F2 layout maps bits to bits, so every axis has 2^n coordinates; other extents are repeat modes.",
         bad="F2Layout.identity(24, 'register', 'dim0')",
         good="RegisterLayout over an atom of 8 with Repeat(dim=0, count=3, stride=8)",
-        source="DESIGN section 5, Layouts",
+        source="Tilewright layouts",
     ),
     Code(
         id="LAY004",
@@ -61,7 +61,7 @@ CODES: tuple[Code, ...] = (
         "extent covered so far, or elements are held twice, or by nobody.",
         bad="atom of 8 columns with Repeat(dim=1, count=3, stride=4)",
         good="atom of 8 columns with Repeat(dim=1, count=3, stride=8)",
-        source="DESIGN section 5, RegisterLayout",
+        source="Tilewright layouts, RegisterLayout",
     ),
     Code(
         id="LAY008",
@@ -85,7 +85,7 @@ CODES: tuple[Code, ...] = (
         why="F2 layouts cannot hold extents that are not powers of two, nested strides cannot hold an xor.",
         bad="cute_of(F2 layout with a 128 B swizzle)",
         good="ComposedLayout(Swizzle(3, 4, 3), 0, CuteLayout((8, 128), (128, 1)))",
-        source="DESIGN section 5, Layouts",
+        source="Tilewright layouts",
     ),
     Code(
         id="LAY011",
@@ -135,7 +135,7 @@ CODES: tuple[Code, ...] = (
         why="A conversion moves every element from one owner to another, so both sides must cover one shape.",
         bad="conversion_plan(128x64 layout, 64x128 layout)",
         good="conversion_plan(128x64 layout, 128x64 layout)",
-        source="DESIGN section 5, RegisterLayout",
+        source="Tilewright layouts, RegisterLayout",
     ),
     Code(
         id="LAY018",
@@ -159,7 +159,7 @@ CODES: tuple[Code, ...] = (
         why="Values modulo m are 0 .. m-1; with m < 1 there are none. Plain integers have no modulus.",
         bad="AffineLayout.strided(6, 5, 'i', 'offset', modulus=0)",
         good="AffineLayout.strided(6, 5, 'i', 'offset', modulus=6)",
-        source="modular arithmetic; DESIGN section 5, AffineLayout",
+        source="modular arithmetic; Tilewright layouts, AffineLayout",
     ),
     Code(
         id="LAY021",
@@ -167,7 +167,7 @@ CODES: tuple[Code, ...] = (
         why="A layout over no coordinates has no table, and statements about all of them would hold for no reason.",
         bad="Domain.of(('i',), (i >= 4) & (i < 4)) as a piece",
         good="Domain.of(('i',), (i >= 4) & (i < 5)) as a piece",
-        source="DESIGN section 5, PiecewiseLayout",
+        source="Tilewright layouts, PiecewiseLayout",
     ),
     Code(
         id="LAY022",
@@ -175,7 +175,7 @@ CODES: tuple[Code, ...] = (
         why="A layout is a finite relation: points are listed, counted and covered only if every axis has both bounds.",
         bad="Domain.of(('i',), i >= 0).points()",
         good="Domain.of(('i',), (i >= 0) & (i < 8)).points()",
-        source="DESIGN section 5, Layouts",
+        source="Tilewright layouts",
     ),
     Code(
         id="LAY023",
@@ -192,7 +192,7 @@ CODES: tuple[Code, ...] = (
         why="A piecewise layout has one value at each coordinate, so its pieces are disjoint; a cover has no gap.",
         bad="pieces 0 <= i < 5 and 4 <= i < 8",
         good="pieces 0 <= i < 4 and 4 <= i < 8",
-        source="DESIGN section 5, PiecewiseLayout",
+        source="Tilewright layouts, PiecewiseLayout",
     ),
     Code(
         id="LAY025",
@@ -201,7 +201,7 @@ CODES: tuple[Code, ...] = (
         "address other elements.",
         bad="(x -> 5x mod 6) after which y -> 7y is taken over the integers",
         good="(x -> 5x mod 6) after which y -> 7y is taken modulo 42",
-        source="DESIGN section 5, AffineLayout",
+        source="Tilewright layouts, AffineLayout",
     ),
     Code(
         id="LAY026",
@@ -227,6 +227,6 @@ CODES: tuple[Code, ...] = (
         "more than one line, the vector must be shorter than one.",
         bad="synthesise_swizzle(accesses, SwizzleConstraints(tile_bytes=100))",
         good="synthesise_swizzle(accesses, SwizzleConstraints(tile_bytes=1024))",
-        source="DESIGN section 5; PTX ISA, tensor swizzling modes",
+        source="Tilewright layouts; PTX ISA, tensor swizzling modes",
     ),
 )

@@ -73,7 +73,7 @@ CODES: tuple[Code, ...] = (
         why="The kernel was specialised under facts about extents and strides; where they fail, addresses are wrong.",
         bad="a kernel that assumes N % 8 == 0 on tensors with N = 1001",
         good="the same kernel on tensors with N = 1008",
-        source="DESIGN section 4, Specialisation",
+        source="Tilewright language rules, Specialisation",
     ),
     Code(
         id="SIM009",
