@@ -19,7 +19,7 @@ CODES: tuple[Code, ...] = (
         why="Two writes of one element are unordered between programs and threads; the later one wins by chance.",
         bad="store y[p*128 + tid] by 256 threads",
         good="store y[p*256 + tid] by 256 threads",
-        source="Tilewright language rules, Domains: a plain store's domain is written by exactly one program and thread",
+        source="Tilewright language rules, Domains: a plain store's domain is written by exactly one thread",
     ),
     Code(
         id="ACC003",
@@ -27,7 +27,7 @@ CODES: tuple[Code, ...] = (
         why="The kernel promises its whole domain; what it leaves out keeps whatever was in memory.",
         bad="N // 128 programs of 128 columns each",
         good="ceildiv(N, 128) programs with guard `column < N`",
-        source="Tilewright language rules, Domains: a plain store's domain is written by exactly one program and thread",
+        source="Tilewright language rules, Domains: a plain store's domain is written by exactly one thread",
     ),
     Code(
         id="ACC004",

@@ -33,9 +33,9 @@ CODES: tuple[Code, ...] = (
     Code(
         "CRT004",
         "a kernel without its whole certificate",
-        "Every access has its guards, every stored tensor its cover, every tensor map and wgmma its map and descriptor, "
-        "every barrier its protocol rules. Something is missing, so the kernel is not emitted. This is a defect "
-        "of the compiler.",
+        "Every access has its guards, every stored tensor its cover, every tensor map and wgmma its map and "
+        "descriptor, every barrier its protocol rules. Something is missing, so the kernel is not emitted. This is a "
+        "defect of the compiler.",
         source="tilewright.compiler.obligations",
     ),
 )

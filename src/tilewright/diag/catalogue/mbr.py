@@ -67,8 +67,9 @@ CODES: tuple[Code, ...] = (
         id="MBR008",
         title="a copy or product is not issued by an elected thread",
         why=(
-            "elect.sync picks one lane of a converged warp. threadIdx.x == 0 leaves the compiler unsure that the warp is "
-            "whole again behind it, picks nobody in other warps, and an op issued by every thread happens once for each."
+            "elect.sync picks one lane of a converged warp. threadIdx.x == 0 leaves the compiler unsure that the warp "
+            "is whole again behind it, picks nobody in other warps, and an op issued by every thread happens once for "
+            "each."
         ),
         bad="if (threadIdx.x == 0) tma_load(...)",
         good="if (warp == 0 && elect_one()) tma_load(...)",
@@ -293,7 +294,8 @@ CODES: tuple[Code, ...] = (
     Code(
         id="MBR036",
         title="a barrier is idle",
-        why="A barrier that nobody arrives at, or nobody waits for, orders nothing; most often its other half is missing.",
+        why="A barrier that nobody arrives at, or nobody waits for, orders nothing; most often its other half is "
+        "missing.",
         bad='b.mbarrier("empty") that the producer never waits for',
         good="every barrier with arrivals and waits",
         source="Tilewright protocol model",
