@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,20 @@ import pytest
 from tilewright.base.verdict import Proved
 from tilewright.compiler.synchronise import prover, synthesised, unneeded_syncs
 from tilewright.contract import check
-from tilewright.protocol import Build, Protocol
+from tilewright.protocol import Build
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import replaced, spots, step_at
 from tilewright.schedule.synchronise import cost, stripped, synchronised
 from tilewright.schedule.synchronise.cost import is_sync
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from synthesise_syncs import EXAMPLES
 
-EXAMPLES: dict[str, Callable[[], Protocol]] = {
-    "one tile": lambda: gemm.cooperative(2, 1, persistent=False),
-    "multicast": lambda: gemm.multicast(2),
-    "attention": lambda: attention.forward(2, 1, ordered=False),
-    "multistage": lambda: cp_async.multistage(3),
-    "cp.async producer": lambda: cp_async.producer_warps(2),
-    "split-K": lambda: split_k.dsmem_reduce(2),
-    "grouped": lambda: grouped.tensormap_update(2),
-    "Blackwell": lambda: blackwell.gemm(2),
-}
+QUICK = ("one tile", "multicast", "multistage", "cp.async producer", "split-K", "grouped", "Blackwell")
+"""The others take seconds: ``python tools/synthesise_syncs.py`` does all."""
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", QUICK)
 def test_synchronisation_is_put_back(name: str) -> None:
     by_hand = EXAMPLES[name]()
     bare = stripped(by_hand)

@@ -21,7 +21,7 @@ def matmul() -> Protocol:
 
 
 def attention() -> Protocol:
-    """One tile after another, two at most: the carry-over between tiles without its full search."""
+    """Two tiles at most: the carry-over from one to the next without its full search."""
     p = _lowered(products.attention, causal=False)
     return replace(p, symbols=tuple(replace(s, most=2) if s.name == "programs" else s for s in p.symbols))
 
