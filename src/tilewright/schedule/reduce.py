@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.layout.register import LANES
+from tilewright.layout.shared import SharedTile
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.tiles import element, spans_of
 from tilewright.tile import dialect as tile
@@ -163,26 +164,29 @@ class Reduction:
         row = R * others + bit_field(kept)
         idle = [b for b in range(self.home.threads.bit_length() - 1) if b not in warps and b not in kept]
         publisher = all_of(run.eq(0) for run, _ in _runs(idle))
-        shared = [lowering.shared_buffer(f"{self.fn}_parts", d, count * others * parts) for d in self.kinds]
+        partials = SharedTile.plain(count * others, parts, 1)
+        cell = partials.offset_expr(row, bit_field(warps))
+        shared = [lowering.shared_buffer(f"{self.fn}_parts", d, partials.size_bytes) for d in self.kinds]
         if lowering.loops or lowering.placement.persistent:
             lowering.emit(t.Barrier())
         for place, buffer in zip(shared, buffers, strict=True):
-            lowering.emit(t.SharedWrite(place, buffer, row * parts + bit_field(warps), publisher), op)
+            lowering.emit(t.SharedWrite(place, buffer, cell, publisher), op)
         lowering.emit(t.Barrier())
         if not any(b < _LANE_BITS for b in kept):
             # each lane takes one part, a butterfly does the rest
             results = [lowering.registers(self.fn, d, count) for d in self.kinds]
+            cell = partials.offset_expr(row, TID % parts)
             for place, result in zip(shared, results, strict=True):
-                lowering.emit(t.SharedRead(place, result, row * parts + TID % parts, all_of(())), op)
+                lowering.emit(t.SharedRead(place, result, cell, all_of(())), op)
             lowering.emit(t.Shuffle(self.fn, results, [1 << i for i in range(len(warps))]), op)
             return results
         if count * parts > _READ_BACK:
             return self.across_rows(shared, row, count * others, parts)
         read = [lowering.registers(self.fn, d, count * parts) for d in self.kinds]
-        offset = (R // parts * others + bit_field(kept)) * parts + R % parts
+        cell = partials.offset_expr(R // parts * others + bit_field(kept), R % parts)
         for place, buffer, dtype in zip(shared, read, self.kinds, strict=True):
             width = min(parts, 16 // dtype.bytes)
-            lowering.emit(t.SharedRead(place, buffer, offset, all_of(()), vector=width), op)
+            lowering.emit(t.SharedRead(place, buffer, cell, all_of(()), vector=width), op)
         results = self.start()
         lowering.emit(t.Fold(self.fn, read, results, R // parts), op)
         return results
