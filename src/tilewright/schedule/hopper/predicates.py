@@ -7,11 +7,12 @@ first steps are free of it; only those near the diagonal ask for every element.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import Expr, expr, maximum, simplify
+from tilewright.base.expr import TRUE, Expr, Interval, expr, maximum, simplify
 from tilewright.tile import dialect as tile
 
 _SOME_EXTENT = 4096
@@ -32,6 +33,13 @@ def leading_steps(op: tile.Stream) -> tuple[Expr, frozenset[SSAValue]] | None:
     if any(steps != least for steps in others):
         return None
     return least, frozenset(found)
+
+
+def always(kernel: tile.Kernel, stream: tile.Stream, bounds: Mapping[str, Interval]) -> bool:
+    """A stream has a step whatever the extents: tensors without elements never reach a kernel."""
+    kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
+    extents = {symbol: (1, None) for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
+    return simplify(stream.trip.expr > 0, {**bounds, **extents}) == TRUE
 
 
 def longest_first(kernel: tile.Kernel) -> tuple[str, ...]:

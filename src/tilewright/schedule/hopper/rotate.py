@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, expr, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Sym, expr
 from tilewright.schedule.hopper.feeding import counter
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, accumulation
+from tilewright.schedule.hopper.predicates import always
 from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
 from tilewright.schedule.hopper.turns import await_turn, pass_turn
 from tilewright.schedule.tiles import defining, element, hint, is_elementwise, owner, spans_of
@@ -116,12 +117,6 @@ def _tile(plan: DotPlan) -> tile.Load | None:
     return plan.b.load if isinstance(plan.b, Copied) else None
 
 
-def extent_bounds(kernel: tile.Kernel) -> dict[str, Interval]:
-    """Extents of tensors are at least 1."""
-    kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
-    return {symbol: (1, None) for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
-
-
 class RotatedLoop:
     """Lowers one rotated stream, in the producer or in the consumers."""
 
@@ -143,17 +138,12 @@ class RotatedLoop:
                 with low.within_part(part):
                     self.loop(part.begin, part.end, held, first=False, split=split and part.whole)
             self.drain(held)
-        if self.always():
+        if always(low.kernel, self.rotation.stream, low.placement.bounds):
             for op in list(body.ops):
                 op.detach()
                 low.block.add_op(op)
             return
         low.emit(t.If(self.trip > 0, Region(body), t.block()), self.rotation.stream)
-
-    def always(self) -> bool:
-        """The stream has a step whatever the extents: tensors without elements never reach a kernel."""
-        bounds = {**self.lowering.placement.bounds, **extent_bounds(self.lowering.kernel)}
-        return simplify(self.trip > 0, bounds) == TRUE
 
     def loop(self, begin: Expr, end: Expr, held: SSAValue | None, *, first: bool, split: bool) -> None:
         low, block = self.lowering, Block()
