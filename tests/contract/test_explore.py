@@ -277,3 +277,25 @@ def test_a_group_without_wgmma_joins_nobody() -> None:
     found = exhaust(b.protocol(), lambda name, context: 0)
     assert found.finding is not None
     assert found.finding.rule is Rule.DEADLOCK
+
+
+def test_each_thread_fences_its_own_part_of_a_shared_write() -> None:
+    """The elected thread's write and fence say nothing of the other lanes' parts."""
+    b = Build("parts")
+    data, full = b.buffer("x", 1024), b.mbarrier("full")
+    with b.role("writer", 32) as w:
+        w.one(o.MbarrierInit("full"))
+        w.one(o.FenceMbarrierInit())
+        w.all(o.Write(data.whole))
+        b.sync(w)
+        w.all(o.FenceProxyAsync())
+        w.one(o.Arrive(full[0]))
+    with b.role("store", 32) as r:
+        b.sync(r)
+        r.one(o.Wait(full[0], C(0)))
+        r.one(o.TmaStore(data.whole))
+        r.one(o.BulkCommit())
+        r.one(o.BulkWait(0))
+    found = exhaust(b.protocol(), lambda name, context: 0)
+    assert found.finding is not None
+    assert found.finding.rule is Rule.FENCE_RAW

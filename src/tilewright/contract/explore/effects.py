@@ -108,9 +108,9 @@ def _generic(g: Instance, w: World, t: int, region: ops.Region, writes: bool, pr
     place = touch(g, w, t, region, "generic", writes, private, site=site)
     if place.space[0] != "register":
         w.open[t] |= {Touch(place, writes, private, site)}
-        w.bare |= {(place, t, writes)}
+        w.bare |= {(place, t, writes, site)}
         if writes:
-            w.unfenced |= {(place, t)}
+            w.unfenced |= {(place, t, site)}
 
 
 def _life(g: Instance, w: World, t: int, op: ops.MbarrierInit | ops.FenceMbarrierInit | ops.MbarrierInval) -> None:
@@ -248,7 +248,7 @@ def _cp_async(
             done = {f.bytes for f in w.flights if f.queue == queue and f.number <= upto}
             close(g, w, ((queue, upto),))
             w.open[t] |= {Touch(place, True, True) for place in done}
-            w.unfenced |= {(place, t) for place in done}
+            w.unfenced |= {(place, t, 0) for place in done}
         case ops.CpAsyncArrive():
             b, weight = g.bar(t, op.bar), g.threads[t].weight
             barriers.use(g, w, t, b)

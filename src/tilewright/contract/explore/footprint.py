@@ -210,10 +210,10 @@ class Footprints:
                 if flight.queue in f.closes:
                     self.flight(f, flight)
         if f.fences:
-            for place, u in w.unfenced:
+            for place, u, _ in w.unfenced:
                 if u == t:
                     f.changed |= self.objects.of(place)
-            for place, u, _ in w.bare:
+            for place, u, _, _ in w.bare:
                 if u == t or all(x.bytes != place for x in w.open[u]):
                     f.changed |= self.objects.of(place)
         return f

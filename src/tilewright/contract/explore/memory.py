@@ -31,9 +31,14 @@ def touch(
         _fences(g, w, t, place, writes)
     if writes:
         w.written |= {place}
-        w.bare = frozenset(x for x in w.bare if not x[0].inside(place))
-        w.unfenced = frozenset(x for x in w.unfenced if not x[0].inside(place))
+        # of a write that the threads of a role share, each writes its own part: the others' stay
+        w.bare = frozenset(x for x in w.bare if not x[0].inside(place) or _ours(g, t, x[1], x[3], site))
+        w.unfenced = frozenset(x for x in w.unfenced if not x[0].inside(place) or _ours(g, t, x[1], x[2], site))
     return place
+
+
+def _ours(g: Instance, t: int, u: int, theirs: int, site: int) -> bool:
+    return u != t and u in g.mates[t] and theirs == site != 0
 
 
 def _clear_of_flights(g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool) -> None:
@@ -101,14 +106,14 @@ def _there(g: Instance, w: World, t: int, place: Bytes, name: str) -> None:
 def _fences(g: Instance, w: World, t: int, place: Bytes, writes: bool) -> None:
     strict = g.policy is Policy.STRICT
     if writes:
-        bare = [u for x, u, is_write in w.bare if x.meets(place) and (is_write or strict)]
+        bare = [u for x, u, is_write, _ in w.bare if x.meets(place) and (is_write or strict)]
         if bare:
             raise Problem(Rule.FENCE_WAR, (bare[0], t), "an asynchronous write over unfenced generic accesses")
         return
     if strict:
-        dirty = [u for x, u in w.unfenced if x.meets(place)]
+        dirty = [u for x, u, _ in w.unfenced if x.meets(place)]
     else:
-        dirty = [u for x, u, is_write in w.bare if is_write and x.meets(place)]
+        dirty = [u for x, u, is_write, _ in w.bare if is_write and x.meets(place)]
     if dirty:
         raise Problem(Rule.FENCE_RAW, (dirty[0], t), "an asynchronous read of unfenced generic writes")
 
@@ -151,8 +156,8 @@ def close(g: Instance, w: World, closes: tuple[tuple[Queue, int], ...]) -> None:
             if f.bytes.space[0] == "tmem":
                 _settled(g, w, f)
             if f.engine == "cp_async":
-                w.unfenced |= {(f.bytes, f.owner)} if g.policy is Policy.LENIENT else frozenset()
-                w.bare |= {(f.bytes, f.owner, True)}
+                w.unfenced |= {(f.bytes, f.owner, 0)} if g.policy is Policy.LENIENT else frozenset()
+                w.bare |= {(f.bytes, f.owner, True, 0)}
 
 
 def _settled(g: Instance, w: World, f: Flight) -> None:

@@ -121,10 +121,10 @@ class World:
     inside: frozenset[int] = frozenset()
     cluster: tuple[int, ...] = ()
     """Per thread: 0 outside, 1 arrived, 2 free to leave the cluster barrier."""
-    unfenced: frozenset[tuple[Bytes, int]] = frozenset()
-    """Generic writes their own thread has not fenced since."""
-    bare: frozenset[tuple[Bytes, int, bool]] = frozenset()
-    """Generic accesses (thread, is a write) that no thread has fenced since they were released."""
+    unfenced: frozenset[tuple[Bytes, int, int]] = frozenset()
+    """Generic writes (thread, site) that their own thread has not fenced since."""
+    bare: frozenset[tuple[Bytes, int, bool, int]] = frozenset()
+    """Generic accesses (thread, is a write, site) that no thread has fenced since they were released."""
     written: frozenset[Bytes] = frozenset()
     unseen: frozenset[tuple[int, Bytes, bool, int]] = frozenset()
     """Released accesses (bytes, is a write, by whom) that a thread with relaxed waits has not acquired."""
