@@ -16,17 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from xdsl.ir import Block, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
 from tilewright.base.verdict import Proof, Proved, Refuted
-from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
+from tilewright.compiler.panels import Ints, WrongError, panel, place_of, swizzled, tensor_of, warpgroups_of
+from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.lang.axes import Span
 from tilewright.legal.domain import Domain
@@ -38,13 +36,8 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-Ints = npt.NDArray[Any]
 _LOOK_AHEAD = range(-2, 3)
 """A rotated loop reads the stage of a step before or after the one that the producer's counter names."""
-
-
-class _WrongError(Exception):
-    """Where the lowered kernel differs."""
 
 
 def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
@@ -55,8 +48,8 @@ def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
             _tensor(op, lowered)
         loads = _loads(kernel, lowered)
         operands = sum(_product(group, loads) for group in _products(lowered))
-        panels = sum(_panels(kernel, store) for store in lowered.walk() if isinstance(store, a.TmaStore))
-    except _WrongError as error:
+        panels = sum(panel(kernel, store) for store in lowered.walk() if isinstance(store, a.TmaStore))
+    except WrongError as error:
         return Refuted("map", str(error))
     return Proved((f"map: {len(maps)} tensors, {operands} operands, {panels} panels [identity, enumerated]",))
 
@@ -70,19 +63,19 @@ def _tensor(op: a.TensorMap, lowered: t.Kernel) -> None:
     size = kind.element.bytes
     known = _where_it_matters(lowered)
     if numbers.address != Sym(f"{name}.address") or ELEMENT_BITS[numbers.data_type] != 8 * size:
-        raise _WrongError(f"{op.hint.data}: {numbers.data_type.name} at {numbers.address}")
+        raise WrongError(f"{op.hint.data}: {numbers.data_type.name} at {numbers.address}")
     if len(set(numbers.axes)) != len(numbers.axes):
-        raise _WrongError(f"{op.hint.data}: axes {numbers.axes}")
+        raise WrongError(f"{op.hint.data}: axes {numbers.axes}")
     for axis, dim in enumerate(kind.dims):
         if axis not in numbers.axes and dim.expr != Const(1):
-            raise _WrongError(f"{op.hint.data}: no dimension for axis {axis} of {name}")
+            raise WrongError(f"{op.hint.data}: no dimension for axis {axis} of {name}")
     steps = (Const(size), *numbers.strides_bytes)
     for axis, extent, step in zip(numbers.axes, numbers.dims, steps, strict=True):
         own = Sym(f"{name}.stride{axis}") * size
         if extent != kind.dims.data[axis].expr:
-            raise _WrongError(f"{op.hint.data}: extent {extent} for axis {axis} of {name}")
+            raise WrongError(f"{op.hint.data}: extent {extent} for axis {axis} of {name}")
         if extent != Const(1) and not _same_stride(step, own, known):
-            raise _WrongError(f"{op.hint.data}: a step of {step} bytes along axis {axis} of {name}, which has {own}")
+            raise WrongError(f"{op.hint.data}: a step of {step} bytes along axis {axis} of {name}, which has {own}")
 
 
 def _where_it_matters(lowered: t.Kernel) -> Facts:
@@ -125,7 +118,7 @@ def _loads(kernel: tile.Kernel, lowered: t.Kernel) -> dict[SSAValue, list[_Load]
     found: dict[SSAValue, list[_Load]] = {}
     for op in lowered.walk():
         if isinstance(op, a.TmaLoad):
-            name, where = _tensor_of(op), _place(op)
+            name, where = tensor_of(op), place_of(op)
             mine = tuple(s for s in sources if (tensor_name(s), place(s)) == (name, where))
             for sender, receiver in _deliveries(op, lowered):
                 rank = {a.CTA_RANK: sender}
@@ -148,7 +141,7 @@ def _deliveries(op: a.TmaLoad, lowered: t.Kernel) -> Iterator[tuple[int, int]]:
             differs = (sender // shape[1] != receiver // shape[1], sender % shape[1] != receiver % shape[1])
             apart = {n for n, d in zip(names[-2:], differs, strict=False) if d}
             if apart & {s for c in op.coords for s in c.expr.symbols}:
-                raise _WrongError(f"a copy for several CTAs at {', '.join(str(c.expr) for c in op.coords)}")
+                raise WrongError(f"a copy for several CTAs at {', '.join(str(c.expr) for c in op.coords)}")
             yield sender, receiver
 
 
@@ -157,7 +150,7 @@ def _products(lowered: t.Kernel) -> Iterator[list[a.Wgmma]]:
     groups: dict[object, list[a.Wgmma]] = {}
     for op in lowered.walk():
         if isinstance(op, a.Wgmma):
-            key = (_place(op), op.accumulator, op.a, op.b, op.a_region.expr, op.b_region.expr, op.parent_block())
+            key = (place_of(op), op.accumulator, op.a, op.b, op.a_region.expr, op.b_region.expr, op.parent_block())
             groups.setdefault(key, []).append(op)
     yield from groups.values()
 
@@ -167,7 +160,7 @@ def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> in
     first = group[0]
     bits = first.dtype.dtype.bits
     step = INSTRUCTION_K_BITS // bits
-    warpgroups = range(_warpgroups(first))
+    warpgroups = range(warpgroups_of(first))
     right = _reading(first.b_operand.data, bits)
     left = _reading(first.a_operand.data, bits) if first.a_operand is not None else None
     seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
@@ -177,7 +170,7 @@ def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> in
         if reading is not None and copies:
             region = first.a_region.expr if side == "a" else first.b_region.expr
             if not _lands(reading, copies, region, side):
-                raise _WrongError(f"operand {side} of {_place(first)}: its tile is not where the copies put it")
+                raise WrongError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
             compared += 1
     for op in group:
         for w in warpgroups:
@@ -190,15 +183,15 @@ def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> in
                 block, k_index = divmod(op.a_register.data // (step // 2), depth)
                 row, k_left = (block * len(warpgroups) + w) * INSTRUCTION_M, k_index * step
             if k_left != k:
-                raise _WrongError(f"product of {_place(op)}: k of {k_left} on the left, {k} on the right")
+                raise WrongError(f"product of {place_of(op)}: k of {k_left} on the left, {k} on the right")
             seen.setdefault((op.first.data, w), set()).add((row, column, k))
     depth = first.b_operand.data.k // step
     if len(group) * len(warpgroups) != sum(map(len, seen.values())):
-        raise _WrongError(f"product of {_place(first)}: an instruction twice")
+        raise WrongError(f"product of {place_of(first)}: an instruction twice")
     if any(len({(r, c) for r, c, _ in s}) != 1 or len(s) != depth for s in seen.values()):
-        raise _WrongError(f"product of {_place(first)}: accumulators of several tiles, or of part of k")
+        raise WrongError(f"product of {place_of(first)}: accumulators of several tiles, or of part of k")
     if len({next(iter(s))[:2] for s in seen.values()}) != len(seen):
-        raise _WrongError(f"product of {_place(first)}: a tile of the result in two accumulators")
+        raise WrongError(f"product of {place_of(first)}: a tile of the result in two accumulators")
     return compared
 
 
@@ -230,19 +223,19 @@ def _reading(numbers: OperandNumbers, bits: int) -> _Reading:
         plain = k // width * panel + mn // CORE_ROWS * stride + mn % CORE_ROWS * span + k % width * size
     else:
         plain = mn // CORE_ROWS * stride + k // unit * leading + mn % CORE_ROWS * CORE_ROW_BYTES + k % unit * size
-    return _Reading(numbers, size, plain, _swizzled(plain, numbers.swizzle))
+    return _Reading(numbers, size, plain, swizzled(plain, numbers.swizzle))
 
 
 def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) -> tuple[int, int]:
     """First row (or column) and first k of the matrix at byte ``start``, which is read as part of the tile."""
     found = np.argwhere(reading.plain == start)
     if len(found) != 1:
-        raise _WrongError(f"product of {_place(op)}: no matrix at byte {start} of its tile")
+        raise WrongError(f"product of {place_of(op)}: no matrix at byte {start} of its tile")
     mn, k = (int(x) for x in found[0])
     part = reading.plain[mn : mn + rows, k : k + step]
     alone = _reading(_only(reading.numbers, rows, step), 8 * reading.bytes).plain
     if part.shape != (rows, step) or not np.array_equal(part - start, alone):
-        raise _WrongError(f"product of {_place(op)}: the matrix at byte {start} leaves its tile")
+        raise WrongError(f"product of {place_of(op)}: the matrix at byte {start} leaves its tile")
     return mn, k
 
 
@@ -253,7 +246,7 @@ def _only(numbers: OperandNumbers, mn: int, k: int) -> OperandNumbers:
 def _start(offset: Expr, warpgroup: int) -> int:
     value = offset.substitute({a.WARPGROUP: warpgroup}).constant
     if value is None:
-        raise _WrongError(f"the offset {offset} inside a tile is no constant")
+        raise WrongError(f"the offset {offset} inside a tile is no constant")
     return int(value)
 
 
@@ -350,93 +343,5 @@ def _place_box(
         return False
     if (landed[mn, k] != -1).any():
         return False
-    landed[mn, k] = _swizzled(at + np.arange(grid.shape[1], dtype=np.int64) * reading.bytes, numbers.swizzle)
+    landed[mn, k] = swizzled(at + np.arange(grid.shape[1], dtype=np.int64) * reading.bytes, numbers.swizzle)
     return True
-
-
-def _swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
-    """Addresses with their bits exchanged by the pattern; tiles begin at a multiple of its period."""
-    result = addresses
-    for target, source in PATTERNS[swizzle].pairs:
-        result = result ^ ((addresses >> source & 1) << target)
-    return result
-
-
-# -- stores -----------------------------------------------------------------------------------------------------------
-def _panels(kernel: tile.Kernel, store: a.TmaStore) -> int:
-    """One panel: what stmatrix writes is what the copy reads, at the coordinates of the tile program's store."""
-    declared = store.map.owner
-    assert isinstance(declared, a.TensorMap)
-    numbers = declared.numbers
-    name, where = _tensor_of(store), _place(store)
-    asked = [o for o in kernel.walk() if isinstance(o, tile.Store) and (tensor_name(o), place(o)) == (name, where)]
-    everyone = range(_warpgroups(store))
-    if not any(all(_stored_at(store, numbers.axes, source, w) for w in everyone) for source in asked):
-        raise _WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in store.coords)}")
-    columns, rows = numbers.box[0], int(np.prod(numbers.box[1:]))
-    size = ELEMENT_BITS[numbers.data_type] // 8
-    order: Ints = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns) * size
-    wanted = _swizzled(order, numbers.swizzle)
-    written = np.full((rows, columns), -1)
-    for index, op in enumerate(_matrices(store)):
-        for tid, offset in enumerate(_offsets(op.offset.expr)):
-            matrix, row = divmod(tid % 32, 8)
-            if matrix < op.matrices.data:
-                at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
-                written[at[0], at[1] : at[1] + 8] = offset + np.arange(8) * size
-    if not np.array_equal(written, wanted):
-        raise _WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
-    return 1
-
-
-@cache
-def _offsets(offset: Expr) -> tuple[int, ...]:
-    """The offset that each thread of a warpgroup gives."""
-    return tuple(int(offset.evaluate({t.THREAD: tid})) for tid in range(a.WARPGROUP_THREADS))
-
-
-def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:
-    """The box begins at the store's coordinates plus constants, and at its own index along the other axes."""
-    for axis, coordinate in zip(axes, store.coords, strict=True):
-        own = coords_of(source)[axis]
-        first = own.origin if isinstance(own, Span) else own
-        offset = (coordinate.expr.substitute({a.WARPGROUP: warpgroup}) - first).constant
-        if offset is None or not 0 <= int(offset) < (own.size if isinstance(own, Span) else 1):
-            return False
-    return True
-
-
-def _matrices(store: a.TmaStore) -> list[a.StoreMatrix]:
-    """The stmatrix ops that fill the panel: those before the copy, back to the copy before."""
-    elected = store.parent_op()
-    assert elected is not None
-    found: list[a.StoreMatrix] = []
-    op = elected.prev_op
-    while op is not None and not (isinstance(op, a.Elected) and any(isinstance(x, a.TmaStore) for x in op.walk())):
-        if isinstance(op, a.StoreMatrix) and op.base.expr == store.offset.expr and op.shared == store.shared:
-            found.insert(0, op)
-        op = op.prev_op
-    return found
-
-
-# -- small ------------------------------------------------------------------------------------------------------------
-def _tensor_of(op: a.TmaLoad | a.TmaStore) -> str:
-    declared = op.map.owner
-    assert isinstance(declared, a.TensorMap)
-    kind = declared.tensor.type
-    assert isinstance(kind, t.TensorType)
-    return kind.tensor_name.data
-
-
-def _place(op: t.TransportOp) -> str:
-    return op.loc.data if op.loc is not None else ""
-
-
-def _warpgroups(op: t.TransportOp) -> int:
-    """Warpgroups of the role around."""
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, a.Role):
-            return parent.threads.data // a.WARPGROUP_THREADS
-        parent = parent.parent_op()
-    return 1

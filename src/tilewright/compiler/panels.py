@@ -1,0 +1,113 @@
+"""Stores of products: what stmatrix writes to a panel of shared memory is what the copy to global memory reads there.
+
+And what both halves of the ``map`` obligation stand on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.base.expr import Expr
+from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
+from tilewright.lang.axes import Span
+from tilewright.schedule.tiles import coords_of, place, tensor_name
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+Ints = npt.NDArray[Any]
+
+
+class WrongError(Exception):
+    """Where the lowered kernel differs from the tile program."""
+
+
+def panel(kernel: tile.Kernel, store: a.TmaStore) -> int:
+    """One panel: what stmatrix writes is what the copy reads, at the coordinates of the tile program's store."""
+    declared = store.map.owner
+    assert isinstance(declared, a.TensorMap)
+    numbers = declared.numbers
+    name, where = tensor_of(store), place_of(store)
+    asked = [o for o in kernel.walk() if isinstance(o, tile.Store) and (tensor_name(o), place(o)) == (name, where)]
+    everyone = range(warpgroups_of(store))
+    if not any(all(_stored_at(store, numbers.axes, source, w) for w in everyone) for source in asked):
+        raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in store.coords)}")
+    columns, rows = numbers.box[0], int(np.prod(numbers.box[1:]))
+    size = ELEMENT_BITS[numbers.data_type] // 8
+    order: Ints = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns) * size
+    wanted = swizzled(order, numbers.swizzle)
+    written = np.full((rows, columns), -1)
+    for index, op in enumerate(_matrices(store)):
+        for tid, offset in enumerate(_offsets(op.offset.expr)):
+            matrix, row = divmod(tid % 32, 8)
+            if matrix < op.matrices.data:
+                at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
+                written[at[0], at[1] : at[1] + 8] = offset + np.arange(8) * size
+    if not np.array_equal(written, wanted):
+        raise WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
+    return 1
+
+
+@cache
+def _offsets(offset: Expr) -> tuple[int, ...]:
+    """The offset that each thread of a warpgroup gives."""
+    return tuple(int(offset.evaluate({t.THREAD: tid})) for tid in range(a.WARPGROUP_THREADS))
+
+
+def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:
+    """The box begins at the store's coordinates plus constants, and at its own index along the other axes."""
+    for axis, coordinate in zip(axes, store.coords, strict=True):
+        own = coords_of(source)[axis]
+        first = own.origin if isinstance(own, Span) else own
+        offset = (coordinate.expr.substitute({a.WARPGROUP: warpgroup}) - first).constant
+        if offset is None or not 0 <= int(offset) < (own.size if isinstance(own, Span) else 1):
+            return False
+    return True
+
+
+def _matrices(store: a.TmaStore) -> list[a.StoreMatrix]:
+    """The stmatrix ops that fill the panel: those before the copy, back to the copy before."""
+    elected = store.parent_op()
+    assert elected is not None
+    found: list[a.StoreMatrix] = []
+    op = elected.prev_op
+    while op is not None and not (isinstance(op, a.Elected) and any(isinstance(x, a.TmaStore) for x in op.walk())):
+        if isinstance(op, a.StoreMatrix) and op.base.expr == store.offset.expr and op.shared == store.shared:
+            found.insert(0, op)
+        op = op.prev_op
+    return found
+
+
+def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
+    """Addresses with their bits exchanged by the pattern; tiles begin at a multiple of its period."""
+    result = addresses
+    for target, source in PATTERNS[swizzle].pairs:
+        result = result ^ ((addresses >> source & 1) << target)
+    return result
+
+
+def tensor_of(op: a.TmaLoad | a.TmaStore) -> str:
+    declared = op.map.owner
+    assert isinstance(declared, a.TensorMap)
+    kind = declared.tensor.type
+    assert isinstance(kind, t.TensorType)
+    return kind.tensor_name.data
+
+
+def place_of(op: t.TransportOp) -> str:
+    return op.loc.data if op.loc is not None else ""
+
+
+def warpgroups_of(op: t.TransportOp) -> int:
+    """Warpgroups of the role around."""
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, a.Role):
+            return parent.threads.data // a.WARPGROUP_THREADS
+        parent = parent.parent_op()
+    return 1
