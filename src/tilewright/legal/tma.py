@@ -34,6 +34,7 @@ from tilewright.hw.tensormap import (
 )
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
+from tilewright.legal.shortfalls import inner_bytes, landing_bytes, no_dense_axis, too_many_dimensions
 from tilewright.legal.symbolic import Unmet, decide_rules
 
 DATA_TYPES: dict[str, DataType] = {
@@ -223,7 +224,7 @@ def candidates(access: TileAccess, facts: Facts | None = None, target: Target = 
         else:
             core = refused
     if not plans and not conditional and not core:
-        core = (_inner_violation(access, dimensions[0].tile),)
+        core = (inner_bytes(access.dtype, access.swizzles, dimensions[0].tile),)
     return Candidates(tuple(plans), tuple(conditional[:limit]), core)
 
 
@@ -241,15 +242,15 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
         (dropped if tile is None else kept).append(entry)
     size = prod(d.tile for d in kept) * access.dtype.bytes
     if size > MAX_LANDING_BYTES:
-        return Shortfall((_size_violation(size),))
+        return Shortfall((landing_bytes(size),))
     dense = [d for d in kept if facts.decide(d.stride.eq(1))]
     inner = next((d for d in reversed(dense) if d.tile > 1), dense[-1] if dense else None)
     if inner is None:
-        return Shortfall((_dense_violation(access, kept),))
+        return Shortfall((no_dense_axis([d.stride for d in kept]),))
     others = [d for d in reversed(kept) if d is not inner]
     merged = _merge([*others, *reversed(dropped)], MAX_RANK - 1)
     if len(merged) >= MAX_RANK:
-        return Shortfall((_rank_violation(access, len(merged) + 1),))
+        return Shortfall((too_many_dimensions(len(merged) + 1),))
     return (inner, *merged)
 
 
@@ -385,41 +386,3 @@ def request_fields(draft: TensorMapPlan) -> dict[str, Expr]:
             fields[f"global_stride_{i - 1}"] = draft.strides[i - 1] if used else Const(0)
     fields["start_coordinate_0"] = Const(gcd(draft.first_multiple, *(b.start[0] for b in draft.boxes)))
     return fields
-
-
-def _dense_violation(access: TileAccess, kept: list[_Dimension]) -> Violation:
-    strides = ", ".join(str(d.stride) for d in kept) or "none"
-    return Violation(
-        "TMA060",
-        f"strides of the tile's axes in elements: {strides}",
-        "one axis of the tile with stride 1",
-        "CUDA Driver API, cuTensorMapEncodeTiled, globalStrides: dimension 0 is dense",
-    )
-
-
-def _size_violation(size: int) -> Violation:
-    return Violation(
-        "TMA064",
-        f"{size} bytes",
-        f"at most {MAX_LANDING_BYTES} bytes",
-        "CUDA Programming Guide, 5.1, table 30: shared memory of a block",
-    )
-
-
-def _rank_violation(access: TileAccess, rank: int) -> Violation:
-    return Violation(
-        "TMA061",
-        f"{rank} dimensions after merging those whose strides nest",
-        "at most 5 dimensions",
-        "CUDA Driver API, cuTensorMapEncodeTiled, tensorRank",
-    )
-
-
-def _inner_violation(access: TileAccess, inner: int) -> Violation:
-    wanted = ", ".join(s.name for s in access.swizzles) or "any"
-    return Violation(
-        "TMA062",
-        f"{inner} x {access.dtype} = {inner * access.dtype.bytes} bytes along the dense axis, swizzle {wanted}",
-        "a multiple of the swizzle span (128, 64 or 32 bytes), or of 16 bytes without swizzle",
-        "CUDA Driver API, cuTensorMapEncodeTiled, boxDim and swizzle",
-    )
