@@ -15,7 +15,9 @@ from museum.phases import tr_01
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
 
 from agree import compare
+from campaign.corpus import compiled
 from campaign.judge import sizes
+from campaign.variants import kept, pipeline
 from mutate import corpus, mutants
 from tilewright import contract
 from tilewright.base.expr import sym
@@ -74,6 +76,20 @@ def test_tiny_protocols_agree_with_the_explorer() -> None:
             tally = compare(total, slots, sample)
             assert tally.table["proved", "good"] > 0
             assert not tally.odd
+
+
+@pytest.mark.parametrize(("name", "protocol"), list(compiled()), ids=lambda x: x if isinstance(x, str) else "")
+def test_protocols_of_compiled_kernels_are_proved(name: str, protocol: Protocol) -> None:
+    assert isinstance(check(protocol), Proved), name
+
+
+@pytest.mark.parametrize("choice", [(1, 1, 1, True, "generic", True), (2, 3, 2, True, "wgmma", False)], ids=str)
+def test_pipelines_and_what_keeps_them_right_are_proved(choice: tuple[int, int, int, bool, str, bool]) -> None:
+    """Loops split at half their count are open: the counter is compared with ``kt // 2``."""
+    p = pipeline(*choice)
+    for word, variant in kept("pipeline", p, 0):
+        wanted = Unknown if "two halves" in word else Proved
+        assert isinstance(check(variant), wanted), word
 
 
 def test_verdict_does_not_depend_on_role_names() -> None:
