@@ -13,7 +13,6 @@ from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.validate import problems
 
 TX_BYTES = 16
-GROUP_WAITS = ops.WgmmaWait | ops.BulkWait | ops.CpAsyncWait
 
 
 def mutants(name: str, protocol: Protocol) -> Iterator[tuple[str, Protocol]]:

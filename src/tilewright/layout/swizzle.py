@@ -44,11 +44,6 @@ class Swizzle:
         return ((1 << self.bits) - 1) << (self.base + max(0, self.shift))
 
     @property
-    def target_mask(self) -> int:
-        """Bits that are changed."""
-        return ((1 << self.bits) - 1) << (self.base - min(0, self.shift))
-
-    @property
     def period(self) -> int:
         """Offsets after which the pattern repeats: a tile of a multiple of it is permuted within itself."""
         return 1 << (self.base + abs(self.shift) + self.bits) if self.bits else 1

@@ -25,7 +25,6 @@ from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Proto
 from tilewright.protocol.validate import require_valid
 
 _INDENT = "    "
-_DECLARATIONS: dict[str, type[Symbol] | type[Barrier]] = {"symbol": Symbol, "mbarrier": Barrier}
 _EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by"))
 _ENUMS: dict[str, type[Enum]] = {"scope": ops.Scope, "space": ops.FenceSpace}
 _GRAINS = frozenset(by.value for by in By)
