@@ -104,6 +104,21 @@ def test_extra_barrier_keeps_the_proof() -> None:
     assert isinstance(check(extra), Proved)
 
 
+def test_a_wait_that_passes_on_a_fresh_barrier_may_be_lapped() -> None:
+    """Parity 1 passes before the first phase is complete, and never after: no loop is needed for that."""
+    b = Build("fresh")
+    done = b.mbarrier("done")
+    with b.role("a", 32) as a:
+        b.init(a)
+        a.one(o.Arrive(done[0]))
+    with b.role("b", 32) as r:
+        b.sync(r)
+        r.all(o.Wait(done[0], C(1)))
+    judgement = judge(b.protocol())
+    assert isinstance(judgement.proof, Refuted), judgement.proof
+    assert judgement.proof.witness.code == "MBR013"
+
+
 def test_groups_without_copies_need_no_wait_at_the_end() -> None:
     """The last groups of the multistage loop are empty: what is copied was waited for in the loop."""
     p = cp_async.multistage(3)

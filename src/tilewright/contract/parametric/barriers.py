@@ -83,6 +83,9 @@ def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
     if not use.unit:
         if any(p.number != 0 for f in use.signals for p in f.pieces):
             raise NoWord(f"{use.array[1]} goes round without a counter")
+        if wait.number < 0:
+            # it passes on the fresh barrier only as long as phase 0 is not complete
+            raise NoWord(f"{use.array[1]} may complete a phase before {facts.name(wait.ref)} returns")
         return
     mark = facts.k.mark[wait.ref.c.index, wait.ref.s, wait.ref.i]
     for family in use.signals:
