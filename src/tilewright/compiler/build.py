@@ -26,6 +26,7 @@ from tilewright.base.expr import Const, Expr, Sym, maximum
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, Parameter, emit_kernel
 from tilewright.codegen.guard import mismatches
+from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.obligations import require
 from tilewright.compiler.passes import timed
 from tilewright.compiler.program import PlannedKernel, Program, plan_kernel, with_products
@@ -40,6 +41,7 @@ from tilewright.transport.asynchronous import TensorMap
 _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
+@collector_resting()
 def build(program: Program) -> Artifact:
     """Compile every variant; a kernel that spills is planned again on more threads."""
     request = program.request

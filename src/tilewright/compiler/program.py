@@ -12,6 +12,7 @@ from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import TRUE, Const, Expr, all_of, minimum
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import certified, prove_stores
+from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.descriptors import judge_kernel
 from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
@@ -129,6 +130,7 @@ def traced(
     return kernel
 
 
+@collector_resting()
 def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them."""
     pinned = dict(request.schedule.extents)
