@@ -74,8 +74,8 @@ class HopperEmitter:
         """The base of dynamic shared memory, aligned to the period of the widest swizzle."""
         line = self.emitter.line
         line("extern __shared__ char dynamic_shared[];")
-        line(f"const unsigned {SHARED_BASE} = ((unsigned)__cvta_generic_to_shared(dynamic_shared) + 1023u) & ~1023u;")
-        start = "(unsigned)__cvta_generic_to_shared(dynamic_shared)"
+        start, low = "(unsigned)__cvta_generic_to_shared(dynamic_shared)", f"{t.SHARED_BASE_ALIGN_BYTES - 1}u"
+        line(f"const unsigned {SHARED_BASE} = ({start} + {low}) & ~{low};")
         line(f"char* const shared = dynamic_shared + ({SHARED_BASE} - {start});")
         if self.emitter.debug:
             line(debug.declared(self.counters))

@@ -33,8 +33,6 @@ from tilewright.tile.dialect import Tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-_SHARED_ALIGN_BYTES = 1024
-"""Alignment of dynamic shared memory's base (transport.Shared)."""
 _DIMS: Interval = (1, 2**31 - 1)
 """Extents are 32-bit parameters of a kernel; the launch refuses others (RUN017), and encodes 1 for 0."""
 
@@ -164,7 +162,7 @@ def _alignment(shared: SSAValue, offset: Expr) -> int:
     declared = shared.owner
     assert isinstance(declared, t.Shared)
     assert declared.offset is not None, "tensor copies use dynamic shared memory"
-    return gcd(divisor(offset, {}), declared.offset.data, _SHARED_ALIGN_BYTES)
+    return gcd(divisor(offset, {}), declared.offset.data, t.SHARED_BASE_ALIGN_BYTES)
 
 
 # -- operands of wgmma ------------------------------------------------------------------------------------------------

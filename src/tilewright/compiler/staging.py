@@ -22,7 +22,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym, all_of, expr
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.hw.copy_prices import CopyMethod, copy_seconds, staging_seconds
-from tilewright.hw.target import Target
+from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import Numerics
 from tilewright.lang.functions import grid
@@ -33,7 +33,7 @@ from tilewright.lang.tensors import Tensor
 from tilewright.legal.facts import Facts as Known
 from tilewright.legal.repairs import staged
 from tilewright.legal.wgmma import Role
-from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts, TensorFacts, without_peers
+from tilewright.schedule.facts import Facts, TensorFacts, without_peers
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
 from tilewright.schedule.tiles import coords_of, moved, tensor_name
 from tilewright.tile import dialect as tile

@@ -16,8 +16,9 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from tilewright.base.expr import Compare, Expr, sym
+from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.model import WARP_THREADS, By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
 
 
 class Kind(Enum):

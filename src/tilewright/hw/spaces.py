@@ -26,6 +26,13 @@ class Grain(Enum):
     GRID = "grid"
 
 
+WARP_THREADS = 32
+"""Threads of a warp (PTX ISA 9.1, 10: WARP_SZ; CUDA C++ Programming Guide, SIMT architecture)."""
+
+WARPGROUP_THREADS = 128
+"""Four consecutive warps, the first a multiple of four (PTX ISA 9.1, 9.7.15.1)."""
+
+
 class Proxy(Enum):
     """The path by which memory is reached; crossing from one to the other needs a proxy fence (PTX ISA, memory
     consistency model, proxies)."""

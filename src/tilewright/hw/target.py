@@ -8,6 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_CTA_THREADS = 1024
+"""Threads of a CTA, at most, on every target (CUDA C++ Programming Guide, technical specifications)."""
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+"""CTAs of a grid along x, y and z, at most, on every target (same table)."""
+
+MAX_VECTOR_BYTES = 16
+"""Widest access of one thread to global or shared memory, sm_70 to sm_100 (PTX ISA, vectors: 128 bits)."""
+
+STATIC_SHARED_BYTES = 48 * 1024
+"""Shared memory that a kernel of any target may declare; more is dynamic and opted into (CUDA C++ Programming Guide,
+compute capabilities)."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -16,8 +29,7 @@ class Target:
     name: str
     compute_capability: tuple[int, int]
     sm_count: int
-    warp_size: int = 32
-    max_threads_per_cta: int = 1024
+    max_threads_per_cta: int = MAX_CTA_THREADS
     max_threads_per_sm: int = 2048
     max_ctas_per_sm: int = 32
     registers_per_sm: int = 65536
@@ -25,8 +37,6 @@ class Target:
     shared_per_sm_bytes: int = 0
     shared_per_cta_bytes: int = 0
     shared_reserved_bytes: int = 1024
-    vector_access_bytes: int = 16
-    max_grid_x: int = 2**31 - 1
     has_tma: bool = False
     has_wgmma: bool = False
     has_tcgen05: bool = False

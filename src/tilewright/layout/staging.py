@@ -15,6 +15,7 @@ from tilewright.base.expr import Expr, Interval, Sym, all_of, expr, simplify
 from tilewright.hw import fragments as facts
 from tilewright.hw.banks import BANK_BYTES, LINE_BYTES
 from tilewright.hw.spaces import Grain
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.layout.arrange import Arranged, arranged
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.plan import (
@@ -34,9 +35,6 @@ from tilewright.layout.register import LANES, RegisterLayout
 from tilewright.layout.shared import SharedTile
 from tilewright.layout.synthesis import Family, SwizzleConstraints, Synthesis, synthesise_swizzle
 from tilewright.layout.xor_swizzle import PaddedRows, XorSwizzle
-
-MAX_VECTOR_BYTES = 16
-"""Widest shared-memory access of a thread (PTX ISA, ld.shared vectors)."""
 
 SAMPLE = 8
 """Accesses whose bank cycles are counted for each candidate: enough to see a conflict, few enough to plan in time."""

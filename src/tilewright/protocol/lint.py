@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.diag import Diagnostic, Severity
+from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.edit import spots
-from tilewright.protocol.model import WARP_THREADS, By, Protocol, Role, Step
+from tilewright.protocol.model import By, Protocol, Role, Step
 
 _ONE_FOR_ALL = (ops.TmaLoad, ops.TmaStore, ops.DsmemCopy, ops.Tcgen05Mma, ops.Tcgen05Cp, ops.Tcgen05Commit)
 """Ops that CUTLASS issues under elect.sync."""

@@ -17,9 +17,6 @@ from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.protocol.ops import Op
 
-WARP_THREADS = 32
-WARPGROUP_THREADS = 128
-
 
 class By(Enum):
     """Which threads of a role execute a step."""

@@ -14,8 +14,9 @@ from enum import Enum
 
 from tilewright.hw import engine_prices as engine
 from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE
+from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.model import WARP_THREADS, By, If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 
 MAX_STEPS = 50_000
 

@@ -10,13 +10,13 @@ from dataclasses import fields
 
 from tilewright.base.expr import Expr
 from tilewright.diag import Diagnostic, Location, TilewrightError
-from tilewright.hw.spaces import Space
+from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS, Space
+from tilewright.hw.target import MAX_CTA_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.model import WARP_THREADS, WARPGROUP_THREADS, By, If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
-MAX_CTA_THREADS = 1024
 
 _WGMMA_OPS = (ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait)
 _WHOLE_WARP_OPS = (

@@ -31,12 +31,12 @@ from tilewright.artifact.schema import (
 )
 from tilewright.base.expr import Expr, ExprError, Sym
 from tilewright.diag import fail
+from tilewright.hw.target import MAX_GRID
 from tilewright.runtime.binding import Aliasing
 from tilewright.runtime.driver import DriverLike, LaunchOn, LaunchShape, TensorMapFields
 from tilewright.runtime.frame import Frame
 from tilewright.runtime.scalars import CallScalar
 
-_MAX_GRID = (2**31 - 1, 65535, 65535)
 _MAX_CACHED_MAPS = 256
 
 Kernels = Callable[[KernelImage, LaunchShape], int]
@@ -177,7 +177,7 @@ class Plan:
     def _prepare_launch(self, image: KernelImage, step: Launch, kernels: Kernels) -> None:
         names = "xyz"
         x, y, z = (
-            self._value(extent, f"grid.{names[i]} of {image.symbol}", 0, _MAX_GRID[i])
+            self._value(extent, f"grid.{names[i]} of {image.symbol}", 0, MAX_GRID[i])
             for i, extent in enumerate(step.grid)
         )
         if 0 in (x, y, z):

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from math import isqrt, prod
 
 from tilewright.base.expr import FALSE, TRUE, Expr
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.distribute import floor_power
-from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
+from tilewright.schedule.facts import Facts
 from tilewright.schedule.tiles import coords_of, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
 

@@ -13,9 +13,7 @@ from math import gcd
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym, all_of, any_of, expr, maximum
-
-MAX_VECTOR_BYTES = 16
-"""Widest access of one thread on sm_70 to sm_100 (PTX ISA, vectors: 128 bits)."""
+from tilewright.hw.target import MAX_VECTOR_BYTES
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from math import prod
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Expr, Interval, Sym, divisor
-from tilewright.hw.target import SM90A
+from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A
 from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.classes import Position, classify
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
-from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
+from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew

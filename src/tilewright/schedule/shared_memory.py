@@ -5,15 +5,10 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr
 
 from tilewright.diag import Location, fail
-from tilewright.hw.target import Target
+from tilewright.hw.target import STATIC_SHARED_BYTES, Target
 from tilewright.transport import dialect as t
 
-STATIC_BYTES = 48 * 1024
-"""Static shared memory of one CTA on every architecture (CUDA C++ Programming Guide, compute capabilities: more is
-dynamic and opted into)."""
-
 _ALIGN_BYTES = 16
-_BASE_ALIGN_BYTES = 1024
 
 
 def place_shared(kernel: t.Kernel, target: Target, where: Location | None) -> None:
@@ -21,9 +16,9 @@ def place_shared(kernel: t.Kernel, target: Target, where: Location | None) -> No
     CTA can have."""
     buffers = [op for op in kernel.body.block.ops if isinstance(op, t.Shared)]
     sizes = [-(-_size_bytes(op) // _ALIGN_BYTES) * _ALIGN_BYTES for op in buffers]
-    if sum(sizes) <= STATIC_BYTES or any(op.offset is not None for op in buffers):
+    if sum(sizes) <= STATIC_SHARED_BYTES or any(op.offset is not None for op in buffers):
         return
-    total = sum(sizes) + _BASE_ALIGN_BYTES
+    total = sum(sizes) + t.SHARED_BASE_ALIGN_BYTES
     if total > target.shared_per_cta_bytes:
         fail(
             "CGN003",

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
+from tilewright.schedule.facts import Facts
 from tilewright.schedule.tiles import Access, coords_of
 from tilewright.tile import dialect as tile
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.simulate.symbols import Array
-
-WARPGROUP_THREADS = 128
 
 
 @dataclass(frozen=True)

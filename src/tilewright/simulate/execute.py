@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
+from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.simulate.agent import Agent
 from tilewright.simulate.arguments import Arguments
 from tilewright.simulate.barriers import Waiting
-from tilewright.simulate.clocks import WARPGROUP_THREADS
 from tilewright.simulate.compute import run_fold, run_map, run_shuffle
 from tilewright.simulate.conversion import meet_in_warps, run_exchange, run_select
 from tilewright.simulate.cta import Cluster, SharedPlan

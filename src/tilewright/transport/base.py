@@ -12,6 +12,10 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
 
+SHARED_BASE_ALIGN_BYTES = 1024
+"""Offsets into dynamic shared memory count from a multiple of this: the period of the widest swizzle
+(hw.tensormap.PATTERNS). A kernel rounds up, so a launch asks for as many bytes more."""
+
 
 @irdl_attr_definition
 class RegistersType(ParametrizedAttribute, TypeAttribute):

@@ -35,8 +35,11 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.dtypes import DType, bool_
 from tilewright.base.expr import TRUE, Expr
+from tilewright.hw.spaces import WARP_THREADS
+from tilewright.hw.target import MAX_CTA_THREADS
 from tilewright.tile.dialect import ExprAttr, TensorType, TileType
 from tilewright.transport import asynchronous, conversion
+from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES as SHARED_BASE_ALIGN_BYTES
 from tilewright.transport.base import RegistersType as RegistersType
 from tilewright.transport.base import SharedType as SharedType
 from tilewright.transport.base import TransportOp as TransportOp
@@ -110,8 +113,9 @@ class Kernel(TransportOp):
     def verify_(self) -> None:
         if len(self.arg_names) != len(self.body.block.args):
             raise VerifyException(f"{len(self.arg_names)} argument names for {len(self.body.block.args)} arguments")
-        if self.threads.data % 32 or not 32 <= self.threads.data <= 1024:
-            raise VerifyException(f"a CTA has 32 to 1024 threads in whole warps, not {self.threads.data}")
+        if self.threads.data % WARP_THREADS or not WARP_THREADS <= self.threads.data <= MAX_CTA_THREADS:
+            limits = f"{WARP_THREADS} to {MAX_CTA_THREADS}"
+            raise VerifyException(f"a CTA has {limits} threads in whole warps, not {self.threads.data}")
 
 
 @irdl_op_definition
@@ -262,7 +266,8 @@ class Registers(TransportOp):
 class Shared(TransportOp):
     """Declares a buffer in shared memory, alive for the whole kernel; 16-byte aligned.
 
-    ``offset`` places it in dynamic shared memory, in bytes from a base aligned to 1024; without, it is static.
+    ``offset`` places it in dynamic shared memory, in bytes from a base at a multiple of ``SHARED_BASE_ALIGN_BYTES``;
+    without, it is static.
     """
 
     name = "transport.shared"

@@ -9,11 +9,11 @@ from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Const, Expr
+from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport.base import TransportOp
 
 WARPGROUP = "warpgroup"
-WARPGROUP_THREADS = 128
 CTA_RANK = "cluster_ctarank"
 """The executing CTA's rank in its cluster (PTX ISA 9.1, 10.14)."""
 

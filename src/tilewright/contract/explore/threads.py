@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tilewright.base.expr import Expr
+from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.model import WARP_THREADS, By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
 
 
 @dataclass(frozen=True)

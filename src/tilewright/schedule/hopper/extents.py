@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv
-from tilewright.hw.target import Target
+from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import MAX_VECTOR_BYTES, Facts
+from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.operands import source_of
 from tilewright.schedule.tiles import coords_of, element, spans_of, tensor_name

@@ -88,7 +88,7 @@ class RoleLowering(RingLowering):
             source.sym_name.data,
             [n.data for n in source.arg_names],
             [arg.type for arg in source.body.block.args],
-            threads=128 * (self.arrangement.consumers + producers),
+            threads=a.WARPGROUP_THREADS * (self.arrangement.consumers + producers),
             min_ctas=1,
             index_bits=self.facts.index_bits,
             numerics=source.numerics.data.value,
@@ -98,7 +98,7 @@ class RoleLowering(RingLowering):
             zip(source.body.block.args, kernel.body.block.args, strict=True)
         )
         self.declare()
-        roles = [*([self.producer()] if producers else []), *self.consumers(128 * producers)]
+        roles = [*([self.producer()] if producers else []), *self.consumers(a.WARPGROUP_THREADS * producers)]
         opening: list[Operation] = []
         if self.rings:
             bars = [*self.full.values(), *self.empty.values()]
@@ -145,7 +145,7 @@ class RoleLowering(RingLowering):
             body.add_op(a.SetMaxRegisters(REGISTERS[self.arrangement.consumers][0]))
         body.add_op(a.Elected(t.block([*counters, self.programs(inner)])))
         body.add_ops(self.parting())
-        return a.Role("producer", 0, 128, Region(body))
+        return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
 
     @property
     def redistributes(self) -> bool:
@@ -160,7 +160,9 @@ class RoleLowering(RingLowering):
         roles: list[a.Role] = []
         for place in range(count):
             self.turn, self.number = Turn.of(self.kernel, self.arrangement.dots, place, count), Const(place)
-            roles.append(self.consumer(f"consumer{place}", first + 128 * self.arrangement.warpgroups * place))
+            roles.append(
+                self.consumer(f"consumer{place}", first + a.WARPGROUP_THREADS * self.arrangement.warpgroups * place)
+            )
         return roles
 
     def consumer(self, label: str, first: int) -> a.Role:
@@ -179,7 +181,7 @@ class RoleLowering(RingLowering):
         if self.panels is not None:
             body.add_op(a.Elected(t.block([a.BulkWait(0, read=False)])))
         body.add_ops(self.parting())
-        return a.Role(label, first, 128 * self.arrangement.warpgroups, Region(body))
+        return a.Role(label, first, a.WARPGROUP_THREADS * self.arrangement.warpgroups, Region(body))
 
     def first_turn(self) -> None:
         """The last of the warpgroups that take turns gives the first its first one."""

@@ -7,8 +7,6 @@ from xdsl.dialects.builtin import IntAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-ALIGN_BYTES = 1024
-"""Period of the 128-byte swizzle; the base of dynamic shared memory is rounded up to it in the kernel."""
 _BARRIER_BYTES = 8
 
 
@@ -19,11 +17,12 @@ def lay_out(kernel: t.Kernel) -> int:
         if isinstance(op, t.Shared):
             kind = t.shared_of(op.buffer)
             op.attributes["offset"] = IntAttr(offset)
-            offset += -(-kind.count.data * kind.dtype.dtype.bytes // ALIGN_BYTES) * ALIGN_BYTES
+            size = kind.count.data * kind.dtype.dtype.bytes
+            offset += -(-size // t.SHARED_BASE_ALIGN_BYTES) * t.SHARED_BASE_ALIGN_BYTES
     for op in kernel.body.block.ops:
         if isinstance(op, a.Mbarriers):
             op.attributes["offset"] = IntAttr(offset)
             offset += a.mbarriers_of(op.bars).slots.data * _BARRIER_BYTES
-    total = offset + ALIGN_BYTES
+    total = offset + t.SHARED_BASE_ALIGN_BYTES
     kernel.attributes["shared_bytes"] = IntAttr(total)
     return total

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Expr
+from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Position, classify
 from tilewright.schedule.distribute import Digits, Distribution, accumulator_columns, accumulator_rows, spread
@@ -65,7 +66,7 @@ def place_around(
     fixed = _fixed(dots, axes_of, sizes, warpgroups)
     if isinstance(fixed, Refused):
         return fixed
-    threads = 128 * warpgroups
+    threads = WARPGROUP_THREADS * warpgroups
     together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     free = [c for c in sizes if c not in fixed]
     mixed = {c for s in together if s & fixed.keys() for c in s}

@@ -14,9 +14,10 @@ from xdsl.ir import Block, Operation
 from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace
 from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
 
-STAGE_ALIGN_BYTES = 1024
-"""Period of the 128-byte swizzle: every tile of a stage begins at a multiple (hw.tensormap.PATTERNS)."""
+STAGE_ALIGN_BYTES = SHARED_BASE_ALIGN_BYTES
+"""Every tile of a stage begins at a multiple of the widest swizzle's period."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.base.expr import Const
+from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.sync_prices import sync_cycles
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Spot, rewritten
-from tilewright.protocol.model import WARP_THREADS, By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
 
 LOOP_WEIGHT = 16.0
 """How often a loop's body is thought to run."""
