@@ -15,8 +15,7 @@ import tilewright as tw
 from support.refusals import checked, refused, traced
 from tilewright.base.dtypes import DType, Kind
 from tilewright.diag.catalogue.lang import CODES
-from tilewright.lang.params import bind_dims
-from tilewright.lang.signature import Signature, check_launch
+from tilewright.lang.signature import Signature
 from tilewright.tile.tracer import trace
 
 
@@ -447,38 +446,6 @@ def test_signatures() -> None:
         with pytest.raises(tw.TilewrightError) as caught:
             trace(plain, Signature.of({"x": dtype, "y": tw.f32}, keywords={"need": 1}))
         checked(caught.value, "LNG004", None)
-
-
-def test_dimensions_of_a_call() -> None:
-    assert bind_dims(plain, {"x": (3, 4), "y": (3,)}) == {"M": 3, "N": 4}
-    for shapes, code in [
-        ({"x": (3,), "y": (3,)}, "LNG002"),
-        ({"x": (3, 4), "y": (4,)}, "LNG003"),
-        ({"x": (3, 0), "y": (3,)}, "LNG003"),
-    ]:
-        with pytest.raises(tw.TilewrightError) as caught:
-            bind_dims(plain, shapes)
-        checked(caught.value, code, None)
-
-
-def test_launches() -> None:
-    @tw.kernel
-    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, shift: tw.i32):
-        m = tw.grid(y, 8)
-        n = tw.axis(x.shape[1], upto=64)
-        y[m] = x[m, n].sum(1) + x[m, shift]
-
-    op = traced(kernel).body.block.first_op
-    bounds, requires = [b.data for b in op.bounds], [r.expr for r in op.requires]
-    check_launch(kernel, bounds, requires, {"M": 1, "N": 64, "shift": 63})
-    for values, code in [
-        ({"M": 1, "N": 65, "shift": 0}, "LNG018"),
-        ({"M": 1, "N": 64, "shift": 64}, "LNG020"),
-        ({"M": 1, "N": 64, "shift": -1}, "LNG020"),
-    ]:
-        with pytest.raises(tw.TilewrightError) as caught:
-            check_launch(kernel, bounds, requires, values)
-        checked(caught.value, code, None)
 
 
 def test_outside_of_a_kernel() -> None:

@@ -6,7 +6,7 @@ import builtins
 import inspect
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeAlias
@@ -219,36 +219,3 @@ def read_kernel(fn: Callable[..., None], numerics: str, scope: FrameType | None)
             help='write @tw.kernel(numerics="fast")',
         )
     return KernelFunction(fn, fn.__name__, read_parameters(fn, where, scope), Numerics(numerics), where)
-
-
-def bind_dims(kernel: KernelFunction, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Extents by dimension name, from the shapes of a call's tensors.
-
-    Refuses a wrong rank (LNG002), a dimension with two extents or other than its annotation's (LNG003), an extent below
-    1 (LNG003).
-    """
-    extents = dict[str, tuple[int, str]]()
-    for param in kernel.tensors:
-        shape = shapes[param.name]
-        if len(shape) != len(param.dims):
-            refuse(
-                "LNG002",
-                where=kernel.where,
-                found=f"{param.name} of shape {shape}",
-                required=f"{len(param.dims)} dimensions ({', '.join(map(str, param.dims))})",
-                help=f"reshape {param.name} before the call",
-            )
-        for position, (dim, extent) in enumerate(zip(param.dims, shape, strict=True)):
-            known, owner = (dim, "its annotation") if isinstance(dim, int) else extents.get(dim, (extent, ""))
-            if extent != known or extent < 1:
-                refuse(
-                    "LNG003",
-                    where=kernel.where,
-                    found=f"dimension {position} of {param.name} is {extent}"
-                    + (f", {dim} is {known} by {owner}" if extent != known else ""),
-                    required=f"{known}" if extent != known else "extents of at least 1",
-                    help="give tensors whose named dimensions agree" if extent != known else "skip calls without work",
-                )
-            if isinstance(dim, str) and dim not in extents:
-                extents[dim] = (extent, f"dimension {position} of {param.name}")
-    return {name: extent for name, (extent, _) in extents.items()}

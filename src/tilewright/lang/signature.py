@@ -95,29 +95,3 @@ def _refuse(kernel: KernelFunction, found: str, required: str, help: str = "") -
         required=required,
         help=help or f"see the parameters of {kernel.name}",
     )
-
-
-def check_launch(
-    kernel: KernelFunction, bounds: Iterable[tuple[Expr, int]], requires: Iterable[Expr], values: Mapping[str, int]
-) -> None:
-    """Refuse a launch whose extents and scalars break a promise of the trace: LNG018 for ``upto``, LNG020 else."""
-    for extent, upto in bounds:
-        actual = extent.evaluate(values)
-        if actual > upto:
-            refuse(
-                "LNG018",
-                where=kernel.where,
-                found=f"{extent} = {actual}",
-                required=f"{extent} <= {upto}, from tw.axis(..., upto={upto})",
-                help="raise upto=, or stream over the axis with tw.stream",
-            )
-    for predicate in requires:
-        if not predicate.evaluate(values):
-            shown = ", ".join(f"{name} = {values[name]}" for name in sorted(predicate.symbols))
-            refuse(
-                "LNG020",
-                where=kernel.where,
-                found=shown,
-                required=str(predicate),
-                help="these extents and scalars place an access outside a tensor",
-            )

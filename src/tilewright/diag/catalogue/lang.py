@@ -20,13 +20,6 @@ CODES: tuple[Code, ...] = (
         good="x[m, n]",
     ),
     Code(
-        id="LNG003",
-        title="dimensions disagree",
-        why="A dimension's name stands for one extent of at least 1 in every tensor of a call.",
-        bad='x: tw.Tensor["M"], y: tw.Tensor["M"] called with 4 and 5 elements',
-        good="tensors of equal length, or two names of dimensions",
-    ),
-    Code(
         id="LNG004",
         title="unsupported dtype",
         why="Each dtype has a meaning in memory and in arithmetic on the GPU; others are not guessed at.",
@@ -122,7 +115,7 @@ CODES: tuple[Code, ...] = (
         id="LNG018",
         title="an extent is beyond its upto=",
         why="tw.axis(extent, upto=n) compiles a tile of n coordinates; a longer axis would lose its tail.",
-        bad="n = tw.axis(x.shape[1], upto=1024) launched with 1025 columns",
+        bad="n = tw.axis(x.shape[1], upto=1024) compiled with static={'N': 1025}",
         good="n = tw.axis(x.shape[1], upto=2048)",
         source="Tilewright language rules, Specialisation",
     ),
