@@ -223,17 +223,7 @@ def _judge_operand(
         for k in plan.k_offsets
         if numbers.k * dtype.bits % INSTRUCTION_K_BITS == 0
     }
-    for warpgroup in range(_warpgroups(op)):
+    for warpgroup in range(a.warpgroups_of(op)):
         at = (offset - begin).substitute({a.WARPGROUP: warpgroup}).constant
         if at is None or int(at) not in starts:
             yield Fault("start", place, f"operand {role.value} of warpgroup {warpgroup} at {offset}: no matrix there")
-
-
-def _warpgroups(op: a.Wgmma) -> int:
-    """Warpgroups of the role that multiplies."""
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, a.Role):
-            return parent.threads.data // a.WARPGROUP_THREADS
-        parent = parent.parent_op()
-    return 1

@@ -23,7 +23,7 @@ from xdsl.ir import Block, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
 from tilewright.base.verdict import Proof, Proved, Refuted
-from tilewright.compiler.panels import Ints, WrongError, panel, place_of, swizzled, tensor_of, warpgroups_of
+from tilewright.compiler.panels import Ints, WrongError, panel, place_of, swizzled, tensor_of
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.lang.axes import Span
@@ -160,7 +160,7 @@ def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> in
     first = group[0]
     bits = first.dtype.dtype.bits
     step = INSTRUCTION_K_BITS // bits
-    warpgroups = range(warpgroups_of(first))
+    warpgroups = range(a.warpgroups_of(first))
     right = _reading(first.b_operand.data, bits)
     left = _reading(first.a_operand.data, bits) if first.a_operand is not None else None
     seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}

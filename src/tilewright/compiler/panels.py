@@ -34,7 +34,7 @@ def panel(kernel: tile.Kernel, store: a.TmaStore) -> int:
     numbers = declared.numbers
     name, where = tensor_of(store), place_of(store)
     asked = [o for o in kernel.walk() if isinstance(o, tile.Store) and (tensor_name(o), place(o)) == (name, where)]
-    everyone = range(warpgroups_of(store))
+    everyone = range(a.warpgroups_of(store))
     if not any(all(_stored_at(store, numbers.axes, source, w) for w in everyone) for source in asked):
         raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in store.coords)}")
     columns, rows = numbers.box[0], int(np.prod(numbers.box[1:]))
@@ -101,13 +101,3 @@ def tensor_of(op: a.TmaLoad | a.TmaStore) -> str:
 
 def place_of(op: t.TransportOp) -> str:
     return op.loc.data if op.loc is not None else ""
-
-
-def warpgroups_of(op: t.TransportOp) -> int:
-    """Warpgroups of the role around."""
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, a.Role):
-            return parent.threads.data // a.WARPGROUP_THREADS
-        parent = parent.parent_op()
-    return 1

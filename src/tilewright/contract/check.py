@@ -71,7 +71,8 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
-    if not prove(protocol, policy):
+    left_open = prove(protocol, policy)
+    if not left_open:
         return _proved(protocol, policy, "event graph (all trip counts at once)", Search(0, 0))
     result = search(machine(protocol, policy))
     if result.failure is not None:

@@ -42,6 +42,7 @@ from tilewright.transport.roles import (
     Role,
     SetMaxRegisters,
     role_barrier,
+    warpgroups_of,
 )
 from tilewright.transport.tensor_copies import (
     BulkCommit,
@@ -104,4 +105,5 @@ __all__ = [
     "WgmmaWait",
     "mbarriers_of",
     "role_barrier",
+    "warpgroups_of",
 ]

@@ -50,6 +50,16 @@ class Role(TransportOp):
             raise VerifyException(f"a role is whole warpgroups, not threads {self.first.data} + {self.threads.data}")
 
 
+def warpgroups_of(op: TransportOp) -> int:
+    """Warpgroups of the role around ``op``; 1 outside of roles."""
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, Role):
+            return parent.threads.data // WARPGROUP_THREADS
+        parent = parent.parent_op()
+    return 1
+
+
 @irdl_op_definition
 class Elected(TransportOp):
     """The first thread of every warpgroup of the role runs the body, outside of roles thread 0 of the CTA."""

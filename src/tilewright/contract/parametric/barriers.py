@@ -116,7 +116,7 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
     """The use before is complete: someone who took part in it returned."""
     barrier = facts.syncs[ref]
     if isinstance(ref.op, ops.ClusterArrive):
-        _paired(facts, ref)
+        _paired(ref)
         return
     for other in barrier.ops:
         try:
@@ -133,7 +133,7 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
     raise NoWord(f"{barrier.label} may be entered again before {facts.name(ref)}")
 
 
-def _paired(facts: Facts, ref: Ref) -> None:
+def _paired(ref: Ref) -> None:
     for i in range(ref.i + 1, len(ref.c.code[ref.s])):
         op = Ref(ref.c, ref.s, i).op
         if isinstance(op, ops.ClusterWait):

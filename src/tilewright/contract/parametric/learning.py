@@ -29,7 +29,7 @@ def acquire(facts: Facts, c: Class, s: int, i: int, rows: Rows) -> Rows:
         case ops.BarSync() | ops.CtaSync():
             _acquire_sync(facts, ref, facts.syncs[ref], rows)
         case ops.ClusterWait():
-            arrive = cluster_arrive(facts, ref)
+            arrive = cluster_arrive(ref)
             _acquire_sync(facts, arrive, facts.syncs[arrive], rows)
         case ops.WgmmaWait():
             _acquire_issues(facts, ref, rows)
@@ -159,7 +159,7 @@ def _arrived(facts: Facts, ref: Ref) -> Rows:
     return facts.k.released(ref.c, ref.s, ref.i, memory)
 
 
-def cluster_arrive(facts: Facts, ref: Ref) -> Ref:
+def cluster_arrive(ref: Ref) -> Ref:
     """The arrive that a cluster wait belongs to: the op's own last one in the same stretch."""
     for i in range(ref.i - 1, -1, -1):
         found = Ref(ref.c, ref.s, i)

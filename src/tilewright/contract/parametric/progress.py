@@ -27,7 +27,7 @@ def check_progress(facts: Facts) -> None:
             case ops.BarSync() | ops.CtaSync():
                 after += _needed_partners(facts, ref)
             case ops.ClusterWait():
-                after += _needed_partners(facts, cluster_arrive(facts, ref))
+                after += _needed_partners(facts, cluster_arrive(ref))
             case ops.WgmmaWait():
                 after += [
                     Ref(d, ref.s, i)
@@ -44,7 +44,7 @@ def check_progress(facts: Facts) -> None:
     state: dict[Ref, int] = {}
 
     def visit(ref: Ref) -> None:
-        stack: list[tuple[Ref, Iterator[Ref]]] = [(ref, iter(())), (ref, _edges(facts, ref, needs))]
+        stack: list[tuple[Ref, Iterator[Ref]]] = [(ref, iter(())), (ref, _edges(ref, needs))]
         state[ref] = 1
         while stack:
             at, edges = stack[-1]
@@ -56,14 +56,14 @@ def check_progress(facts: Facts) -> None:
                 raise NoWord(f"{facts.name(at)} waits in a circle")
             elif following not in state:
                 state[following] = 1
-                stack.append((following, _edges(facts, following, needs)))
+                stack.append((following, _edges(following, needs)))
 
     for ref in needs:
         if ref not in state:
             visit(ref)
 
 
-def _edges(facts: Facts, ref: Ref, needs: dict[Ref, list[Ref]]) -> Iterator[Ref]:
+def _edges(ref: Ref, needs: dict[Ref, list[Ref]]) -> Iterator[Ref]:
     if ref.i:
         yield Ref(ref.c, ref.s, ref.i - 1)
     for other in needs[ref]:

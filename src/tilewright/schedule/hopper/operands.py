@@ -319,11 +319,11 @@ def accumulation(dot: tile.Dot) -> tile.Write | None:
         return None
     block = dot.parent_block()
     assert block is not None
-    between = _between(block.ops, min((dot, read), key=block.get_operation_index), write)
+    between = _between(min((dot, read), key=block.get_operation_index), write)
     return None if any(isinstance(op, tile.Write | tile.Stream) for op in between) else write
 
 
-def _between(ops: Sequence[Operation] | object, first: Operation, last: Operation) -> list[Operation]:
+def _between(first: Operation, last: Operation) -> list[Operation]:
     found: list[Operation] = []
     op = first.next_op
     while op is not None and op is not last:
