@@ -5,6 +5,7 @@ python tools/synthesise_syncs.py [NAME ...]
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -37,8 +38,14 @@ EXAMPLES: dict[str, Callable[[], Protocol]] = {
 
 def main() -> int:
     """One line an example; the status is 1 if one is not proved or dearer than by hand."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("example", nargs="*", metavar="EXAMPLE", help=f"any of: {'; '.join(EXAMPLES)}")
+    asked = parser.parse_args().example
+    unknown = [name for name in asked if name not in EXAMPLES]
+    if unknown:
+        parser.error(f"no example {unknown[0]!r}; there are: {'; '.join(EXAMPLES)}")
     failures = 0
-    for name in sys.argv[1:] or EXAMPLES:
+    for name in asked or EXAMPLES:
         by_hand = EXAMPLES[name]()
         begin = time.perf_counter()
         found = synthesised(by_hand)
