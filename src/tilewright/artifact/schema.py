@@ -23,7 +23,7 @@ from typing import TypeAlias
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
