@@ -291,6 +291,7 @@ def compare(folder: Path, times: Path, record: Path | None) -> int:
             **asdict(sample), "repair": repair, "fallback": fallback, "predicted_us": round(predicted * 1e6, 2),
             "measured_us": round(found * 1e6, 2), "repair_us": round(seconds[repair] * 1e6, 2),
             "fallback_us": round(seconds[fallback] * 1e6, 2), "right": (predicted < 0) == (found < 0),
+            "ways_us": {name: round(spent * 1e6, 2) for name, spent in seconds.items()},
         })  # fmt: skip
     right = sum(row["right"] for row in rows)
     every = sum((p < 0) == (m < 0) for p, m in pairs)
@@ -309,6 +310,7 @@ def compare(folder: Path, times: Path, record: Path | None) -> int:
             "pairs_right": every, "comparisons": rows, "rates": [c for c in timed["cases"] if c["kind"] == "rate"],
         })  # fmt: skip
         head = {"command": "tools/tma_prices.py build FOLDER; run FOLDER TIMES.json (on the device); compare"}
+        runs.sort(key=lambda r: r["seed"])
         record.write_text(json.dumps({**head, "runs": runs}, indent=1) + "\n")
     return 0
 

@@ -72,11 +72,26 @@ def thread_copy_cycles(method: CopyMethod, tile_bytes: int, vector_bytes: int) -
     return THREAD_SLOT_CYCLES + issue + rounds * LOAD_LATENCY_CYCLES
 
 
-def stream_seconds(tile_cycles: float, tiles: int, memory_bytes: int, target: Target) -> float:
-    """Time to bring in ``tiles`` tiles, spread over all SMs, that take ``memory_bytes`` from memory; nothing overlaps
-    the first of them."""
-    busy = tiles * tile_cycles / (target.sm_count * target.clock_hz)
-    return max(busy, memory_seconds(memory_bytes, target)) + tile_cycles / target.clock_hz
+def shifted_read_cycles(elements: int, element_bytes: int, classes: int) -> float:
+    """Cycles of the threads that read a tile whose rows lie shifted, beyond those that any reader takes.
+
+    Shifted rows can't be read 16 bytes at a time: a warp loads 32 elements, each at its own address, which takes what a
+    vector of one element takes to copy. Where the rows are of several classes it loads the shift of the row as well.
+    """
+    loads = 1 if classes == 1 else 2
+    return -(-elements // 32) * loads * VECTOR_CYCLES + elements * element_bytes / SHARED_BYTES_PER_CYCLE
+
+
+def stream_seconds(
+    tile_cycles: float, tiles: int, memory_bytes: int, target: Target, read_cycles: float = 0.0
+) -> float:
+    """Time to bring in ``tiles`` tiles, spread over all SMs, that take ``memory_bytes`` from memory.
+
+    ``read_cycles`` are those of readers beyond vectors of 16 bytes, whose cycles are among those of the slot. Other
+    warps copy meanwhile, but nothing overlaps the first tile.
+    """
+    busy = tiles * max(tile_cycles, read_cycles) / (target.sm_count * target.clock_hz)
+    return max(busy, memory_seconds(memory_bytes, target)) + (tile_cycles + read_cycles) / target.clock_hz
 
 
 def copy_seconds(method: CopyMethod, total_bytes: int, vector_bytes: int, target: Target) -> float:

@@ -11,6 +11,7 @@ from tilewright.base.expr import Expr, expr
 from tilewright.hw.copy_prices import (
     CACHE_BYTES,
     LINE_BYTES,
+    shifted_read_cycles,
     staging_seconds,
     stream_seconds,
     tensor_copy_cycles,
@@ -45,9 +46,12 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
     tiles = prod(-(-n // (t or 1)) for n, t in zip(extents, access.tile, strict=True)) * load.reuse
     tile = max(prod(t for t in access.tile if t is not None) * access.dtype.bytes, 1)
     ideal = stream_seconds(tensor_copy_cycles(-(-tile // LINE_BYTES), LINE_BYTES, 1), tiles, tensor, target)
-    cycles, memory, staging = 0.0, tensor, 0.0
+    cycles, reading, memory, staging = 0.0, 0.0, tensor, 0.0
+    classes = len(remedy.phases.classes) if remedy.phases else 0
     if remedy.plan is not None:
-        cycles += plan_cycles(remedy.plan, len(remedy.phases.classes) if remedy.phases else 1)
+        cycles += plan_cycles(remedy.plan, classes or 1)
+    if classes:
+        reading = shifted_read_cycles(tile // access.dtype.bytes, access.dtype.bytes, classes)
     if remedy.threads is not None:
         copied = prod(remedy.threads.shared.extents) * access.dtype.bytes
         spent = thread_copy_cycles(remedy.threads.method, copied, remedy.threads.vector_bytes)
@@ -58,7 +62,7 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
         staged = load.value(remedy.staging.size_bytes)
         staging = staging_seconds(tensor, target, staged)
         memory = max(staged - CACHE_BYTES, 0)
-    return max(stream_seconds(cycles, tiles, memory, target) + staging - ideal, 0.0)
+    return max(stream_seconds(cycles, tiles, memory, target, reading) + staging - ideal, 0.0)
 
 
 def plan_cycles(plan: TensorMapPlan, plans: int = 1) -> float:
