@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,12 +25,15 @@ from tilewright.artifact.schema import (
     TensorPointer,
     Variant,
 )
+from tilewright.base.dtypes import f32
 from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import DataType, L2Promotion, OobFill, Swizzle
 from tilewright.hw.tensormap import Interleave as _Interleave
 from tilewright.runtime import Program, check, describe_all, load
-from tilewright.runtime.driver import TensorMapFields
+from tilewright.runtime.arguments import Described
+from tilewright.runtime.device_array import DeviceArray
+from tilewright.runtime.driver import Driver, TensorMapFields
 
 X, Y = 0x1000, 0x9000_0000
 
@@ -550,3 +553,16 @@ def test_checks_without_a_launch() -> None:
     assert (symbols["M"], symbols["N"], symbols["x.stride0"], symbols["n"]) == (8, 64, 64, 3)
     with refused("RUN010"):
         check(scale(), describe_all({"x": x, "y": x}), {"alpha": 1.0, "n": 3})
+
+
+def test_arrays_of_our_own_are_read_as_tensors_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch reads them directly: describing an argument costs more than the launch."""
+    p, driver = program()
+    array = DeviceArray(cast("Driver", driver), (8, 64), f32)
+    tensors = [array if isinstance(parameter, TensorParam) else 2 for parameter in p.artifact.parameters]
+
+    def described(*_: object) -> dict[str, Described]:
+        raise AssertionError("described")
+
+    monkeypatch.setattr(Program, "_describe", described)
+    assert p._look_up(tensors, 0)[3] is None  # pyright: ignore[reportPrivateUsage]

@@ -20,13 +20,19 @@ class DeviceKind:
 
 
 class DeviceArray:
-    """A row-major array on one device; an argument of ``Program.launch``. Freed by ``free`` or a ``with`` block."""
+    """A row-major array on one device; an argument of ``Program.launch``. Freed by ``free`` or a ``with`` block.
+
+    It has what launches read of a PyTorch tensor, so that they take the same way.
+    """
+
+    is_cuda = True
 
     def __init__(self, driver: Driver, shape: Sequence[int], dtype: DType, device: int = 0) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
         self.device = DeviceKind("cuda", device)
         self.size_bytes = prod(self.shape) * dtype.bytes
+        self._strides = compact(self.shape)
         self._driver = driver
         self._address = driver.allocate(self.size_bytes, LEGACY_STREAM) if self.size_bytes else 0
 
@@ -34,7 +40,7 @@ class DeviceArray:
         return self._address
 
     def stride(self) -> tuple[int, ...]:
-        return compact(self.shape)
+        return self._strides
 
     def upload(self, data: bytes) -> None:
         """Fill with ``size_bytes`` bytes from the host."""

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 from cuda.bindings import driver as _untyped_cuda  # pyright: ignore[reportMissingTypeStubs, reportAttributeAccessIssue, reportUnknownVariableType]
 
 from tilewright.diag import fail
-from tilewright.hw.tensormap import Interleave, L2Promotion, OobFill, Swizzle
+from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, Interleave, L2Promotion, OobFill, Swizzle
 
 cuda = cast("Any", _untyped_cuda)  # the binding ships no types; they end at this file's edge
 
@@ -175,12 +175,14 @@ class Driver:
     def encode_tensor_map(self, fields: TensorMapFields) -> bytes:
         """The descriptor's 128 bytes; RUN020 if the driver refuses its fields."""
         rank = len(fields.dims)
+        # rank 1 has no strides, but the driver wants a pointer to some and an empty list is passed as none
+        strides_bytes = fields.strides_bytes or (ADDRESS_ALIGN_BYTES,)
         status, encoded = cuda.cuTensorMapEncodeTiled(
             cuda.CUtensorMapDataType(int(fields.element)),
             rank,
             fields.address,
             [cuda.cuuint64_t(n) for n in fields.dims],
-            [cuda.cuuint64_t(n) for n in fields.strides_bytes],
+            [cuda.cuuint64_t(n) for n in strides_bytes],
             [cuda.cuuint32_t(n) for n in fields.box],
             [cuda.cuuint32_t(n) for n in fields.element_strides],
             cuda.CUtensorMapInterleave(int(fields.interleave)),
