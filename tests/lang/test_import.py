@@ -19,7 +19,7 @@ print(took, *loaded)
 def test_import_loads_nothing_heavy() -> None:
     runs = [
         subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split()
-        for _ in range(3)
+        for _ in range(7)
     ]
-    assert [loaded for _, *loaded in runs] == [[], [], []]
+    assert not any(loaded for _, *loaded in runs)
     assert min(float(took) for took, *_ in runs) < 0.1
