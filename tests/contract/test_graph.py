@@ -11,6 +11,8 @@ import pytest
 from museum import EXHIBITS
 
 from tilewright.base.expr import sym
+from tilewright.base.verdict import Refuted
+from tilewright.contract import check
 from tilewright.contract.explore import adversarial, exhaust
 from tilewright.contract.parametric import prove
 from tilewright.contract.rules import Policy
@@ -18,6 +20,7 @@ from tilewright.protocol import ops
 from tilewright.protocol.edit import replaced, spots, step_at
 from tilewright.protocol.graph import graph_of
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step, Symbol
+from tilewright.protocol.text import from_text
 from tilewright.protocol.word import NoWord, word_of
 
 ROOT = Path(__file__).parents[2]
@@ -260,3 +263,64 @@ def test_tiny_protocols_that_are_proved_are_good() -> None:
                     outcome = exhaust(p, lambda *_, kt=kt: kt, max_states=20_000)
                     assert outcome.finding is None, p
     assert judged > 20
+
+
+FREED_EARLY = """
+protocol("freed_early", cluster=1, registers_per_thread=168)
+symbol("kt")
+buffer("p", "tmem", 64, offset=0, initialised=False)
+buffer("o", "tmem", 64, offset=64, initialised=False)
+buffer("v", "shared", 1024, offset=0, initialised=True)
+mbarrier("p_full", 1, 128)
+mbarrier("p_empty", 1, 1)
+mbarrier("o_full", 1, 1)
+mbarrier("o_empty", 1, 128)
+with role("mma", 32):
+    all(Tcgen05Alloc("p"))
+    all(Tcgen05Alloc("o"))
+    elected(MbarrierInit("p_full"))
+    elected(MbarrierInit("p_empty"))
+    elected(MbarrierInit("o_full"))
+    elected(MbarrierInit("o_empty"))
+    elected(FenceMbarrierInit())
+    all(CtaSync())
+    for k in range(0, kt, 1):
+        elected(Wait(Slot("o_empty"), (k + 1) % 2))
+        elected(Wait(Slot("p_full"), k % 2))
+        elected(Tcgen05FenceAfter())
+        elected(Tcgen05Mma(Region("o", 0, 64), (Region("p", 0, 64), Region("v", 0, 1024))))
+        elected(Tcgen05Commit(Slot("p_empty")))
+        elected(Tcgen05Commit(Slot("o_full")))
+    all(Tcgen05Dealloc("p"))
+    all(BarSync(2, 288))
+    all(Tcgen05Dealloc("o"))
+with role("softmax", 128):
+    all(CtaSync())
+    for k in range(0, kt, 1):
+        all(Wait(Slot("p_empty"), (k + 1) % 2))
+        all(Tcgen05FenceAfter())
+        all(Tcgen05St(Region("p", 0, 64)))
+        all(Tcgen05WaitSt())
+        all(Tcgen05FenceBefore())
+        all(Arrive(Slot("p_full")))
+    all(Tcgen05WaitSt())
+    all(BarArrive(2, 288))
+with role("correction", 128):
+    all(CtaSync())
+    for k in range(0, kt, 1):
+        all(Wait(Slot("o_full"), k % 2))
+        all(Tcgen05FenceAfter())
+        all(Tcgen05Ld(Region("o", 0, 64)))
+        all(Tcgen05WaitLd())
+        all(Tcgen05FenceBefore())
+        all(Arrive(Slot("o_empty")))
+    all(Tcgen05WaitLd())
+    all(BarArrive(2, 288))
+"""
+
+
+def test_waits_that_never_come_tell_of_nothing() -> None:
+    """All waits for p_empty are past after the loop, but none was for the last commit: its product may still read p."""
+    protocol = from_text(FREED_EARLY)
+    assert prove(protocol) != ""
+    assert isinstance(check(protocol), Refuted)

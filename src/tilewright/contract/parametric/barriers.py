@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.knowledge import S
 from tilewright.contract.parametric.matching import (
@@ -66,7 +68,7 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
     if not use.unit and number < 0:
         return True
     for cover in use.covers:
-        if all(
+        if _exist(facts, use, cover.pieces, ref.s, number) and all(
             any(facts.upto(use.unit, w.number - number)(row) for row in facts.seen(ref, S, use, w))
             for w in cover.pieces
         ):
@@ -74,8 +76,17 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
     if use.landings:
         return False
     return all(
-        facts.upto(use.unit, p.number - number)(facts.known(ref, S, p.ref)) for f in use.arrivals for p in f.pieces
+        _exist(facts, use, f.pieces, ref.s, number)
+        and all(facts.upto(use.unit, p.number - number)(facts.known(ref, S, p.ref)) for p in f.pieces)
+        for f in use.arrivals
     )
+
+
+def _exist(facts: Facts, use: BarrierUse, pieces: Sequence[Piece], s: int, number: int) -> bool:
+    """Whether the word has come to the op among ``pieces`` that is for phase ``now + number``."""
+    if not use.unit:
+        return facts.passed(pieces, s)
+    return number <= facts.reached(use, pieces, s)
 
 
 def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:

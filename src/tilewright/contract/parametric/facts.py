@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,9 @@ from tilewright.contract.rules import Policy
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Place
 from tilewright.protocol.word import NoWord
+
+MAX_TURNS = 8
+"""How far back ``Facts.reached`` looks for an op of a ring."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,50 @@ class Facts:
             return self.past
         column = self.column[use_unit]  # type: ignore[index]
         return lambda row: bool(row[column] <= bound)
+
+    def reached(self, use: BarrierUse, pieces: Sequence[Piece], s: int) -> int:
+        """The word has come to the ops among ``pieces`` for all uses up to ``now + reached`` where we stand in stretch
+        ``s``; each use has one of them. -FAR: none for sure.
+
+        Rows may say more: that executions still to come are past, of which there are none. Another op must not be
+        told of those as if there were one.
+        """
+        held: dict[int, int] = {}
+        for piece in pieces:
+            held[piece.ref.s] = max(piece.number, held.get(piece.ref.s, piece.number))
+        least, seen, pending = FAR, set[tuple[int, int]](), [(s, 0)]
+        while pending:
+            at, turns = pending.pop()
+            if (at, turns) in seen:
+                continue
+            seen.add((at, turns))
+            if turns > MAX_TURNS:
+                return -FAR
+            if at in held:
+                least = min(least, held[at] - turns)
+                continue
+            if at in self.graph.word.starts:
+                least = min(least, -1 - turns)
+            pending += [
+                (f.source, turns + bool(use.unit.intersection(f.turns)))
+                for f in self.graph.word.flows
+                if f.target == at
+            ]
+        return least
+
+    def passed(self, pieces: Sequence[Piece], s: int) -> bool:
+        """Whether every way to stretch ``s`` passes one of the pieces, or ``s`` holds one."""
+        there = {piece.ref.s for piece in pieces}
+        seen, pending = set[int](), [*self.graph.word.starts]
+        while pending:
+            at = pending.pop()
+            if at in there or at in seen:
+                continue
+            if at == s:
+                return False
+            seen.add(at)
+            pending += [x for x, _ in self.flows(at)]
+        return True
 
     def past(self, row: Rows) -> bool:
         """Whether all executions until now are covered."""

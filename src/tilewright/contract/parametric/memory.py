@@ -180,8 +180,9 @@ def _waited(facts: Facts, ref: Ref, use: BarrierUse, number: int, y: Access, see
         told = [(w, seen(facts, y.ref, use, w)) for w in cover.pieces]
         if use.unit:
             column = facts.column[use.unit]
-            row[column] = max(min(int(r[column]) for r in rows) - w.number for w, rows in told) + number
-        elif all(any(map(facts.past, rows)) for _, rows in told):
+            behind = max(min(int(r[column]) for r in rows) - w.number for w, rows in told)
+            row[column] = max(behind, -facts.reached(use, cover.pieces, y.ref.s)) + number
+        elif facts.passed(cover.pieces, y.ref.s) and all(any(map(facts.past, rows)) for _, rows in told):
             row[k.j :] = 0, 0
         yield k.closed_row(row, y.ref.s, ref.s)
 
