@@ -30,6 +30,7 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope, Step
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots
+from tilewright.protocol.model import Loop
 
 C = o.Const
 
@@ -353,3 +354,14 @@ def test_contract_imports_no_lowering() -> None:
         if path.parent.name == "explore":
             used = set(re.findall(r"tilewright\.contract\.(\w+)", text))
             assert used <= {"explore", "rules"}, path
+
+
+def test_one_step_object_at_two_places_is_two_writes() -> None:
+    """Each write needs its fence, also where both places hold the same ``Step``."""
+    bug = xx_05(False)
+    (role,) = bug.roles
+    (loop,) = [n for n in role.body if isinstance(n, Loop)]
+    at = next(i for i, n in enumerate(loop.body) if isinstance(n, Step) and isinstance(n.op, o.Write))
+    twice = replace(loop, body=(*loop.body[:at], loop.body[at], *loop.body[at:]))
+    body = tuple(twice if n is loop else n for n in role.body)
+    assert isinstance(check(replace(bug, roles=(replace(role, body=body),))), Refuted)

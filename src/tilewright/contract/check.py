@@ -17,6 +17,7 @@ from tilewright.contract.state import Decision
 from tilewright.contract.timeline import Timeline
 from tilewright.diag import Diagnostic
 from tilewright.protocol import to_text
+from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.validate import problems
 
@@ -74,7 +75,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
     left_open = prove(protocol, policy)
     if not left_open:
         return _proved(protocol, policy, "event graph (all trip counts at once)", Search(0, 0))
-    result = search(machine(protocol, policy))
+    result = search(machine(apart(protocol), policy))
     if result.failure is not None:
         return _refute(protocol, policy, result, result.failure)
     if result.reason:

@@ -62,6 +62,12 @@ def rewritten(protocol: Protocol, edit: Edit) -> Protocol:
     return replace(protocol, roles=roles)
 
 
+def apart(protocol: Protocol) -> Protocol:
+    """The same protocol, each place with a ``Step`` of its own: who tells places by their step can't mix two up that
+    hold the same one."""
+    return rewritten(protocol, lambda _, step: (replace(step),))
+
+
 def _rewritten(nodes: tuple[Node, ...], role: int, path: tuple[int, ...], first: int, edit: Edit) -> tuple[Node, ...]:
     out: list[Node] = []
     for i, node in enumerate(nodes, first):

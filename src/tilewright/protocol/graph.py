@@ -18,6 +18,7 @@ from itertools import combinations
 from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
+from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Buffer, By, Protocol, Step
 from tilewright.protocol.word import NoWord, Word, expressions_of, word_of
 
@@ -258,6 +259,7 @@ def _advance(step: Step, name: str) -> int:
 
 def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGraph | str:
     """The event graph, or why there is none. ``early``: as in ``word_of``."""
+    protocol = apart(protocol)
     try:
         word = word_of(protocol, early)
         sites = tuple(
