@@ -85,7 +85,7 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
 def _exist(facts: Facts, use: BarrierUse, pieces: Sequence[Piece], s: int, number: int) -> bool:
     """Whether the word has come to the op among ``pieces`` that is for phase ``now + number``."""
     if not use.unit:
-        return facts.passed(pieces, s)
+        return facts.passed({p.ref.s for p in pieces}, s)
     return number <= facts.reached(use, pieces, s)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -136,9 +136,8 @@ class Facts:
             ]
         return least
 
-    def passed(self, pieces: Sequence[Piece], s: int) -> bool:
-        """Whether every way to stretch ``s`` passes one of the pieces, or ``s`` holds one."""
-        there = {piece.ref.s for piece in pieces}
+    def passed(self, there: Set[int], s: int) -> bool:
+        """Whether every way from the start to stretch ``s`` passes one of ``there``; it may be one of them."""
         seen, pending = set[int](), [*self.graph.word.starts]
         while pending:
             at = pending.pop()

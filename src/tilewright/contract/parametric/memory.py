@@ -182,7 +182,9 @@ def _waited(facts: Facts, ref: Ref, use: BarrierUse, number: int, y: Access, see
             column = facts.column[use.unit]
             behind = max(min(int(r[column]) for r in rows) - w.number for w, rows in told)
             row[column] = max(behind, -facts.reached(use, cover.pieces, y.ref.s)) + number
-        elif facts.passed(cover.pieces, y.ref.s) and all(any(map(facts.past, rows)) for _, rows in told):
+        elif facts.passed({w.ref.s for w in cover.pieces}, y.ref.s) and all(
+            any(map(facts.past, rows)) for _, rows in told
+        ):
             row[k.j :] = 0, 0
         yield k.closed_row(row, y.ref.s, ref.s)
 
@@ -219,7 +221,7 @@ def _written(facts: Facts, y: Access, writers: list[Access]) -> None:
     left = [(y.place.begin, y.place.end)] if y.place.index is not None else [y.place.span]
     if y.place.index is None:
         for w in writers:
-            if w.place.index is None and _answered(facts, w, y, 0) and _before(facts, w, y):
+            if w.place.index is None and _answered(facts, w, y, 0) and facts.passed({w.ref.s}, y.ref.s):
                 left = _without(left, *w.place.span)
     if left and not _written_by_turns(facts, y, writers):
         raise NoWord(f"bytes of {y.place.buffer.name} that {facts.name(y.ref)} reads may never have been written")
@@ -277,22 +279,6 @@ def _everywhere(facts: Facts, group: list[Access]) -> bool:
     one = [a for a in group if a.ref.c is w.ref.c]
     pieces = [Piece(a.ref, a.place.index.offset) for a in one if a.place.index is not None]
     return covering(facts.graph.word, w.place.index.unit, list(dict.fromkeys(pieces))) is not None
-
-
-def _before(facts: Facts, w: Access, y: Access) -> bool:
-    """Whether every way to the read passes the write."""
-    if w.ref.s == y.ref.s:
-        return True  # asked before: the one of the same turn is done
-    seen, pending = set[int](), [s for s in facts.graph.word.starts if s != w.ref.s]
-    while pending:
-        s = pending.pop()
-        if s == y.ref.s:
-            return False
-        if s in seen:
-            continue
-        seen.add(s)
-        pending += [x for x, _ in facts.flows(s) if x != w.ref.s]
-    return True
 
 
 def _same_ring(x: Place, y: Place) -> bool:
