@@ -109,7 +109,7 @@ def test_emitted_code_that_does_not_compile() -> None:
 
 
 def test_two_programs_that_store_to_one_place_are_refused() -> None:
-    with pytest.raises(TilewrightError, match="CRT001") as caught:
+    with pytest.raises(TilewrightError, match="ACC002") as caught:
         Kernel(written_twice).compile()
     assert caught.value.diagnostics[0].where is not None
     assert caught.value.diagnostics[0].where.line == written_twice.where.line + 3
@@ -117,7 +117,7 @@ def test_two_programs_that_store_to_one_place_are_refused() -> None:
 
 def test_what_cannot_be_proved_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certify_room, "prove_accesses", lambda *_: Unknown("cover y", "too hard", "try less"))
-    with pytest.raises(TilewrightError, match="CRT002") as caught:
+    with pytest.raises(TilewrightError, match="ACC005") as caught:
         Kernel(scaled)._plan(Kernel(scaled)._ahead("sm_90a", None, None, None, None, {}))
     assert "too hard" in str(caught.value)
 
@@ -152,6 +152,6 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
             programs.attributes["extents"] = type(programs.extents)(extents)
         case _:
             raise ValueError(fault)
-    with pytest.raises(TilewrightError, match="CRT00"):
+    with pytest.raises(TilewrightError, match="ACC00[1-4]"):
         certified(planned.tile, prove_stores(planned.tile, lowered))
     assert isinstance(lowered.threads, IntAttr)

@@ -9,10 +9,11 @@ from xdsl.ir import Operation
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Const, Expr, Sym, all_of, negate
-from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.base.verdict import Proof, Proved
 from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
-from tilewright.diag import Location, fail
+from tilewright.contract.access_report import diagnose
+from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span
 from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
 from tilewright.tile import dialect as tile
@@ -77,30 +78,20 @@ def _cases(accesses: KernelAccesses) -> Iterator[KernelAccesses]:
 
 
 def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obligation, ...]:
-    """The proved obligations of one lowered kernel; CRT001 with the witness, CRT002 with the open question.
+    """The proved obligations of one lowered kernel; ACC001 to ACC004 with the witness, ACC005 with the open question.
 
     No certificate, no code: an unproved kernel is never emitted.
     """
-    where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
-    match answer:
-        case Proved(obligations):
-            return tuple(_obligation(text) for text in obligations)
-        case Refuted(obligation, witness):
-            fail("CRT001", where=_place(witness, where), found=str(witness), required=obligation)
-        case Unknown(obligation, reason, settle):
-            fail("CRT002", where=where, found=f"{obligation}: {reason}", required="a proof", help=settle)
+    if not isinstance(answer, Proved):
+        where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
+        raise TilewrightError((diagnose(answer, where),))
+    return tuple(_obligation(text) for text in answer.obligations)
 
 
 def _obligation(text: str) -> Obligation:
     """``name tensor: method`` as the checker writes it."""
     name, _, method = text.partition(": ")
     return Obligation(name, method)
-
-
-def _place(witness: AccessWitness, default: Location | None) -> Location | None:
-    location = getattr(witness, "location", "")
-    file, _, line = str(location).rpartition(":")
-    return Location(file, int(line)) if line.isdigit() else default
 
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:

@@ -1,10 +1,11 @@
-"""Access verdicts as diagnostics for people."""
+"""What an access proof leaves open, as a diagnostic for people."""
 
 from __future__ import annotations
 
-from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.base.verdict import Refuted, Unknown
 from tilewright.contract.access_witness import AccessWitness, Fault
 from tilewright.diag import Diagnostic, Location
+from tilewright.diag.catalogue import CATALOGUE
 
 _REQUIRED = {
     Fault.OUTSIDE: "every coordinate inside the extents, for all extents of the class",
@@ -14,19 +15,22 @@ _REQUIRED = {
 }
 
 
-def diagnose(proof: Proof[AccessWitness]) -> tuple[Diagnostic, ...]:
-    """ACC001 to ACC004 for a refutation, at the user's line of the op; ACC005 for what stayed open."""
+def diagnose(proof: Refuted[AccessWitness] | Unknown, default: Location | None = None) -> Diagnostic:
+    """ACC001 to ACC004 for a refutation, at the user's line of the access; ACC005 for what stayed open.
+
+    ``default`` stands for the line where no access has one: a question without an answer, an element never written.
+    """
     match proof:
-        case Proved():
-            return ()
         case Refuted(obligation, witness):
-            where = _place(witness.location) if witness.location else None
-            found, required = str(witness), _REQUIRED[witness.fault]
-            return (Diagnostic(witness.fault.value, where=where, found=found, required=required, notes=(obligation,)),)
+            code, found, required, settle = witness.fault.value, str(witness), _REQUIRED[witness.fault], ""
+            where, notes = _place(witness.location) or default, (obligation,)
         case Unknown(obligation, reason, settle):
-            return (Diagnostic("ACC005", found=f"{obligation}: {reason}", required="a proof", help=settle),)
+            code, found, required = "ACC005", f"{obligation}: {reason}", "a proof for all extents of the class"
+            where, notes = default, ()
+    source = CATALOGUE[code].source
+    return Diagnostic(code, where=where, found=found, required=required, source=source, help=settle, notes=notes)
 
 
-def _place(location: str) -> Location:
+def _place(location: str) -> Location | None:
     file, _, line = location.rpartition(":")
-    return Location(file, int(line)) if file and line.isdigit() else Location(location, 0)
+    return Location(file, int(line)) if file and line.isdigit() else None

@@ -1,8 +1,11 @@
-"""ACC: what the access proofs find: elements outside a tensor, written twice, or never."""
+"""ACC: what the access proofs find: elements outside a tensor, written twice, or never. No proof, no code."""
 
 from __future__ import annotations
 
 from tilewright.diag.catalogue.entry import Code
+
+_DEFECT = "this is a defect of the compiler; another tile size or schedule may not have it"
+_OURS = "; if the kernel's text doesn't do this, it is a defect of the compiler"
 
 CODES: tuple[Code, ...] = (
     Code(
@@ -12,6 +15,7 @@ CODES: tuple[Code, ...] = (
         bad="load x[p*128 + tid] with guard `p*128 + tid <= M`",
         good="load x[p*128 + tid] with guard `p*128 + tid < M`",
         source="Tilewright language rules, Domains: elements outside the domain have no value",
+        help="index with a Range over this dimension's extent, or with an index that it bounds" + _OURS,
     ),
     Code(
         id="ACC002",
@@ -20,6 +24,7 @@ CODES: tuple[Code, ...] = (
         bad="store y[p*128 + tid] by 256 threads",
         good="store y[p*256 + tid] by 256 threads",
         source="Tilewright language rules, Domains: a plain store's domain is written by exactly one thread",
+        help="make the grid over the output's axes, or use tw.reduce_add" + _OURS,
     ),
     Code(
         id="ACC003",
@@ -28,6 +33,7 @@ CODES: tuple[Code, ...] = (
         bad="N // 128 programs of 128 columns each",
         good="ceildiv(N, 128) programs with guard `column < N`",
         source="Tilewright language rules, Domains: a plain store's domain is written by exactly one thread",
+        help=_DEFECT,
     ),
     Code(
         id="ACC004",
@@ -36,6 +42,7 @@ CODES: tuple[Code, ...] = (
         bad="store y[c] for c < N where the tile program stores c < K",
         good="store y[c] with guard `c < K`",
         source="Tilewright language rules, Domains: stores write the domain only",
+        help=_DEFECT,
     ),
     Code(
         id="ACC005",

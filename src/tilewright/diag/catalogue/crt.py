@@ -1,28 +1,10 @@
-"""CRT: a compiled kernel that its certificate does not cover. No certificate, no code."""
+"""CRT: a program that its certificate does not cover; its accesses are ACC's. No certificate, no code."""
 
 from __future__ import annotations
 
 from tilewright.diag.catalogue.entry import Code
 
-CODES: tuple[Code, ...] = (
-    Code(
-        "CRT001",
-        "the lowered kernel is wrong",
-        "The checker found, and replayed, arguments for which the lowered kernel writes an element twice or not at "
-        "all, or "
-        "touches memory outside a tensor. The kernel is not emitted. This is a defect of the compiler, or two "
-        "programs of "
-        "the kernel store to the same place.",
-        bad="y[m] = x[m, n].sum(1)   # with n on the grid: every program of a row writes y[m]",
-        good="tw.reduce_add(y, (m,), x[m, n].sum(1))",
-        source="the cover and guards obligations, tilewright.contract.access",
-    ),
-    Code(
-        "CRT002",
-        "the lowered kernel could not be proved right",
-        "The checker neither proved the obligation nor found a counterexample, so the kernel is not emitted.",
-        source="the cover and guards obligations, tilewright.contract.access",
-    ),
+CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC001 to ACC005 now
     Code(
         "CRT003",
         "the steps of a program do not hand their data on",
