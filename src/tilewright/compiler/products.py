@@ -100,16 +100,17 @@ def search_products(
         )
 
     def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
-        kernels = [(retrace(extents), extents) for extents in choices]
         tensor_cores = request.target.has_wgmma
-        yield from ((*kernels[0], kept) for c in first if tensor_cores and (kept := pinned(c, pins)) is not None)
+        for candidate in first if tensor_cores else ():
+            if (kept := pinned(candidate, pins)) is not None:
+                yield retrace(choices[0]), choices[0], kept
         for copies, ordinary in ((True, False), (False, False), (False, True))[0 if tensor_cores else 2 :]:
             # ordinary arithmetic wants small tiles
-            for kernel, extents in reversed(kernels) if ordinary else kernels:
+            for extents in reversed(choices) if ordinary else choices:
                 for candidate in CANDIDATES:
                     kept = pinned(candidate, pins) if candidate.turns == 1 or pins.mode is Mode.PINGPONG else None
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
-                        yield kernel, extents, kept
+                        yield retrace(extents), extents, kept
 
     return Search(request, name, pending(), [])
 

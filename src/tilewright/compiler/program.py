@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
 
@@ -119,15 +119,35 @@ class Program:
     variants: tuple[PlannedKernel, ...]
 
 
-@timed("trace")
-def traced(
-    request: Request, extents: Mapping[str, int] | None = None, limits: tuple[tuple[Expr, int], ...] = ()
-) -> tile.Kernel:
-    """The kernel's tile IR with the given extents for its autos and sizes for its ``upto`` axes."""
-    module = trace(request.function, request.signature.with_extents(extents or {}, limits), verify=not limits)
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, tile.Kernel)
-    return kernel
+Limits: TypeAlias = tuple[tuple[Expr, int], ...]
+"""Sizes that a variant narrows ``upto`` axes to, by extent."""
+
+
+def traced(request: Request) -> tile.Kernel:
+    """The kernel's tile IR with default extents."""
+    return Tracing(request)({})
+
+
+class Tracing:
+    """The tile programs of a request, each traced once. They differ in sizes alone: the first is verified."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._traced: dict[tuple[frozenset[tuple[str, int]], Limits], tile.Kernel] = {}
+
+    @timed("trace")
+    def __call__(self, extents: Mapping[str, int], limits: Limits = ()) -> tile.Kernel:
+        """The program with the given extents for its autos, over those that are pinned, and sizes for its ``upto``
+        axes. It is shared: whoever changes it, changes a copy."""
+        whole = {**extents, **dict(self.request.schedule.extents)}
+        key = (frozenset(whole.items()), limits)
+        found = self._traced.get(key)
+        if found is None:
+            signature = self.request.signature.with_extents(whole, limits)
+            (found,) = trace(self.request.function, signature, verify=not self._traced).body.block.ops
+            assert isinstance(found, tile.Kernel)
+            self._traced[key] = found
+        return found
 
 
 @collector_resting()
@@ -135,7 +155,8 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them."""
     pinned = dict(request.schedule.extents)
     autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
-    smallest = traced(request, {**dict.fromkeys(autos, 1), **pinned})
+    traces = Tracing(request)
+    smallest = traces(dict.fromkeys(autos, 1))
     products = has_products(smallest)
     if products:
         request = replace(request, facts=without_peers(request.facts))
@@ -145,10 +166,10 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     if dims is not None:
         ladder = [next(sizes for sizes in ladder if all(e.evaluate(dims) <= n for e, n in sizes))]
     if products:
-        return Program(request, tuple(_with_products(request, autos, pinned, ladder, widest, dims)))
+        return Program(request, tuple(_with_products(request, traces, autos, ladder, widest, dims)))
     refuse_pins(request)
-    structure = probe(autos, lambda extents: traced(request, {**extents, **pinned}), request.facts)
-    found: list[tuple[Expr, dict[str, int], tuple[tuple[Expr, int], ...]]] = []
+    structure = probe(autos, traces, request.facts)
+    found: list[tuple[Expr, dict[str, int], Limits]] = []
     for sizes in ladder:
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         for choice in choose_extents(structure, dict(sizes)):
@@ -157,21 +178,18 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
                 if dims is not None:
                     break
     names = [request.function.name + (f"_{i}" if len(found) > 1 else "") for i in range(len(found))]
-    variants = [_variant(request, p, name, e, sizes) for (p, e, sizes), name in zip(found, names, strict=True)]
+    variants = [_variant(traces, p, name, e, sizes) for (p, e, sizes), name in zip(found, names, strict=True)]
     return Program(request, tuple(variants))
 
 
-def _variant(
-    request: Request, predicate: Expr, name: str, chosen: Mapping[str, int], sizes: tuple[tuple[Expr, int], ...]
-) -> PlannedKernel:
+def _variant(traces: Tracing, predicate: Expr, name: str, chosen: Mapping[str, int], sizes: Limits) -> PlannedKernel:
     """The variant with the extents ``chosen`` for its autos."""
-    kernel = traced(request, {**chosen, **dict(request.schedule.extents)}, sizes)
-    planned = plan_kernel(request, kernel, predicate, name)
+    planned = plan_kernel(traces.request, traces(chosen, sizes), predicate, name)
     largest = max(chosen, key=lambda auto: chosen[auto], default=None)
     if largest is None or chosen[largest] == 1:
         return planned
     halved = {**chosen, largest: chosen[largest] // 2}
-    return replace(planned, smaller=lambda: _variant(request, predicate, name, halved, sizes))
+    return replace(planned, smaller=lambda: _variant(traces, predicate, name, halved, sizes))
 
 
 @timed("schedule")
@@ -248,10 +266,10 @@ def refuse_pins(request: Request) -> None:
 
 def _with_products(
     request: Request,
+    traces: Tracing,
     autos: Sequence[str],
-    pinned: Mapping[str, int],
-    ladder: Sequence[tuple[tuple[Expr, int], ...]],
-    widest: tuple[tuple[Expr, int], ...],
+    ladder: Sequence[Limits],
+    widest: Limits,
     dims: Mapping[str, int] | None,
 ) -> Iterator[PlannedKernel]:
     """Variants by the sizes of the ``upto`` axes and by which tile fills its waves better; one for known ``dims``."""
@@ -259,8 +277,8 @@ def _with_products(
     direct: list[_Choice] = []
     for sizes in ladder:
 
-        def resized(extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = sizes) -> tile.Kernel:
-            return traced(request, {**extents, **pinned}, limits)
+        def resized(extents: Mapping[str, int], limits: Limits = sizes) -> tile.Kernel:
+            return traces(extents, limits)
 
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         for variant in product_variants(autos, resized, request.target, request.facts):
