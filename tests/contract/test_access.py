@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import pytest
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation, SSAValue
 
 from support.pipeline import matmul
@@ -18,6 +19,7 @@ from tilewright.contract.access import AccessWitness, Fault, prove_accesses, pro
 from tilewright.contract.access_report import diagnose
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.protocol.access import Index, IndexRole, StoreDomain
+from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
 from tilewright.transport.asynchronous import TmaStore
@@ -366,7 +368,7 @@ def test_the_last_program_or_step_stores() -> None:
 # -- tensor copies ----------------------------------------------------------------------------------------------------
 def whole_units(op: t.Kernel) -> t.Kernel:
     """The kernel for rows of c that are whole units of 16 bytes, in which the hardware clips stores."""
-    op.attributes["assumptions"] = t.ArrayAttr([*op.assumptions, t.ExprAttr.of((N % 8).eq(0))])
+    op.attributes["assumptions"] = ArrayAttr([*op.assumptions, ExprAttr.of((N % 8).eq(0))])
     return op
 
 
@@ -377,7 +379,7 @@ def test_tensor_stores_of_a_product_cover_it() -> None:
     def moved(coords: list[Expr]) -> t.Kernel:
         op = whole_units(matmul())
         store = next(o for o in op.walk() if isinstance(o, TmaStore))
-        store.attributes["coords"] = t.ArrayAttr([t.ExprAttr.of(c) for c in coords])
+        store.attributes["coords"] = ArrayAttr([ExprAttr.of(c) for c in coords])
         return op
 
     refuted(Fault.TWICE, moved([Q * 64, P * 128]), whole("c", M, N))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ArrayAttr
 
 import tilewright as tw
 from support import products as p
@@ -23,6 +24,7 @@ from tilewright.diag import TilewrightError
 from tilewright.protocol.access import AccessKind, IndexRole
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
+from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
@@ -114,12 +116,12 @@ def _remote(kernel: t.Kernel) -> None:
 
 def _narrow(kernel: t.Kernel) -> None:
     copy = next(op for op in kernel.walk() if isinstance(op, a.TmaLoad) and op.ctas)
-    copy.attributes["ctas"] = t.ArrayAttr([copy.ctas.data[0]])
+    copy.attributes["ctas"] = ArrayAttr([copy.ctas.data[0]])
 
 
 def _own_half(kernel: t.Kernel) -> None:
     copy = next(op for op in kernel.walk() if isinstance(op, a.TmaLoad) and op.ctas)
-    copy.attributes["offset"] = t.ExprAttr.of(copy.offset.expr.substitute({a.CTA_RANK: 0}))
+    copy.attributes["offset"] = ExprAttr.of(copy.offset.expr.substitute({a.CTA_RANK: 0}))
 
 
 def _start(kernel: t.Kernel) -> None:
@@ -162,7 +164,7 @@ def test_programs_fill_clusters() -> None:
     kernel = lowered(p.nt, (2, 1)).scheduled.kernel
     for op in kernel.walk():
         if isinstance(op, t.Programs):
-            op.attributes["extents"] = t.ArrayAttr([t.ExprAttr.of(g.expr) for g in lowered(p.nt, (2, 1)).tile.grid])
+            op.attributes["extents"] = ArrayAttr([ExprAttr.of(g.expr) for g in lowered(p.nt, (2, 1)).tile.grid])
     with pytest.raises(TilewrightError, match="SIM020"):
         product(kernel, 130, 64, 64)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import IntAttr
 
 from support.pipeline import A_BYTES, B_BYTES, matmul
 from support.transport import kernel, tensor
@@ -16,7 +17,7 @@ from tilewright.base.expr import TRUE, Const, Expr, sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle
 from tilewright.tier.descriptor_attrs import OperandNumbers, TmaAttr, WgmmaOperandAttr
-from tilewright.tile.attributes import DTypeAttr
+from tilewright.tile.attributes import DTypeAttr, ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -91,7 +92,7 @@ def test_descriptors_stay_inside_the_tile_they_declare() -> None:
 def test_box_bytes_are_the_box() -> None:
     op = matmul()
     copy = next(o for o in op.walk() if isinstance(o, a.TmaLoad))
-    copy.attributes["box_bytes"] = t.IntAttr(A_BYTES - 16)
+    copy.attributes["box_bytes"] = IntAttr(A_BYTES - 16)
     _fails("SIM019", op)
 
 
@@ -231,7 +232,7 @@ def test_registers_of_a_product_in_flight_are_untouchable() -> None:
 def test_boxes_stay_inside_their_buffer_and_maps_inside_their_tensor() -> None:
     op = matmul()
     copy = next(o for o in op.walk() if isinstance(o, a.TmaLoad))
-    copy.attributes["offset"] = t.ExprAttr.of(Const(2 * A_BYTES))
+    copy.attributes["offset"] = ExprAttr.of(Const(2 * A_BYTES))
     _fails("SIM011", op)
     op = matmul()
     tensor_map = next(o for o in op.walk() if isinstance(o, a.TensorMap))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from support.transport import M, N, R, fill, programs, tensor
@@ -41,7 +42,7 @@ def matmul(without: Collection[str] = (), *, slot_bytes: int = A_BYTES + B_BYTES
         numerics="precise",
         assumptions=[],
     )
-    op.attributes["shared_bytes"] = t.IntAttr(SHARED_BYTES)
+    op.attributes["shared_bytes"] = IntAttr(SHARED_BYTES)
 
     def keep(name: str, *ops: Operation) -> list[Operation]:
         return [] if name in without else list(ops)

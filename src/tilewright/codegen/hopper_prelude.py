@@ -16,25 +16,19 @@ def _coordinates(rank: int, first: int) -> tuple[str, str, str]:
     return coords, places, ", ".join(f'"r"(c{i})' for i in range(rank))
 
 
-def _load(rank: int) -> str:
+def _load(rank: int, *, multicast: bool = False) -> str:
+    """A box into shared memory; ``multicast``: into every CTA of ``mask``, at the same offset and on the same barrier
+    of its own."""
     coords, places, values = _coordinates(rank, 2)
+    name, form, mask, last, given = f"tma_load_{rank}d", "", "", "", ""
+    if multicast:
+        name, form, mask = f"tma_multicast_{rank}d", ".multicast::cluster", " int mask,"
+        last, given = f", %{3 + rank}", ', "h"((unsigned short)mask)'
     return (
-        f"{_INLINE} tma_load_{rank}d(unsigned to, const TensorMap* map, unsigned bar, {coords}) {{\n"
-        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes '
-        f'[%0], [%1, {{{places}}}], [%{2 + rank}];"\n'
-        f'    :: "r"(to), "l"(map), {values}, "r"(bar) : "memory");\n}}'
-    )
-
-
-def _multicast(rank: int) -> str:
-    """The box lands in every CTA of ``mask``, at the same offset and on the same barrier of its own."""
-    coords, places, values = _coordinates(rank, 2)
-    return (
-        f"{_INLINE} tma_multicast_{rank}d("
-        f"unsigned to, const TensorMap* map, unsigned bar, int mask, {coords}) {{\n"
-        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes'
-        f'.multicast::cluster [%0], [%1, {{{places}}}], [%{2 + rank}], %{3 + rank};"\n'
-        f'    :: "r"(to), "l"(map), {values}, "r"(bar), "h"((unsigned short)mask) : "memory");\n}}'
+        f"{_INLINE} {name}(unsigned to, const TensorMap* map, unsigned bar,{mask} {coords}) {{\n"
+        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{form} '
+        f'[%0], [%1, {{{places}}}], [%{2 + rank}]{last};"\n'
+        f'    :: "r"(to), "l"(map), {values}, "r"(bar){given} : "memory");\n}}'
     )
 
 
@@ -80,7 +74,7 @@ void mbarrier_arrive_expect_tx(unsigned bar, unsigned bytes) {
   return rank;
 }""",
     **{f"tma_load_{rank}d": _load(rank) for rank in range(1, 6)},
-    **{f"tma_multicast_{rank}d": _multicast(rank) for rank in range(1, 6)},
+    **{f"tma_multicast_{rank}d": _load(rank, multicast=True) for rank in range(1, 6)},
     **{f"tma_store_{rank}d": _store(rank) for rank in range(1, 6)},
 }
 

@@ -1,0 +1,233 @@
+"""What runs when: the kernel, its programs, loops, branches, names, and the barrier of a CTA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Block, Operation, Region
+from xdsl.irdl import (
+    attr_def,
+    irdl_op_definition,
+    opt_attr_def,
+    region_def,
+    traits_def,
+)
+from xdsl.traits import NoTerminator
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.base.expr import Expr
+from tilewright.hw.spaces import WARP_THREADS
+from tilewright.hw.target import MAX_CTA_THREADS
+from tilewright.tile.dialect import ExprAttr
+from tilewright.transport.base import TransportOp, exprs
+
+
+def _strings(items: Sequence[str]) -> ArrayAttr[StringAttr]:
+    return ArrayAttr([StringAttr(s) for s in items])
+
+
+def block(ops: Sequence[Operation] = ()) -> Region:
+    """A region of one block without arguments."""
+    return Region(Block(ops))
+
+
+@irdl_op_definition
+class Kernel(TransportOp):
+    """One GPU kernel. Block arguments: tensors, then runtime scalars, named by ``arg_names``.
+
+    ``assumptions`` are the facts of the specialisation class, guaranteed by the dispatcher; ``index_bits`` says whether
+    every element offset into every tensor fits 32 bits or needs 64; ``numerics`` is ``precise`` or
+    ``fast``; ``shared_bytes`` of dynamic shared memory are asked for at launch, alignment included.
+    """
+
+    name = "transport.kernel"
+    sym_name = attr_def(StringAttr)
+    arg_names = attr_def(ArrayAttr[StringAttr])
+    threads = attr_def(IntAttr)
+    min_ctas = attr_def(IntAttr)
+    index_bits = attr_def(IntAttr)
+    numerics = attr_def(StringAttr)
+    assumptions = attr_def(ArrayAttr[ExprAttr])
+    shared_bytes = opt_attr_def(IntAttr)
+    cluster = opt_attr_def(IntAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    def __init__(
+        self,
+        sym_name: str,
+        arg_names: Sequence[str],
+        arg_types: Sequence[Attribute],
+        *,
+        threads: int,
+        min_ctas: int,
+        index_bits: int,
+        numerics: str,
+        assumptions: Sequence[Expr],
+    ):
+        super().__init__(
+            attributes={
+                "sym_name": StringAttr(sym_name),
+                "arg_names": _strings(arg_names),
+                "threads": IntAttr(threads),
+                "min_ctas": IntAttr(min_ctas),
+                "index_bits": IntAttr(index_bits),
+                "numerics": StringAttr(numerics),
+                "assumptions": exprs(assumptions),
+            },
+            regions=[Region(Block(arg_types=arg_types))],
+        )
+
+    def verify_(self) -> None:
+        if len(self.arg_names) != len(self.body.block.args):
+            raise VerifyException(f"{len(self.arg_names)} argument names for {len(self.body.block.args)} arguments")
+        if self.threads.data % WARP_THREADS or not WARP_THREADS <= self.threads.data <= MAX_CTA_THREADS:
+            limits = f"{WARP_THREADS} to {MAX_CTA_THREADS}"
+            raise VerifyException(f"a CTA has {limits} threads in whole warps, not {self.threads.data}")
+
+
+@irdl_op_definition
+class Programs(TransportOp):
+    """Runs its body once for every program of the grid, each on exactly one CTA.
+
+    ``names`` are bound to the program's coordinates, 0 <= name < extent. ``persistent``: a CTA takes program
+    ``blockIdx.x``, then every ``gridDim.x``-th; otherwise one program a CTA. The last name varies fastest; with
+    ``group`` the last two names are walked in bands of ``group`` of the next to last, which varies fastest in a band.
+
+    With ``cluster`` (x, y) blocks of x by y programs along the last two names are dealt to clusters instead, and the
+    CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With ``turn`` (i, n) the
+    executing threads take only the CTA's i-th program and every n-th after it. Names in ``descending`` count down.
+    """
+
+    name = "transport.programs"
+    names = attr_def(ArrayAttr[StringAttr])
+    extents = attr_def(ArrayAttr[ExprAttr])
+    persistent = attr_def(IntAttr)
+    group = opt_attr_def(IntAttr)
+    cluster = opt_attr_def(ArrayAttr[IntAttr])
+    turn = opt_attr_def(ArrayAttr[IntAttr])
+    descending = opt_attr_def(ArrayAttr[StringAttr])
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        extents: Sequence[Expr],
+        persistent: bool,
+        body: Region,
+        group: int | None = None,
+        *,
+        cluster: tuple[int, int] | None = None,
+        turn: tuple[int, int] | None = None,
+        descending: Sequence[str] = (),
+    ):
+        super().__init__(
+            attributes={
+                "names": _strings(names),
+                "extents": exprs(extents),
+                "persistent": IntAttr(int(persistent)),
+                "group": None if group is None else IntAttr(group),
+                "cluster": None if cluster is None else ArrayAttr([IntAttr(n) for n in cluster]),
+                "turn": None if turn is None else ArrayAttr([IntAttr(n) for n in turn]),
+                "descending": _strings(descending) if descending else None,
+            },
+            regions=[body],
+        )
+
+    def verify_(self) -> None:
+        if len(self.names) != len(self.extents):
+            raise VerifyException(f"{len(self.names)} program names, {len(self.extents)} extents")
+        if self.group is not None and (len(self.names) < 2 or self.group.data < 1):
+            raise VerifyException("bands need two names and a group of at least 1")
+        if self.cluster is not None and len(self.names) < 2:
+            raise VerifyException("clusters lie along the last two of at least two names")
+        place, count = self.turns
+        if not 0 <= place < count or (count > 1 and not self.persistent.data):
+            raise VerifyException(f"turn {place} of {count}: turns are taken at persistent programs")
+
+    @property
+    def turns(self) -> tuple[int, int]:
+        """The first of a CTA's programs that the executing threads take, and the distance to the next."""
+        if self.turn is None:
+            return 0, 1
+        place, count = (n.data for n in self.turn)
+        return place, count
+
+    @property
+    def downwards(self) -> frozenset[str]:
+        """Names that count down."""
+        return frozenset() if self.descending is None else frozenset(n.data for n in self.descending)
+
+    @property
+    def cluster_shape(self) -> tuple[int, int]:
+        """Programs of a cluster along the last two names."""
+        if self.cluster is None:
+            return 1, 1
+        rows, columns = (n.data for n in self.cluster)
+        return rows, columns
+
+
+@irdl_op_definition
+class Let(TransportOp):
+    """Names an integer for the ops that follow in this block and the regions inside them."""
+
+    name = "transport.let"
+    symbol = attr_def(StringAttr)
+    value = attr_def(ExprAttr)
+
+    def __init__(self, symbol: str, value: Expr):
+        super().__init__(attributes={"symbol": StringAttr(symbol), "value": ExprAttr.of(value)})
+
+
+@irdl_op_definition
+class For(TransportOp):
+    """``for counter in range(begin, end, step)``; the bounds are the same for all threads of the CTA."""
+
+    name = "transport.for"
+    counter = attr_def(StringAttr)
+    begin = attr_def(ExprAttr)
+    end = attr_def(ExprAttr)
+    step = attr_def(ExprAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    def __init__(self, counter: str, begin: Expr, end: Expr, step: Expr, body: Region):
+        super().__init__(
+            attributes={
+                "counter": StringAttr(counter),
+                "begin": ExprAttr.of(begin),
+                "end": ExprAttr.of(end),
+                "step": ExprAttr.of(step),
+            },
+            regions=[body],
+        )
+
+
+@irdl_op_definition
+class If(TransportOp):
+    """Runs ``then`` or ``otherwise``; the condition is the same for all threads of the CTA."""
+
+    name = "transport.if"
+    condition = attr_def(ExprAttr)
+    then = region_def("single_block")
+    otherwise = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+    def __init__(self, condition: Expr, then: Region, otherwise: Region):
+        super().__init__(attributes={"condition": ExprAttr.of(condition)}, regions=[then, otherwise])
+
+
+@irdl_op_definition
+class Barrier(TransportOp):
+    """All threads of the CTA, in a role those of the role, meet; shared accesses before it are visible after it."""
+
+    name = "transport.barrier"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+OPS = [Kernel, Programs, Let, For, If, Barrier]
+"""Registered by the ``Transport`` dialect."""

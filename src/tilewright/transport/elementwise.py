@@ -1,0 +1,179 @@
+"""What threads compute on their registers: element-wise code, reductions, prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Region, SSAValue
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    attr_def,
+    irdl_op_definition,
+    operand_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+)
+from xdsl.traits import IsTerminator
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.base.dtypes import bool_
+from tilewright.base.expr import TRUE, Expr
+from tilewright.tile.dialect import ExprAttr, TileType
+from tilewright.transport.base import RegistersType, TransportOp, exprs
+
+
+@irdl_op_definition
+class Map(TransportOp):
+    """Element-wise code: for each ``r`` in ``range(count)`` evaluates the body on scalars and writes the results.
+
+    Block argument i is input i at register ``reads[i]`` (an expression of ``r``); the terminator's operand j goes to
+    output j at register ``r``. The body holds rank-0 ``tile`` ops; ``tile.scalar`` and ``predicate`` there may use
+    ``tid`` and ``r``.
+    An output may also be an input: all reads of one ``r`` come before its writes.
+
+    ``live`` is an expression of ``r`` and symbols that are the same for the whole CTA. Where it is false no thread
+    needs the results, and they may be left as they are.
+    """
+
+    name = "transport.map"
+    inputs = var_operand_def(RegistersType)
+    outputs = var_operand_def(RegistersType)
+    reads = attr_def(ArrayAttr[ExprAttr])
+    count = attr_def(IntAttr)
+    live = attr_def(ExprAttr)
+    body = region_def("single_block")
+
+    irdl_options = (AttrSizedOperandSegments(),)
+
+    def __init__(
+        self,
+        inputs: Sequence[SSAValue],
+        reads: Sequence[Expr],
+        outputs: Sequence[SSAValue],
+        count: int,
+        body: Region,
+        live: Expr = TRUE,
+    ):
+        super().__init__(
+            operands=[list(inputs), list(outputs)],
+            attributes={"reads": exprs(reads), "count": IntAttr(count), "live": ExprAttr.of(live)},
+            regions=[body],
+        )
+
+    def verify_(self) -> None:
+        if not len(self.inputs) == len(self.reads) == len(self.body.block.args):
+            raise VerifyException("a map has one read index and one block argument for each input")
+        last = self.body.block.last_op
+        if not isinstance(last, Yield) or len(last.operands) != len(self.outputs):
+            raise VerifyException("a map's body ends with a yield of one value for each output")
+
+
+@irdl_op_definition
+class Predicate(TransportOp):
+    """In a map's body: a predicate over tid and r as a bool."""
+
+    name = "transport.predicate"
+    expr = attr_def(ExprAttr)
+    result = result_def(TileType)
+
+    def __init__(self, value: Expr):
+        super().__init__(attributes={"expr": ExprAttr.of(value)}, result_types=[TileType.of(bool_, [])])
+
+
+@irdl_op_definition
+class Fold(TransportOp):
+    """Reduces registers of one thread: ``target[into(r)] = fn(target[into(r)], source[r])`` for each r, in order.
+
+    Registers for which ``live`` is false (see ``Map``) hold the identity and may be skipped. The targets hold their
+    start values before. For ``argmax`` sources and targets are (value, index) pairs and of
+    equal values the lower index wins.
+    """
+
+    name = "transport.fold"
+    sources = var_operand_def(RegistersType)
+    targets = var_operand_def(RegistersType)
+    fn = attr_def(StringAttr)
+    into = attr_def(ExprAttr)
+    live = attr_def(ExprAttr)
+
+    irdl_options = (AttrSizedOperandSegments(),)
+
+    def __init__(
+        self, fn: str, sources: Sequence[SSAValue], targets: Sequence[SSAValue], into: Expr, live: Expr = TRUE
+    ):
+        super().__init__(
+            operands=[list(sources), list(targets)],
+            attributes={"fn": StringAttr(fn), "into": ExprAttr.of(into), "live": ExprAttr.of(live)},
+        )
+
+
+@irdl_op_definition
+class Pin(TransportOp):
+    """Keeps a buffer in registers as it is: what was computed from it before is computed again after.
+
+    Without it the compiler behind us carries the unpacked elements of a long row across a reduction, and spills.
+    """
+
+    name = "transport.pin"
+    buffer = operand_def(RegistersType)
+
+    def __init__(self, buffer: SSAValue):
+        super().__init__(operands=[buffer])
+
+
+@irdl_op_definition
+class Shuffle(TransportOp):
+    """Butterfly reduction over lanes, in place: for each distance d, ``x = fn(x, x of lane ^ d)``."""
+
+    name = "transport.shuffle"
+    buffers = var_operand_def(RegistersType)
+    fn = attr_def(StringAttr)
+    distances = attr_def(ArrayAttr[IntAttr])
+
+    def __init__(self, fn: str, buffers: Sequence[SSAValue], distances: Sequence[int]):
+        super().__init__(
+            operands=[list(buffers)],
+            attributes={"fn": StringAttr(fn), "distances": ArrayAttr([IntAttr(d) for d in distances])},
+        )
+
+
+@irdl_op_definition
+class Print(TransportOp):
+    """Prints ``format`` with one element of each buffer, for every (tid, r) whose guard holds."""
+
+    name = "transport.print"
+    buffers = var_operand_def(RegistersType)
+    format = attr_def(StringAttr)
+    indices = attr_def(ArrayAttr[ExprAttr])
+    guard = attr_def(ExprAttr)
+    count = attr_def(IntAttr)
+
+    def __init__(self, format: str, buffers: Sequence[SSAValue], indices: Sequence[Expr], guard: Expr, count: int):
+        super().__init__(
+            operands=[list(buffers)],
+            attributes={
+                "format": StringAttr(format),
+                "indices": exprs(indices),
+                "guard": ExprAttr.of(guard),
+                "count": IntAttr(count),
+            },
+        )
+
+
+@irdl_op_definition
+class Yield(TransportOp):
+    """Ends a map's body with the values of its outputs."""
+
+    name = "transport.yield"
+    values = var_operand_def(Attribute)
+    traits = traits_def(IsTerminator())
+
+    def __init__(self, values: Sequence[SSAValue]):
+        super().__init__(operands=[list(values)])
+
+
+OPS = [Map, Predicate, Fold, Pin, Shuffle, Print, Yield]
+"""Registered by the ``Transport`` dialect."""

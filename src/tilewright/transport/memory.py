@@ -1,0 +1,156 @@
+"""Buffers in registers and in shared memory, and the threads' own accesses to them and to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import (
+    attr_def,
+    irdl_op_definition,
+    operand_def,
+    opt_attr_def,
+    result_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import TRUE, Expr
+from tilewright.tile.dialect import ExprAttr, TensorType
+from tilewright.transport.base import RegistersType, SharedType, TransportOp, exprs, registers_of
+
+
+@irdl_op_definition
+class Registers(TransportOp):
+    """Declares a register buffer; its contents are undefined until written."""
+
+    name = "transport.registers"
+    hint = attr_def(StringAttr)
+    buffer = result_def(RegistersType)
+
+    def __init__(self, hint: str, dtype: DType, count: int):
+        super().__init__(attributes={"hint": StringAttr(hint)}, result_types=[RegistersType.of(dtype, count)])
+
+
+@irdl_op_definition
+class Shared(TransportOp):
+    """Declares a buffer in shared memory, alive for the whole kernel; 16-byte aligned.
+
+    ``offset`` places it in dynamic shared memory, in bytes from a base at a multiple of ``SHARED_BASE_ALIGN_BYTES``;
+    without, it is static.
+    """
+
+    name = "transport.shared"
+    hint = attr_def(StringAttr)
+    offset = opt_attr_def(IntAttr)
+    buffer = result_def(SharedType)
+
+    def __init__(self, hint: str, dtype: DType, count: int, offset: int | None = None):
+        super().__init__(
+            attributes={"hint": StringAttr(hint), "offset": None if offset is None else IntAttr(offset)},
+            result_types=[SharedType.of(dtype, count)],
+        )
+
+
+class _GlobalAccess(TransportOp):
+    """Shared shape of the global accesses: coordinates per tensor dimension, a guard, a vector width.
+
+    The op runs for ``r`` in ``0, vector, 2*vector, ...``; elements ``r .. r+vector-1`` have the coordinates given for
+    each of them, consecutive along dimension ``axis`` when ``vector > 1``. A vector is moved in one instruction where
+    the guard holds for all its elements, else element by element under each one's guard. ``live`` (see ``Map``) is
+    false only where the guard is false for every thread.
+    """
+
+    tensor = operand_def(TensorType)
+    buffer = operand_def(RegistersType)
+    coords = attr_def(ArrayAttr[ExprAttr])
+    guard = attr_def(ExprAttr)
+    vector = attr_def(IntAttr)
+    axis = attr_def(IntAttr)
+    live = attr_def(ExprAttr)
+
+    def __init__(
+        self,
+        tensor: SSAValue,
+        buffer: SSAValue,
+        coords: Sequence[Expr],
+        guard: Expr,
+        *,
+        vector: int = 1,
+        axis: int = 0,
+        live: Expr = TRUE,
+    ):
+        super().__init__(
+            operands=[tensor, buffer],
+            attributes={
+                "coords": exprs(coords),
+                "guard": ExprAttr.of(guard),
+                "vector": IntAttr(vector),
+                "axis": IntAttr(axis),
+                "live": ExprAttr.of(live),
+            },
+        )
+
+    def verify_(self) -> None:
+        tensor, registers = self.tensor.type, registers_of(self.buffer)
+        assert isinstance(tensor, TensorType)
+        if len(self.coords) != len(tensor.dims):
+            raise VerifyException(f"{len(self.coords)} coordinates for a tensor of rank {len(tensor.dims)}")
+        if registers.count.data % self.vector.data:
+            raise VerifyException(f"{registers.count.data} registers are not whole vectors of {self.vector.data}")
+
+
+@irdl_op_definition
+class Load(_GlobalAccess):
+    """Global memory to registers; elements whose guard is false become 0."""
+
+    name = "transport.load"
+
+
+@irdl_op_definition
+class Store(_GlobalAccess):
+    """Registers to global memory, where the guard holds."""
+
+    name = "transport.store"
+
+
+@irdl_op_definition
+class ReduceAdd(_GlobalAccess):
+    """Atomically adds registers to global memory, where the guard holds (relaxed, gpu scope)."""
+
+    name = "transport.reduce_add"
+
+
+class _SharedAccess(TransportOp):
+    """Shared shape of the shared-memory accesses: element ``offset`` (of tid and r), guard, vector width."""
+
+    shared = operand_def(SharedType)
+    buffer = operand_def(RegistersType)
+    offset = attr_def(ExprAttr)
+    guard = attr_def(ExprAttr)
+    vector = attr_def(IntAttr)
+
+    def __init__(self, shared: SSAValue, buffer: SSAValue, offset: Expr, guard: Expr, *, vector: int = 1):
+        super().__init__(
+            operands=[shared, buffer],
+            attributes={"offset": ExprAttr.of(offset), "guard": ExprAttr.of(guard), "vector": IntAttr(vector)},
+        )
+
+
+@irdl_op_definition
+class SharedWrite(_SharedAccess):
+    """Registers to shared memory, where the guard holds."""
+
+    name = "transport.shared_write"
+
+
+@irdl_op_definition
+class SharedRead(_SharedAccess):
+    """Shared memory to registers; registers whose guard is false keep their value."""
+
+    name = "transport.shared_read"
+
+
+OPS = [Registers, Shared, Load, Store, ReduceAdd, SharedWrite, SharedRead]
+"""Registered by the ``Transport`` dialect."""
