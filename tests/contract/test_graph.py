@@ -20,8 +20,9 @@ from tilewright.protocol import ops
 from tilewright.protocol.edit import replaced, spots, step_at
 from tilewright.protocol.graph import graph_of
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step, Symbol
+from tilewright.protocol.side_by_side import word_of
 from tilewright.protocol.text import from_text
-from tilewright.protocol.word import NoWord, word_of
+from tilewright.protocol.word import NoWord
 
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "examples"), str(ROOT / "tools")]

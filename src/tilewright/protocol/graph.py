@@ -20,7 +20,8 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Buffer, By, Protocol, Step
-from tilewright.protocol.word import NoWord, Word, expressions_of, word_of
+from tilewright.protocol.side_by_side import word_of
+from tilewright.protocol.word import NoWord, Word
 
 MAX_LOOPS = 6
 
@@ -271,4 +272,4 @@ def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGr
         return str(e)
 
 
-__all__ = ["EventGraph", "Index", "Place", "Site", "Unit", "expressions_of", "graph_of"]
+__all__ = ["EventGraph", "Index", "Place", "Site", "Unit", "graph_of"]

@@ -1,0 +1,55 @@
+"""The expressions inside ops and nodes: found, and replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, cast
+
+from tilewright.base.expr import Expr, expr
+from tilewright.protocol import ops
+from tilewright.protocol.model import If, Loop, Node, Step
+
+
+def expressions_of(op: ops.Op) -> list[Expr]:
+    """The expressions in an op."""
+    out: list[Expr] = []
+    mapped(op, lambda e: out.append(e) or e)
+    return out
+
+
+def mapped(item: Any, change: Callable[[Expr], Expr]) -> Any:
+    """An op (or a part of one) with every expression replaced."""
+    if isinstance(item, Expr):
+        return change(item)
+    if isinstance(item, tuple):
+        return tuple(mapped(x, change) for x in cast(tuple[Any, ...], item))
+    if not hasattr(item, "__dataclass_fields__") or isinstance(item, type):
+        return item
+    return replace(item, **{f.name: mapped(getattr(item, f.name), change) for f in fields(item)})
+
+
+def symbols_of(step: Step) -> frozenset[str]:
+    """The symbols that a step's expressions use."""
+    return frozenset[str]().union(*(e.symbols for e in expressions_of(step.op)))
+
+
+def substituted(nodes: tuple[Node, ...], name: str, value: int) -> tuple[Node, ...]:
+    """The nodes with ``value`` for a symbol."""
+
+    def change(e: Expr) -> Expr:
+        return e.substitute({name: expr(value)}) if name in e.symbols else e
+
+    out: list[Node] = []
+    for node in nodes:
+        match node:
+            case Step():
+                out.append(replace(node, op=mapped(node.op, change)))
+            case Loop():
+                body = substituted(node.body, name, value)
+                out.append(replace(node, begin=change(node.begin), end=change(node.end), body=body))
+            case If():
+                then = substituted(node.then, name, value)
+                otherwise = substituted(node.otherwise, name, value)
+                out.append(If(change(node.condition), then, otherwise, node.where))
+    return tuple(out)

@@ -1,0 +1,254 @@
+"""Lays the roles of a protocol side by side: its common word (``protocol.word``).
+
+Loops are matched by their ends, guards split what they tell apart, short loops are unrolled. What does not fit raises
+``NoWord`` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import lcm
+
+from tilewright.base.expr import Const
+from tilewright.protocol import ops
+from tilewright.protocol.guards import Context, Guards, UndecidedError, conditions_of, told_apart
+from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.rewrite import substituted, symbols_of
+from tilewright.protocol.strides import first_of, unstrided
+from tilewright.protocol.word import Flow, NoWord, Stretch, Word, WordLoop
+
+MAX_STRETCHES = 64
+MAX_UNROLLED = 8
+MAX_PEELED = 4
+MAX_RESIDUES = 4
+
+
+def word_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> Word:
+    """The word of ``protocol``; raises ``NoWord``.
+
+    A role that has no part in a loop does its own work after it, if named in ``early`` before it.
+    """
+    builder = _Builder(protocol, early)
+    programs = [unstrided(substituted(role.body, ops.CTA_RANK, cta), builder.symbols) for role, cta in builder.parties]
+    alternatives = builder.body(programs, Context(), ())
+    return Word(
+        builder.parties,
+        tuple(builder.stretches),
+        tuple(dict.fromkeys(builder.flows)),
+        tuple(a for a, _ in alternatives),
+        tuple(b for _, b in alternatives),
+        tuple(builder.loops.values()),
+    )
+
+
+@dataclass
+class _Builder:
+    protocol: Protocol
+    early: frozenset[str]
+    stretches: list[Stretch] = field(default_factory=list[Stretch])
+    flows: list[Flow] = field(default_factory=list[Flow])
+    loops: dict[tuple[str, ...], WordLoop] = field(default_factory=dict[tuple[str, ...], WordLoop])
+
+    def __post_init__(self) -> None:
+        self.symbols = {s.name: s for s in self.protocol.symbols}
+        self.guards = Guards(self.symbols)
+        if any(s.least < 0 for s in self.protocol.symbols):
+            raise NoWord("a symbol that may be negative")
+        self.parties = tuple(
+            (role, cta)
+            for cta in range(self.protocol.cluster)
+            for role in self.protocol.roles
+            if role.ctas is None or cta in role.ctas
+        )
+
+    # -- one body -----------------------------------------------------------------------------------------------------
+    def body(
+        self, programs: Sequence[tuple[Node, ...]], context: Context, path: tuple[str, ...]
+    ) -> list[tuple[int, int]]:
+        """First and last stretch of every way to go through one body."""
+        marks = len(self.stretches), len(self.flows)
+        try:
+            return [self.chain(programs, context, path)]
+        except UndecidedError as need:
+            if need.level and (not path or need.level != path[-1].partition(" ")[0]):
+                raise
+            del self.stretches[marks[0] :]
+            del self.flows[marks[1] :]
+            found: list[tuple[int, int]] = []
+            for value in (True, False):
+                found += self.body(programs, context.with_fact(need.name, value), path)
+            return found
+
+    def chain(self, programs: Sequence[tuple[Node, ...]], context: Context, path: tuple[str, ...]) -> tuple[int, int]:
+        items = [list(self.resolved(p, context)) for p in programs]
+        items = [self.with_skipped(x, items) for x in items]
+        keys = max(([_key(n) for n in x if isinstance(n, Loop)] for x in items), key=len)
+        longest = next(x for x in items if [_key(n) for n in x if isinstance(n, Loop)] == keys)
+        meetings = _meetings(longest)
+        gaps = [self.placed(r, x, keys, meetings) for (r, _), x in zip(self.parties, items, strict=True)]
+        first = last = self.stretch(path, "before" if keys else "body", [g.code[0] for g in gaps])
+        for i, key in enumerate(keys):
+            after = self.stretch(path, f"after {i}", [g.code[i + 1] for g in gaps])
+            self.loop([g.loops[i] for g in gaps], key, i, last, after, context, path)
+            last = after
+        return first, last
+
+    def stretch(self, path: tuple[str, ...], what: str, code: list[list[Step]]) -> int:
+        if len(self.stretches) >= MAX_STRETCHES:
+            raise NoWord(f"more than {MAX_STRETCHES} stretches")
+        inside = tuple(self.loops[path[: i + 1]].index for i in range(len(path)))
+        label = " ".join((*path, what))
+        self.stretches.append(Stretch(len(self.stretches), label, inside, tuple(map(tuple, code))))
+        return len(self.stretches) - 1
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+    def loop(
+        self, loops: Sequence[Loop | None], key: str, position: int, before: int, after: int, context: Context,
+        path: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        there = [x for x in loops if x is not None]
+        counter = there[0].counter
+        if any(x.counter != counter for x in there) and any(
+            s.per in {x.counter for x in there} for s in self.symbols.values()
+        ):
+            raise NoWord(f"roles count the loop to {key} by different names")
+        if not there[0].end.symbols <= {*self.symbols, *(c for c, _ in context.counters)}:
+            raise NoWord(f"a loop to {key}")
+        least = self.guards.runs(there[0].end, context)
+        if least is False:
+            self.flows.append(Flow(before, after, ()))
+            return
+        name = f"{counter} {position}"
+        number = self.loops.setdefault((*path, name), WordLoop(len(self.loops), counter, not path)).index
+        begins = [0 if x is None else first_of(x.begin) for x in loops]
+        if max(begins) > 0 and not least:
+            raise NoWord(f"a loop to {key} starts late, and may be empty")
+        cut, modulus = max(begins), 1
+        for x in there:
+            for condition in conditions_of(x.body):
+                c, m = told_apart(condition, x.counter)
+                cut, modulus = max(cut, c), lcm(modulus, m)
+        if cut > MAX_PEELED or modulus > MAX_RESIDUES:
+            raise NoWord(f"the guards of the loop to {key} tell {cut} + {modulus} iterations apart")
+        moved = [self.unpeeled(before, r, x) for r, x in enumerate(loops)]
+        states = [*range(cut), *(cut + j for j in range(modulus))]
+        bodies: list[list[tuple[int, int]]] = []
+        for i in states:
+            inner = context
+            for c in {x.counter for x in there}:
+                inner = inner.with_counter(c, i)
+            programs = [
+                () if x is None else x.body if i >= b else moved[r] if i == 0 else ()
+                for r, (x, b) in enumerate(zip(loops, begins, strict=True))
+            ]
+            bodies.append(self.body(programs, inner, (*path, name)))
+        for first, _ in bodies[0]:
+            self.flows.append(Flow(before, first, ()))
+        for i, body in enumerate(bodies):
+            following = bodies[i + 1] if i + 1 < len(bodies) else bodies[cut]
+            for _, last in body:
+                self.flows += [Flow(last, first, (number,)) for first, _ in following]
+                self.flows.append(Flow(last, after, (number,)))
+        if not least:
+            self.flows.append(Flow(before, after, ()))
+
+    def unpeeled(self, before: int, role: int, x: Loop | None) -> tuple[Step, ...]:
+        """Takes from the stretch before a loop that starts late what belongs to the iteration left out: everything from
+        the first op on that uses a counter the loop advances."""
+        if x is None or first_of(x.begin) == 0:
+            return ()
+        advanced = {n.op.counter for n in x.body if isinstance(n, Step) and isinstance(n.op, ops.Advance)}
+        stretch = self.stretches[before]
+        code = stretch.code[role]
+        first = next((i for i, s in enumerate(code) if symbols_of(s) & advanced), len(code))
+        codes = tuple(c[:first] if r == role else c for r, c in enumerate(stretch.code))
+        self.stretches[before] = replace(stretch, code=codes)
+        return code[first:]
+
+    def with_skipped(self, items: list[Step | Loop], everyone: list[list[Step | Loop]]) -> list[Step | Loop]:
+        """A role that leaves a loop to others and advances its counter by the loop's count walks it without ops."""
+        mine = {_key(n) for n in items if isinstance(n, Loop)}
+        others = {_key(n): n for x in everyone for n in x if isinstance(n, Loop)}
+        out: list[Step | Loop] = []
+        for n in items:
+            by = n.op.by if isinstance(n, Step) and isinstance(n.op, ops.Advance) else None
+            loop = None if by is None or by.text in mine else others.get(by.text)
+            if loop is None or not isinstance(n, Step) or not isinstance(n.op, ops.Advance):
+                out.append(n)
+                continue
+            out.append(Loop(loop.counter, Const(0), loop.end, 1, (replace(n, op=ops.Advance(n.op.counter)),)))
+        return out
+
+    def placed(self, role: Role, items: list[Step | Loop], keys: list[str], meetings: list[int]) -> _Gaps:
+        """The role's loops matched with the body's, its other steps in the gaps between them. A role without loops
+        works behind them, except for what all threads must meet for before: ``meetings`` in each gap."""
+        gaps = _Gaps([[] for _ in range(len(keys) + 1)], [None] * len(keys))
+        loops = [n for n in items if isinstance(n, Loop)]
+        at, pending = 0, list[Step]()
+        for n in items:
+            if isinstance(n, Step):
+                pending.append(n)
+                continue
+            try:
+                found = keys.index(_key(n), at)
+            except ValueError:
+                raise NoWord(f"role {role.name} has a loop to {_key(n)} that others order differently") from None
+            gaps.code[at if at else found] += pending
+            gaps.loops[found] = n
+            at, pending = found + 1, []
+        if loops or not keys or role.name in self.early:
+            gaps.code[at] += pending
+            return gaps
+        gap = 0
+        for i, step in enumerate(pending):
+            while gap < len(keys) and not any(_meets(x) for x in pending[i:]):
+                gap += 1
+            while gap < len(keys) and meetings[gap] <= sum(map(_meets, gaps.code[gap])):
+                gap += 1
+            gaps.code[gap].append(step)
+        return gaps
+
+    def resolved(self, nodes: tuple[Node, ...], context: Context) -> Iterator[Step | Loop]:
+        """The body without branches; short loops of constant count are unrolled."""
+        for node in nodes:
+            match node:
+                case Step():
+                    yield node
+                case If():
+                    chosen = node.then if self.guards.holds(node.condition, context) else node.otherwise
+                    yield from self.resolved(chosen, context)
+                case Loop():
+                    begin, end = node.begin.constant, node.end.constant
+                    if node.step == 1 and (begin is None or end is None or end - begin > MAX_UNROLLED):
+                        yield node
+                    elif begin is None or end is None or len(range(begin, end, node.step)) > MAX_UNROLLED:
+                        raise NoWord(f"a loop to {node.end} in steps of {node.step}")
+                    else:
+                        for i in range(begin, end, node.step):
+                            yield from self.resolved(substituted(node.body, node.counter, i), context)
+
+
+def _meets(step: Step) -> bool:
+    return isinstance(step.op, ops.CtaSync | ops.ClusterWait)
+
+
+def _meetings(items: list[Step | Loop]) -> list[int]:
+    """How often all threads meet before the first loop, between it and the second, and so on."""
+    out = [0]
+    for n in items:
+        if isinstance(n, Loop):
+            out.append(0)
+        else:
+            out[-1] += _meets(n)
+    return out
+
+
+@dataclass
+class _Gaps:
+    code: list[list[Step]]
+    loops: list[Loop | None]
+
+
+def _key(loop: Loop) -> str:
+    return loop.end.text
