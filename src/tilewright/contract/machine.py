@@ -18,17 +18,21 @@ from tilewright.contract.agents import Agent, TripUse, agents_of
 from tilewright.contract.rotation import turning
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.state import (
+    A,
     AgentState,
     BarState,
     Clock,
     Event,
+    F,
     M,
     Rendezvous,
     S,
     State,
     Stream,
+    T,
     Trip,
     TripKey,
+    X,
     join,
 )
 from tilewright.contract.threads import (
@@ -330,23 +334,22 @@ class Machine:
     # -- causality --------------------------------------------------------------------------------------------------
     def released(self, agent: Agent, a: AgentState, memory: bool = True) -> Clock:
         """What an arrive of the agent hands on; without ``memory`` (relaxed, too narrow a scope) only the schedule."""
-        s, m, f, x, t = a.clock
         if not memory:
-            return (s | a.past, 0, 0, 0, 0)
-        own = (a.past, a.past, a.fence, a.fence, a.before | a.tensor)
-        return join(join((s, m, f, x, t), own), a.extra)
+            return (a.clock[S] | a.past, 0, 0, 0, 0, a.clock[A] | a.past)
+        own = (a.past, a.past, a.fence, a.fence, a.before | a.tensor, a.past)
+        return join(join(a.clock, own), a.extra)
 
     def acquire(self, a: AgentState, clock: Clock) -> None:
         """Joins what a barrier hands on into the agent's knowledge; tensor-memory knowledge waits for its fence."""
-        s, m, f, x, t = clock
-        a.clock = (a.clock[0] | s, a.clock[1] | m, a.clock[2] | f, a.clock[3] | x, a.clock[4])
+        s, m, f, x, t, y = clock
+        a.clock = (a.clock[S] | s, a.clock[M] | m, a.clock[F] | f, a.clock[X] | x, a.clock[T], a.clock[A] | y)
         a.tensor |= t
 
     def knows(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
         """Whether step ``e`` of all threads of agent ``c`` is known to be past. One thread knows itself."""
         if a.clock[segment] >> e & 1:
             return True
-        return c == agent.index and agent.group.size == 1 and segment in (S, M)
+        return c == agent.index and agent.group.size == 1 and segment in (S, M, A)
 
     def saw(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
         """Whether the agent knows of a completion seen by ``c`` in step ``e``: it saw it itself, or was told."""

@@ -18,6 +18,7 @@ from typing import cast
 from tilewright.contract.agents import Agent
 from tilewright.contract.machine import Machine
 from tilewright.contract.state import (
+    A,
     Access,
     AgentState,
     BarState,
@@ -66,13 +67,14 @@ def _prune(m: Machine, st: State, needed: dict[Stream, list[int]]) -> None:
 
 def _pruned(marks: tuple[Mark, ...], needed: list[int]) -> tuple[Mark, ...]:
     """Of each agent's marks: the newest, and the first that covers some access."""
-    last: dict[int, int] = {}
-    newest = {mark.c: mark.upto for mark in marks}
+    last: dict[tuple[int, bool], int] = {}
+    newest = {(mark.c, mark.acquired): mark.upto for mark in marks}
     kept: list[Mark] = []
     for mark in marks:
-        before = last.get(mark.c, -2)
-        last[mark.c] = mark.upto
-        if mark.upto == newest[mark.c] or any(before < seq <= mark.upto for seq in needed):
+        by = mark.c, mark.acquired
+        before = last.get(by, -2)
+        last[by] = mark.upto
+        if mark.upto == newest[by] or any(before < seq <= mark.upto for seq in needed):
             kept.append(mark)
     return tuple(kept)
 
@@ -144,7 +146,7 @@ class Normal:
             steps |= 1 << e
         agents = self.st.agents
         settled = all(
-            agents[w].clock[s] & steps or (told and s < 2 and agents[w].past & steps)
+            agents[w].clock[s] & steps or (told and s in (S, M, A) and agents[w].past & steps)
             for w in watchers
             for s in segments
         )
@@ -271,7 +273,7 @@ class Normal:
             a.registers,
             self.clock(a.maps),
             tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.waited.items() if bars[b].phase - k <= 2])),
-            tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.peeked])),
+            tuple(sorted([(self.turned[x.b], bars[x.b].phase - x.k, x.acquire, x.wide) for x in a.peeked])),
             self.trips(agent, a),
         )
 
@@ -392,7 +394,11 @@ class Normal:
         b = stream[1]
         assert isinstance(b, int)
         phase, users = self.st.bars[b].phase, self.m.users.bars[b % self.m.slots_per_cta]
-        return tuple([self.seen(b, marks, lag, users) for lag in (1, 2) if phase >= lag])
+        if self.m.barrier_of(b).name in self.m.users.invalidated:
+            ended = tuple([self.record(k.c, k.e, (M,), users) for k in marks])
+        else:
+            ended = ()
+        return ended, tuple([self.seen(b, marks, lag, users) for lag in (1, 2) if phase >= lag])
 
     def seen(self, b: int, marks: tuple[Mark, ...], lag: int, users: tuple[int, ...]) -> bool:
         """Asks who knows that someone saw the phase ``lag`` before the current one complete."""
@@ -423,8 +429,8 @@ class Normal:
         if x.stream is None:
             segments = (M,) if space[0] == "register" else (M, F, X)
             return (self.record(x.c, x.e, segments, users, False), x.engine, x.private, id(x.step))
-        marks = [k for k in self.st.marks.get(x.stream, ()) if k.upto >= x.seq]
-        segments = (S, M, T) if space[0] == "tmem" else (S, M, F, X) if x.engine == "cp_async" else (S, M)
+        marks = [k for k in self.st.marks.get(x.stream, ()) if k.upto >= x.seq and k.acquired]
+        segments = (A, M, T) if space[0] == "tmem" else (A, M, F, X) if x.engine == "cp_async" else (A, M)
         order = bisect_right(self.needed[x.stream], x.seq) if x.stream in self.carried else 0
         if not marks:
             pending = self.relative(x.stream, x.seq)
@@ -435,7 +441,7 @@ class Normal:
         return (x.engine, self.stream(x.stream), "done", order, x.agent, id(x.step))
 
 
-_OWN = (("past", (S, M)), ("fence", (F, X)), ("before", (T,)), ("after", (T,)), ("tensor", (T,)))
+_OWN = (("past", (S, M, A)), ("fence", (F, X)), ("before", (T,)), ("after", (T,)), ("tensor", (T,)))
 """What an agent has done itself, and the segments in which it will be asked for."""
 
 

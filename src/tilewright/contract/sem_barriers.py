@@ -6,7 +6,7 @@ from tilewright.base.expr import Expr
 from tilewright.contract.agents import Agent
 from tilewright.contract.machine import Breach, Handler, Machine, rendezvous
 from tilewright.contract.rules import Rule
-from tilewright.contract.state import AgentState, BarState, Clock, M, Mark, S, State, Stream, join
+from tilewright.contract.state import AgentState, BarState, Clock, M, Mark, Peek, S, State, Stream, join, scheduled
 from tilewright.contract.threads import Kind
 from tilewright.protocol import ops
 from tilewright.protocol.model import Step
@@ -38,7 +38,7 @@ def inval(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> boo
         visible(m, st, agent, a, step, b)
         bar = st.bars[b]
         for mark in st.marks.get(("bar", b), ()):
-            if not m.saw(agent, a, S, mark.c, mark.e):
+            if not m.saw(agent, a, M, mark.c, mark.e):
                 raise Breach(Rule.INIT, agent.index, step, f"{m.bar_name(b)} is invalidated while others may use it")
         st.bars[b] = BarState(bar.pending + len(bar.arrivals))
     return True
@@ -256,7 +256,7 @@ def test_wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
     assert isinstance(op, ops.TestWait)
     b = m.bar(agent, a, step, op.bar)
     k = _asked(m, st, agent, a, step, b, op.parity)
-    a.peeked = (*(x for x in a.peeked if x[0] != b), (b, k))
+    a.peeked = (*(x for x in a.peeked if x.b != b), Peek(b, k, op.acquire, op.scope is not ops.Scope.CTA))
     return True
 
 
@@ -268,7 +268,8 @@ def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool
     bar = st.bars[b]
     k = _asked(m, st, agent, a, step, b, op.parity)
     passes = k < bar.phase
-    if op.peeked and any(slot == b and phase != k for slot, phase in a.peeked):
+    tests = [x for x in a.peeked if x.b == b] if op.peeked else []
+    if any(x.k != k for x in tests):
         raise Breach(
             Rule.EARLY,
             agent.index,
@@ -279,27 +280,28 @@ def wait(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool
         a.waiting = (b, k)
         return False
     a.waiting = None
-    a.peeked = tuple(x for x in a.peeked if x[0] != b)
-    if k >= 0 and op.acquire:
-        if bar.done_clock is not None:
-            m.acquire(a, bar.done_clock)
-        if bar.done_remote is not None:
-            wide = op.scope is not ops.Scope.CTA
-            m.acquire(a, bar.done_remote if wide else (bar.done_remote[S], 0, 0, 0, 0))
-    elif k >= 0 and bar.done_clock is not None:
-        m.acquire(a, (bar.done_clock[S], 0, 0, 0, 0))
+    a.peeked = tuple(x for x in a.peeked if x.b != b)
+    # a thread whose test returned true skips the wait: it has what the test acquired
+    acquires = op.acquire and all(x.acquire for x in tests)
+    wide = op.scope is not ops.Scope.CTA and all(x.wide for x in tests)
+    if k >= 0 and bar.done_clock is not None:
+        m.acquire(a, bar.done_clock if acquires else scheduled(bar.done_clock))
+    if k >= 0 and bar.done_remote is not None:
+        s, *_, y = bar.done_remote
+        narrow = (s, 0, 0, 0, 0, y)
+        m.acquire(a, scheduled(bar.done_remote) if not acquires else bar.done_remote if wide else narrow)
     a.waited[b] = k
     bar.waiters = (*(w for w in bar.waiters if w[1] != agent.index), (k, agent.index, a.epoch))
-    saw(m, st, ("bar", b), Mark(k, agent.index, a.epoch, False))
+    saw(m, st, ("bar", b), Mark(k, agent.index, a.epoch, False, acquires))
     for stream, upto in bar.done_carries:
-        saw(m, st, stream, Mark(upto, agent.index, a.epoch, False))
+        saw(m, st, stream, Mark(upto, agent.index, a.epoch, False, acquires))
     return True
 
 
 def saw(m: Machine, st: State, stream: Stream, mark: Mark) -> None:
     """Records that someone saw a stream complete; older marks of the same agent stay while accesses may need them."""
     marks = st.marks.get(stream, ())
-    if any(x.c == mark.c and x.upto >= mark.upto for x in marks):
+    if any(x.c == mark.c and x.upto >= mark.upto and x.acquired >= mark.acquired for x in marks):
         return
     st.marks[stream] = (*marks, mark)
 
@@ -421,8 +423,8 @@ def warp_sync(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
         others = 0
         for x in lanes:
             others |= st.agents[x.index].past
-        f, x, t = (segment & ~others for segment in a.gift[2:])
-        m.acquire(a, (a.gift[0] & ~others, a.gift[1] & ~others, f, x, t))
+        s, mem, f, x, t, y = (segment & ~others for segment in a.gift)
+        m.acquire(a, (s, mem, f, x, t, y))
         a.extra = join(a.extra, a.gift)
     a.inside = a.gift = None
     return True

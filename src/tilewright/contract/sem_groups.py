@@ -288,8 +288,8 @@ def tcgen_before(m: Machine, st: State, agent: Agent, a: AgentState, step: Step)
 
 def tcgen_after(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
     a.after = a.past
-    s, mem, f, x, t = a.clock
-    a.clock = (s, mem, f, x, t | a.tensor)
+    s, mem, f, x, t, y = a.clock
+    a.clock = (s, mem, f, x, t | a.tensor, y)
     a.tensor = 0
     return True
 

@@ -9,7 +9,7 @@ from tilewright.contract.agents import Agent
 from tilewright.contract.machine import Breach, Handler, Machine, Place
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.sem_barriers import land, note_remote
-from tilewright.contract.state import EMPTY, Access, AgentState, Cell, F, M, Mark, S, State, Stream, T, X
+from tilewright.contract.state import EMPTY, A, Access, AgentState, Cell, F, M, Mark, State, Stream, T, X
 from tilewright.contract.values import Thunk
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -242,8 +242,8 @@ def _after_async(
     if same_role and x.engine == use.engine == "cp_async":
         return None  # each thread copies its own part
     assert x.stream is not None
-    marks = [k for k in st.marks.get(x.stream, ()) if k.upto >= x.seq]
-    segment = M if use.engine == GENERIC else S
+    marks = [k for k in st.marks.get(x.stream, ()) if k.upto >= x.seq and k.acquired]
+    segment = M if use.engine == GENERIC else A
     told = [k for k in marks if m.saw(agent, a, segment, k.c, k.e)]
     if x.engine == "cp_async" and not (x.private and use.private and same_role):
         # one thread's wait speaks for its own copies only: all threads of the class must have waited
@@ -304,9 +304,9 @@ def fence(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> boo
             other = st.in_global
         case ops.FenceSpace.GLOBAL:
             other = ~st.in_global
-    s, mem, f, x, t = a.clock
+    s, mem, f, x, t, y = a.clock
     a.fence |= a.past & ~other
-    a.clock = (s, mem, f, x | mem & ~other, t)
+    a.clock = (s, mem, f, x | mem & ~other, t, y)
     return True
 
 

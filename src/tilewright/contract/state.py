@@ -1,13 +1,14 @@
 """The state of a canonical run, made to be copied: small mutable shells around immutable values.
 
 Causality is kept as sets. Every step of a run that leaves a record (an arrival, an access, a completion seen) has a
-number; a *clock* is the set of steps known to be past, as bits of an integer, in five segments:
+number; a *clock* is the set of steps known to be past, as bits of an integer, in six segments:
 
-    S  schedule: what must have happened in every execution         (counts, phases, asynchronous accesses)
+    S  schedule: what must have happened in every execution         (counts, phases)
     M  memory: what is also visible to generic accesses              (release and acquire of the right scope)
     F  of M, what its own thread fenced with fence.proxy.async       (writer-side fences)
     X  of M, what any thread on the way fenced                       (either-side fences)
     T  of S, what tcgen05 before/after fences hand over              (tensor memory)
+    A  of S, what was not learned by a relaxed wait                  (asynchronous accesses)
 
 A step of an agent that stands for many threads is in a clock when *all* of them are known to have done it; what one
 such thread knows of itself is in ``AgentState.past``.
@@ -20,11 +21,17 @@ from typing import NamedTuple, TypeAlias
 
 from tilewright.protocol.model import Step
 
-S, M, F, X, T = range(5)
-Clock: TypeAlias = tuple[int, int, int, int, int]
-"""Five sets of step numbers, as bits."""
+S, M, F, X, T, A = range(6)
+Clock: TypeAlias = tuple[int, int, int, int, int, int]
+"""Six sets of step numbers, as bits."""
 
-NOTHING: Clock = (0, 0, 0, 0, 0)
+NOTHING: Clock = (0, 0, 0, 0, 0, 0)
+
+
+def scheduled(clock: Clock) -> Clock:
+    """Of a clock, the schedule alone: what a relaxed wait takes from it."""
+    return (clock[S], 0, 0, 0, 0, 0)
+
 
 Stream: TypeAlias = tuple[object, ...]
 """Something that completes in order: the phases of a barrier, a thread's groups of one kind."""
@@ -32,17 +39,19 @@ Stream: TypeAlias = tuple[object, ...]
 
 def join(a: Clock, b: Clock) -> Clock:
     """What either knows."""
-    return (a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3], a[4] | b[4])
+    return (a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3], a[4] | b[4], a[5] | b[5])
 
 
 class Mark(NamedTuple):
     """Someone saw a stream complete up to ``upto``: agent ``c`` in step ``e``; ``own`` if by a group wait of the
-    issuing threads themselves rather than through a barrier."""
+    issuing threads themselves rather than through a barrier; not ``acquired`` by a relaxed wait, which tells that the
+    phase is over and nothing of what it tracked."""
 
     upto: int
     c: int
     e: int
     own: bool
+    acquired: bool = True
 
 
 class Access(NamedTuple):
@@ -70,6 +79,16 @@ class Cell(NamedTuple):
 
 
 EMPTY = Cell((), ())
+
+
+class Peek(NamedTuple):
+    """A test_wait of barrier slot ``b`` for phase ``k``, and what it acquires where it returns true."""
+
+    b: int
+    k: int
+    acquire: bool
+    wide: bool
+    """Of more than the CTA's scope."""
 
 
 @dataclass
@@ -175,8 +194,8 @@ class AgentState:
     """Own steps before that acquire."""
     waited: dict[int, int] = field(default_factory=dict[int, int])
     """Per barrier slot: the last phase waited for."""
-    peeked: tuple[tuple[int, int], ...] = ()
-    """Barrier slots whose test_wait nobody looked at yet, each with the phase it asked for."""
+    peeked: tuple[Peek, ...] = ()
+    """Tests that nobody looked at yet."""
     done: bool = False
 
     def copy(self) -> AgentState:

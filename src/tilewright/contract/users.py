@@ -35,6 +35,8 @@ class Users:
         self.waiters = self._of_bars(_waited_slots)
         self.signallers = self._of_bars(_signalled_slots)
         self.unwatched = _unwatched(protocol)
+        code = [s.op for role in protocol.roles for s in steps(role.body)]
+        self.invalidated = frozenset(op.barrier for op in code if isinstance(op, ops.MbarrierInval))
 
     def _of_bars(self, slots: Callable[[ops.Op], list[str]]) -> list[tuple[int, ...]]:
         users: dict[str, list[int]] = {b.name: [] for b in self._protocol.barriers}

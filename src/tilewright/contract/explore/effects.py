@@ -160,13 +160,16 @@ def _mbarrier(
         case ops.ExpectTx():
             barriers.signal(w, t, b, tx=op.bytes * thread.weight)
         case ops.Wait():
+            skipped = op.peeked and (t, b) in w.peeked
             w.peeked -= {(t, b)}
-            if op.acquire:
+            if op.acquire and not skipped:
                 acquire(g, w, t, op.scope is not ops.Scope.CTA)
         case ops.TestWait():
             w.peeked -= {(t, b)}
             if passed(w, b, op):
                 w.peeked |= {(t, b)}
+                if op.acquire:
+                    acquire(g, w, t, op.scope is not ops.Scope.CTA)
 
 
 def _cluster(g: Instance, w: World, t: int, op: ops.ClusterArrive | ops.ClusterWait) -> None:
@@ -214,7 +217,7 @@ def _bulk(
         case ops.BulkWait():
             upto = waited(w, t, "tma_store", op.pending)
             source, target = (("tma_store", t), upto), (("tma_write", t), upto)
-            close(g, w, (source,) if op.read else (source, target))
+            close(g, w, (source,) if op.read else (source, target), t)
 
 
 def _copy(g: Instance, w: World, t: int, dst: ops.Region, b: int, rank: int, engine: str) -> Queue:
@@ -246,7 +249,7 @@ def _cp_async(
         case ops.CpAsyncWait():
             upto = waited(w, t, "cp_async", op.pending)
             done = {f.bytes for f in w.flights if f.queue == queue and f.number <= upto}
-            close(g, w, ((queue, upto),))
+            close(g, w, ((queue, upto),), t)
             w.open[t] |= {Touch(place, True, True) for place in done}
             w.unfenced |= {(place, t, 0) for place in done}
         case ops.CpAsyncArrive():
@@ -288,7 +291,7 @@ def _wgmma(g: Instance, w: World, t: int, op: ops.Wgmma | ops.WgmmaFence | ops.W
         case ops.WgmmaCommit():
             commit(w, t, "wgmma")
         case ops.WgmmaWait():
-            close(g, w, ((queue, waited(w, t, "wgmma", op.pending)),))
+            close(g, w, ((queue, waited(w, t, "wgmma", op.pending)),), t)
 
 
 def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
@@ -314,7 +317,7 @@ def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
             fly(g, w, t, "st", touch(g, w, t, op.region, "st", True), True, ("st", t))
         case ops.Tcgen05WaitLd() | ops.Tcgen05WaitSt():
             engine = "ld" if isinstance(op, ops.Tcgen05WaitLd) else "st"
-            close(g, w, (((engine, t), commit(w, t, engine)),))
+            close(g, w, (((engine, t), commit(w, t, engine)),), t)
         case ops.Tcgen05FenceBefore():
             for _, place, engine in [x for x in w.unsent if x[0] == t]:
                 w.stale = frozenset(x for x in w.stale if x[:1] + x[2:] != (place, t, engine + "!"))

@@ -191,6 +191,8 @@ class Footprints:
         f.seen |= bit
         if flight.writes:
             f.changed |= bit
+        if self.g.relaxed:
+            self._alone(f, "unseen")
         if flight.bytes.space[0] == "tmem":
             f.changed |= self.objects.of("tcgen")
         if flight.engine == "cp_async":
@@ -241,7 +243,7 @@ class Footprints:
                 self._barrier(f, t, op)
                 self._copies(f, t, op, mine)
                 self._tensor(f, t, op, mine)
-        if f.releases and self.g.heedless:
+        if (f.releases and self.g.heedless) or (f.closes and self.g.relaxed):
             self._alone(f, "unseen")
         return f
 
@@ -293,6 +295,8 @@ class Footprints:
                 b = self._uses(f, t, op.bar)
                 f.waits.add(b)
                 f.signals[b] = Signals(loose=True)
+                if self.g.heedless:
+                    self._alone(f, "unseen")
             case ops.Wait():
                 f.waits.add(self._uses(f, t, op.bar))
                 if self.g.heedless:
@@ -317,6 +321,7 @@ class Footprints:
                     self._bytes(f, t, op.dst, True, rank)
                     if not mine:
                         f.signals[b] = Signals(landed=op.dst.size * weight)
+                        self._landed(f)
             case ops.DsmemCopy():
                 b = self._uses(f, t, op.bar)
                 self._bytes(f, t, op.src, False)
@@ -324,6 +329,7 @@ class Footprints:
                 self._remote(f, t, self.g.threads[t].cta if op.dst.cta is None else number(op.dst.cta))
                 if not mine:
                     f.signals[b] = Signals(landed=op.dst.size * weight)
+                    self._landed(f)
             case ops.TmaStore():
                 self._bytes(f, t, op.src, False)
                 if op.dst is not None:
@@ -349,6 +355,10 @@ class Footprints:
         tensormap = getattr(op, "tensormap", None)
         if isinstance(tensormap, ops.Region):
             self._bytes(f, t, tensormap, False)
+
+    def _landed(self, f: Footprint) -> None:
+        if self.g.relaxed:
+            self._alone(f, "unseen")
 
     def _tensor(self, f: Footprint, t: int, op: Any, mine: bool) -> None:
         match op:

@@ -37,7 +37,8 @@ class Instance:
         self.mates = [[u for u in self.everyone if self.teams[u] == team] for team in self.teams]
         self.cta_threads = {c: sum(t.weight for t in self.threads if t.cta == c) for c in range(protocol.cluster)}
         waits = [
-            [i.step.op for i in p.code if isinstance(i, Do) and isinstance(i.step.op, ops.Wait)] for p in self.programs
+            [i.step.op for i in p.code if isinstance(i, Do) and isinstance(i.step.op, ops.Wait | ops.TestWait)]
+            for p in self.programs
         ]
         self.relaxed = frozenset(t for t in self.everyone if any(not x.acquire for x in waits[t]))
         """Threads with waits that acquire nothing."""

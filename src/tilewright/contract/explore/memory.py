@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.explore.instance import Instance
-from tilewright.contract.explore.world import FREED, Bytes, Flight, Problem, Queue, Touch, World
+from tilewright.contract.explore.world import FREED, LANDED, Bytes, Flight, Problem, Queue, Touch, World
 from tilewright.contract.rules import Policy, Rule
 from tilewright.protocol import ops
 
@@ -61,8 +61,10 @@ def _clear_of_threads(
                 raise Problem(_clash(x.writes, writes), (u, t), words)
     for u, seen, wrote, owner in w.unseen:
         if u == t and (wrote or writes) and seen.meets(place) and owner not in g.mates[t]:
-            words = f"{engine} of {g.threads[t].label} after a wait that does not acquire {g.threads[owner].label}"
-            raise Problem(_clash(wrote, writes), (owner, t), words)
+            what = "what it tracks" if owner == LANDED else g.threads[owner].label
+            threads = (t,) if owner == LANDED else (owner, t)
+            words = f"{engine} of {g.threads[t].label} after a wait that does not acquire {what}"
+            raise Problem(_clash(wrote, writes), threads, words)
 
 
 def _apart(g: Instance, t: int, u: int, x: Touch, engine: str, writes: bool, private: bool, site: int) -> bool:
@@ -147,12 +149,15 @@ def _tensor(g: Instance, w: World, t: int, region: ops.Region, place: Bytes, eng
         raise Problem(Rule.TCGEN_FENCE, (owner, t), "tensor memory handed over without the tcgen05 fences")
 
 
-def close(g: Instance, w: World, closes: tuple[tuple[Queue, int], ...]) -> None:
-    """Queues are done up to a number: their accesses are no longer under way."""
+def close(g: Instance, w: World, closes: tuple[tuple[Queue, int], ...], by: int = LANDED) -> None:
+    """Queues are done up to a number, as a barrier or thread ``by`` knows: their accesses are no longer under way."""
     for queue, upto in closes:
         gone = frozenset(f for f in w.flights if f.queue == queue and f.number <= upto)
         w.flights -= gone
         for f in gone:
+            if g.relaxed:
+                # they have yet to acquire that it is done
+                w.unseen |= {(u, f.bytes, f.writes, by) for u in g.relaxed if by == LANDED or u not in g.mates[by]}
             if f.bytes.space[0] == "tmem":
                 _settled(g, w, f)
             if f.engine == "cp_async":
@@ -184,11 +189,13 @@ def release(g: Instance, w: World, t: int, memory: bool = True) -> None:
 
 def _publish(g: Instance, w: World, t: int) -> None:
     """For threads with relaxed waits: what this thread did and what it has seen can now be acquired from it."""
-    seen = {(u, x, wrote, who if (t, x, wrote, who) in w.unseen else t) for u, x, wrote, who in w.unseen if u != t}
-    seen |= {y for y in w.unseen if y[0] == t}
+    seen = {
+        (u, x, wrote, t if u not in g.mates[t] and (t, x, wrote, who) not in w.unseen else who)
+        for u, x, wrote, who in w.unseen
+    }
     cta = g.threads[t].cta
     others = [u for u in g.heedless if u not in g.mates[t] and (u in g.relaxed or g.threads[u].cta != cta)]
-    seen |= {(u, x.bytes, x.writes, t) for u in others for x in w.open[t] if not x.init}
+    seen |= {(u, x.bytes, x.writes, t) for u in others for x in w.open[t] if not x.init and x.site != FREED}
     w.unseen = frozenset(seen)
 
 
@@ -196,7 +203,9 @@ def acquire(g: Instance, w: World, t: int, wide: bool = True) -> None:
     """The thread acquires: what others released is over for it too, within its CTA unless ``wide``."""
     if w.unseen:
         cta = g.threads[t].cta
-        w.unseen = frozenset(x for x in w.unseen if x[0] != t or (not wide and g.threads[x[3]].cta != cta))
+        w.unseen = frozenset(
+            x for x in w.unseen if x[0] != t or (not wide and x[3] != LANDED and g.threads[x[3]].cta != cta)
+        )
 
 
 def _init_fenced(w: World, x: Touch) -> bool:

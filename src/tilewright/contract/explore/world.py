@@ -20,6 +20,9 @@ Queue: TypeAlias = tuple[object, ...]
 FREED = -1
 """The site of a deallocation: the CTAs of a pair may free their tensor memory in any order."""
 
+LANDED = -1
+"""In place of a thread: a copy whose phase is over, which every thread acquires by a wait for itself."""
+
 
 class Bytes(NamedTuple):
     """An interval of one memory."""
@@ -127,7 +130,7 @@ class World:
     """Generic accesses (thread, is a write, site) that no thread has fenced since they were released."""
     written: frozenset[Bytes] = frozenset()
     unseen: frozenset[tuple[int, Bytes, bool, int]] = frozenset()
-    """Released accesses (bytes, is a write, by whom) that a thread with relaxed waits has not acquired."""
+    """Accesses released or complete (bytes, is a write, by whom) that a thread with relaxed waits has not acquired."""
     stale: frozenset[tuple[Bytes, int, int, str]] = frozenset()
     """Tensor-memory bytes, the thread that has no after-fence since, and who touched them by which engine."""
     unsent: frozenset[tuple[int, Bytes, str]] = frozenset()

@@ -41,7 +41,7 @@ def acquire(facts: Facts, c: Class, s: int, i: int, rows: Rows) -> Rows:
 def _acquire_phase(facts: Facts, ref: Ref, op: ops.Wait, rows: Rows) -> None:
     use, wait = facts.wait_of[ref]
     for family in use.teachers:
-        chosen = _segments(facts) if op.acquire and family in use.arrivals else [S]
+        chosen = _segments(facts) if family in use.arrivals else [S]
         ways: list[Rows] = []
         for piece, told in _told(facts, family, wait, use, op):
             known = rows[chosen]

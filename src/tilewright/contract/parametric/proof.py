@@ -25,7 +25,7 @@ UNDERSTOOD: dict[type[object], frozenset[str]] = {
     ops.Arrive: frozenset(("bar", "count", "scope", "release")),
     ops.ArriveExpectTx: frozenset(("bar", "bytes", "scope")),
     ops.ExpectTx: frozenset(("bar", "bytes")),
-    ops.Wait: frozenset(("bar", "parity", "scope", "acquire")),
+    ops.Wait: frozenset(("bar", "parity", "scope")),
     ops.TmaLoad: frozenset(("dst", "bar", "ctas", "tensor")),
     ops.TmaStore: frozenset(("src", "dst", "tensor")),
     ops.TmaPrefetch: frozenset(),
