@@ -95,15 +95,15 @@ class SymbolicMap:
         rank = len(self.dims)
         steps = self.element_strides or (1,) * rank
         fields: dict[str, Expr] = {
-            "tensor_data_type": Const(self.data_type),
+            "tensor_data_type": Const(int(self.data_type)),
             "tensor_rank": Const(rank),
             "global_address": expr(self.address),
             "descriptor_address": Const(0),
-            "interleave": Const(self.interleave),
-            "swizzle": Const(self.swizzle),
-            "l2_promotion": Const(self.l2_promotion),
-            "oob_fill": Const(self.oob_fill),
-            "direction": Const(self.direction),
+            "interleave": Const(int(self.interleave)),
+            "swizzle": Const(int(self.swizzle)),
+            "l2_promotion": Const(int(self.l2_promotion)),
+            "oob_fill": Const(int(self.oob_fill)),
+            "direction": Const(int(self.direction)),
             "shared_address": Const(0),
         }
         for i in range(MAX_RANK):

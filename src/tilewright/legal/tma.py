@@ -365,15 +365,15 @@ def request_fields(draft: TensorMapPlan) -> dict[str, Expr]:
     """The plan's fields as rules name them. The tile starts at an aligned address, so the copies' own addresses are as
     aligned as the greatest common divisor of their offsets; the same holds for their coordinates in dimension 0."""
     fields: dict[str, Expr] = {
-        "tensor_data_type": Const(draft.data_type),
+        "tensor_data_type": Const(int(draft.data_type)),
         "tensor_rank": Const(draft.rank),
         "global_address": draft.address,
         "descriptor_address": Const(0),
-        "interleave": Const(draft.interleave),
-        "swizzle": Const(draft.swizzle),
-        "l2_promotion": Const(draft.l2_promotion),
-        "oob_fill": Const(draft.oob_fill),
-        "direction": Const(draft.direction),
+        "interleave": Const(int(draft.interleave)),
+        "swizzle": Const(int(draft.swizzle)),
+        "l2_promotion": Const(int(draft.l2_promotion)),
+        "oob_fill": Const(int(draft.oob_fill)),
+        "direction": Const(int(draft.direction)),
         "shared_address": Const(gcd(*(b.shared_offset_bytes for b in draft.boxes))),
     }
     for i in range(MAX_RANK):
