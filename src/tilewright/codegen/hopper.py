@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sum, simplify
+from tilewright.base.expr import Const, Expr, Sum, maximum, minimum, simplify
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
@@ -171,6 +171,10 @@ class HopperEmitter:
                 self.mbarrier(op)
             case a.TmaLoad() | a.TmaStore() | a.BulkCommit() | a.BulkWait():
                 self.copy(op)
+            case a.CpAsync():
+                self.thread_copies(op)
+            case a.CpAsyncMbarrierArrive():
+                e.line(f"cp_async_arrive({self.barrier(op.bars, op.index.expr)});")
             case a.WgmmaFence() | a.Wgmma() | a.WgmmaCommit() | a.WgmmaWait():
                 self.matrix(op)
             case _:
@@ -269,6 +273,27 @@ class HopperEmitter:
                 e.line(f'asm volatile("cp.async.bulk.wait_group{read} {op.pending.data};" ::: "memory");')
             case _:
                 raise TypeError(f"no code for {op.name}")
+
+    def thread_copies(self, op: a.CpAsync) -> None:
+        """One instruction for each copy. Of one that leaves the domain fewer bytes are read, the rest are zeros; an
+        address from which nothing is read may be any."""
+        e = self.emitter
+        e.comment(op)
+        with e.registers(op.count.data):
+            self.thread_copy(op)
+
+    def thread_copy(self, op: a.CpAsync) -> None:
+        """Copy ``r``."""
+        e, vector, size = self.emitter, op.vector.data, op.copy_bytes
+        coords, guard, active = [c.expr for c in op.coords], op.guard.expr, op.active.expr
+        left, read = op.stop.expr - coords[op.axis.data], str(size)
+        if not e.holds(left >= vector):
+            read = f"{size // vector} * {c_operand(e.c(maximum(minimum(left, vector), 0)))}"
+        if not e.holds(guard):
+            read = f"{c_operand(e.c(guard))} ? {read} : 0"
+        source = e.address(op.tensor, coords, e.symbols[op.tensor])
+        with e.braces("" if e.holds(active) else f"if ({e.c(active)})"):
+            e.line(f"cp_async_{size}({self.address(op.shared, op.offset.expr)}, {source}, {read});")
 
     def matrix(self, op: Operation) -> None:
         e = self.emitter

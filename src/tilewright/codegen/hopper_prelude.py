@@ -42,6 +42,16 @@ def _store(rank: int) -> str:
     )
 
 
+def _thread_copy(size: int) -> str:
+    """``size`` bytes from global to shared memory, of which ``read`` are read and the others zeros; those of 16 leave
+    no line in the L1 cache."""
+    return (
+        f"{_INLINE} cp_async_{size}(unsigned to, const void* from, int read) {{\n"
+        f'  asm volatile("cp.async.{"cg" if size == 16 else "ca"}.shared.global [%0], [%1], {size}, %2;"\n'
+        f'    :: "r"(to), "l"(from), "r"(read) : "memory");\n}}'
+    )
+
+
 FUNCTIONS: dict[str, str] = {
     "mbarrier_init": """__device__ __forceinline__ void mbarrier_init(unsigned bar, unsigned count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count) : "memory");
@@ -73,6 +83,10 @@ void mbarrier_arrive_expect_tx(unsigned bar, unsigned bytes) {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }""",
+    "cp_async_arrive": """__device__ __forceinline__ void cp_async_arrive(unsigned bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory");
+}""",
+    **{f"cp_async_{size}": _thread_copy(size) for size in (4, 8, 16)},
     **{f"tma_load_{rank}d": _load(rank) for rank in range(1, 6)},
     **{f"tma_multicast_{rank}d": _load(rank, multicast=True) for rank in range(1, 6)},
     **{f"tma_store_{rank}d": _store(rank) for rank in range(1, 6)},

@@ -75,7 +75,7 @@ class Arena:
         known, fenced = self.clocks.known[rows].min(axis=0), self.clocks.fenced[rows].min(axis=0)
         writer = self._writer[cells]
         clash = self._unknown_writer(cells, known[writer])
-        generic = writer < self.clocks.threads
+        generic = self.clocks.generic(writer)
         hidden = generic & (fenced[writer] < self._write_time[cells])
         if clash is None and hidden.any():
             clash = Clash(int(hidden.argmax()), self.clocks.name(int(writer[hidden.argmax()])), unfenced=True)
@@ -88,6 +88,16 @@ class Arena:
         known = self.clocks.known
         clash = self._unknown_writer(cells, known[row, self._writer[cells]])
         clash = clash or self._unknown_readers(cells, known, who)
+        self._written_by(cells, np.full(len(cells), column), np.full(len(cells), time))
+        return clash
+
+    def copies_write(self, cells: Array, who: Array, column: int, time: int) -> Clash | None:
+        """The cp.async of threads ``who`` of a warp write until ``column`` reaches ``time``; the first conflict.
+
+        Copies of one warp that nothing waited for in between may land in any order: they conflict with each other too.
+        """
+        clash = self._unknown_writer(cells, self.clocks.known[who, self._writer[cells]])
+        clash = clash or self._unknown_readers(cells, self.clocks.known, who)
         self._written_by(cells, np.full(len(cells), column), np.full(len(cells), time))
         return clash
 

@@ -1,9 +1,9 @@
 """Vector clocks: what each thread of a CTA knows to have happened.
 
 A row is a thread. The first columns are the CTA's threads, counted in stretches between their releases; then come the
-engines that work beside them: one column for each mbarrier (its completed phases), and for each warpgroup its wgmma
-groups and its bulk groups that have ended. An access at ``(column, time)`` happened before what a thread does now if
-its row holds at least ``time`` in that column.
+engines that work beside them: one column for each mbarrier (its completed phases), for each warp its cp.async (counted
+by the arrivals that wait for them), and for each warpgroup its wgmma groups and its bulk groups that have ended. An
+access at ``(column, time)`` happened before what a thread does now if its row holds at least ``time`` in that column.
 
 ``fenced`` is the same for the asynchronous proxy: which generic accesses are, by a proxy fence on the way, visible to
 asynchronous operations that the thread starts.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.hw.spaces import WARPGROUP_THREADS
+from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
 from tilewright.simulate.symbols import Array
 
 
@@ -40,7 +40,8 @@ class Clocks:
         groups = -(-threads // WARPGROUP_THREADS)
         self.threads = threads
         self._mbarriers = threads
-        self._wgmma = threads + mbarriers
+        self._copies = threads + mbarriers
+        self._wgmma = self._copies + -(-threads // WARP_THREADS)
         self._bulk = self._wgmma + groups
         self.engines = range(self._wgmma, self._bulk + groups)
         self.known = np.zeros((threads, self._bulk + groups), np.int32)
@@ -52,6 +53,14 @@ class Clocks:
     def mbarrier(self, slot: int) -> int:
         """The column of an mbarrier's phases."""
         return self._mbarriers + slot
+
+    def copies(self, warp: int) -> int:
+        """The column of a warp's cp.async."""
+        return self._copies + warp
+
+    def generic(self, columns: Array) -> Array:
+        """Which columns stand for the generic proxy: threads, and cp.async on their behalf."""
+        return (columns < self.threads) | ((columns >= self._copies) & (columns < self._wgmma))
 
     def wgmma(self, row: int) -> int:
         """The column of the wgmma groups of a thread's warpgroup."""
@@ -65,8 +74,10 @@ class Clocks:
         """Who a column stands for."""
         if column < self._mbarriers:
             return f"thread {column}"
-        if column < self._wgmma:
+        if column < self._copies:
             return f"a tensor copy on mbarrier {column - self._mbarriers}"
+        if column < self._wgmma:
+            return f"a cp.async of warp {column - self._copies}"
         if column < self._bulk:
             return f"a wgmma of warpgroup {column - self._wgmma}"
         return f"a tensor store of warpgroup {column - self._bulk}"
@@ -77,6 +88,12 @@ class Clocks:
         clock = Clock(self.known[rows].max(axis=0), self.fenced[rows].max(axis=0))
         self.tick(group)
         return clock
+
+    def reached(self, column: int, time: int) -> Clock:
+        """That an engine has reached ``time``, and nothing else."""
+        known = np.zeros_like(self.known[0])
+        known[column] = time
+        return Clock(known, np.zeros_like(known))
 
     def acquire(self, rows: Array, clock: Clock) -> None:
         """``rows`` learn what was released."""

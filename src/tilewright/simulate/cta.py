@@ -101,6 +101,39 @@ class WgmmaGroups:
         product()
 
 
+@dataclass
+class WarpCopies:
+    """The cp.async of one warp: those that have not landed, and what waits until all that were started before have."""
+
+    arrivals: int = 0
+    _started: int = 0
+    _outstanding: set[int] = field(default_factory=set[int])
+    _waiting: list[tuple[frozenset[int], Callable[[], None]]] = field(
+        default_factory=list[tuple[frozenset[int], Callable[[], None]]]
+    )
+
+    def start(self) -> int:
+        """Copies that start together; their number."""
+        self._started += 1
+        self._outstanding.add(self._started)
+        return self._started
+
+    def landed(self, number: int) -> None:
+        """Copies have landed."""
+        self._outstanding.discard(number)
+        ready = [then for needed, then in self._waiting if not needed & self._outstanding]
+        self._waiting = [(needed, then) for needed, then in self._waiting if needed & self._outstanding]
+        for then in ready:
+            then()
+
+    def await_all(self, then: Callable[[], None]) -> None:
+        """``then`` as soon as everything started until now has landed."""
+        if not self._outstanding:
+            then()
+            return
+        self._waiting.append((frozenset(self._outstanding), then))
+
+
 class Cta:
     """One CTA's state; its agents live in ``execute``. ``rows`` and mbarriers are numbered through the cluster."""
 
@@ -118,6 +151,8 @@ class Cta:
         self.meetings: dict[object, Meeting] = {}
         self.bulk: dict[int, BulkGroups] = {}
         self.wgmma: dict[int, WgmmaGroups] = {}
+        self.copies: dict[int, WarpCopies] = {}
+        """By warp of the cluster."""
         self.transfers: list[Callable[[], None]] = []
         self.running = 0
         """Agents that have not ended."""

@@ -22,6 +22,7 @@ from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.tensor_copy import Encoded, encode, indices
 from tilewright.simulate.tensor_core import ROWS, Descriptor, accumulator_places, operand_places
+from tilewright.simulate.thread_copies import arrive_when_copied, start_copies
 from tilewright.simulate.values import memory_dtype, rounded
 from tilewright.transport import asynchronous as a
 from tilewright.transport.dialect import TransportOp
@@ -54,6 +55,12 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
         case a.TmaLoad():
             for row in agent.rows:
                 _load(op, agent, int(row))
+            yield STEP
+        case a.CpAsync():
+            start_copies(op, agent)
+            yield STEP
+        case a.CpAsyncMbarrierArrive():
+            arrive_when_copied(op, agent, _barrier(op, agent, agent.cta))
             yield STEP
         case a.TmaStore():
             for row in agent.rows:

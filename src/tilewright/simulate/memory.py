@@ -177,6 +177,12 @@ class SharedBuffer:
         clash = self.arena.engine_write(cells, row, column, time)
         self._judge(op, places[position], clash, np.broadcast_to(row, len(cells)))
 
+    def copies_write(self, op: TransportOp, places: Array, size: int, who: Array, column: int, time: int) -> None:
+        """The cp.async of threads ``who`` write elements of ``size`` bytes."""
+        cells, position = self.arena.cells(places + self.offset, size)
+        clash = self.arena.copies_write(cells, who[position], column, time)
+        self._judge(op, places[position], clash, who[position])
+
     def inside(self, op: TransportOp, places: Array, size: int) -> None:
         """Refuse byte offsets that leave the buffer."""
         outside = (places < 0) | (places + size > self.nbytes)

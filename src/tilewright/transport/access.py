@@ -19,7 +19,7 @@ from tilewright.protocol.access import (
     Parameter,
 )
 from tilewright.tile.attributes import TensorType, TileType
-from tilewright.transport.asynchronous import WARPGROUP, WARPGROUP_THREADS, Elected, Role, TensorMap, TmaStore
+from tilewright.transport.asynchronous import WARPGROUP, WARPGROUP_THREADS, CpAsync, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     REGISTER,
     THREAD,
@@ -148,6 +148,8 @@ class _Collector:
                     self._nested(op.body.block, [], [(Sym(THREAD) % WARPGROUP_THREADS).eq(0)])
                 case TmaStore():
                     self._copy(op)
+                case CpAsync():
+                    self._thread_copies(op)
                 case Load():
                     self._access(op, AccessKind.READ)
                 case Store():
@@ -184,6 +186,15 @@ class _Collector:
             coords, guard, registers = last.coords, last.guard, last.registers + registers
         self.part = _Part(where, coords, guard, registers, len(self.found))
         self._found(op, op.tensor, kind, registers, list(coords), guard)
+
+    def _thread_copies(self, op: CpAsync) -> None:
+        """Register ``r`` of the access is element ``r % vector`` of copy ``r // vector``."""
+        vector, axis = op.vector.data, op.axis.data
+        copy = {REGISTER: Sym(REGISTER) // vector}
+        coords = [c.expr.substitute(copy) for c in op.coords]
+        coords[axis] = coords[axis] + Sym(REGISTER) % vector
+        read = all_of([op.active.expr.substitute(copy), op.guard.expr.substitute(copy), coords[axis] < op.stop.expr])
+        self._found(op, op.tensor, AccessKind.READ, op.count.data * vector, coords, read)
 
     def _newest(self, part: _Part | _Copied) -> bool:
         """Nothing was found after it."""

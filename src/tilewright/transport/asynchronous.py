@@ -17,7 +17,7 @@ hardware's (PTX ISA 9.1, 9.7.9.25 bulk copies, 9.7.13 barriers, 9.7.15 wgmma).
 
 from __future__ import annotations
 
-from tilewright.transport import mbarriers, roles, tensor_copies, tensor_core
+from tilewright.transport import mbarriers, roles, tensor_copies, tensor_core, thread_copies
 from tilewright.transport.mbarriers import (
     FenceMbarrierInit,
     MbarrierArrive,
@@ -62,8 +62,9 @@ from tilewright.transport.tensor_core import (
     WgmmaFence,
     WgmmaWait,
 )
+from tilewright.transport.thread_copies import CpAsync, CpAsyncMbarrierArrive
 
-OPS = [*roles.OPS, *mbarriers.OPS, *tensor_copies.OPS, *tensor_core.OPS]
+OPS = [*roles.OPS, *mbarriers.OPS, *tensor_copies.OPS, *thread_copies.OPS, *tensor_core.OPS]
 """Registered by the ``Transport`` dialect."""
 TYPES = [MbarriersType, TensorMapType]
 
@@ -79,6 +80,8 @@ __all__ = [
     "ClusterArrive",
     "ClusterWait",
     "Counter",
+    "CpAsync",
+    "CpAsyncMbarrierArrive",
     "Elected",
     "FenceMbarrierInit",
     "FenceProxyAsync",

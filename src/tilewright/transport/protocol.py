@@ -326,6 +326,10 @@ class _Extraction:
                 region = ops.Region(self.names[op.shared], value(op.offset.expr), op.box_bytes.data)
                 ctas = tuple(value(c.expr) for c in op.ctas)
                 yield ops.TmaLoad(region, self._slot(op.bars, op.index.expr, scope), ctas)
+            case a.CpAsync():
+                yield ops.CpAsync(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
+            case a.CpAsyncMbarrierArrive():
+                yield ops.CpAsyncArrive(self._slot(op.bars, op.index.expr, scope))
             case a.TmaStore():
                 yield ops.TmaStore(ops.Region(self.names[op.shared], value(op.offset.expr), op.box_bytes.data))
             case a.BulkCommit():

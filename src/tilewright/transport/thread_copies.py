@@ -1,0 +1,113 @@
+"""Copies into shared memory that threads start and do not wait for (PTX ISA 9.1, 9.7.9.25.3: cp.async).
+
+They write through the generic proxy, each thread's in no order among themselves; an mbarrier may count the threads
+whose copies have all been done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def
+from xdsl.utils.exceptions import VerifyException
+
+from tilewright.base.expr import TRUE, Expr
+from tilewright.tile.dialect import ExprAttr, TensorType
+from tilewright.transport.base import SharedType, TransportOp, exprs, shared_of
+from tilewright.transport.mbarriers import MbarriersType
+
+COPY_BYTES = (4, 8, 16)
+"""What one cp.async moves."""
+
+
+@irdl_op_definition
+class CpAsync(TransportOp):
+    """cp.async: every executing thread starts ``count`` copies of ``vector`` elements each.
+
+    Copy ``r`` takes the elements that are consecutive along dimension ``axis`` from ``coords`` on, and lands at byte
+    ``offset`` of the shared buffer. Where ``guard`` is false, and from coordinate ``stop`` along ``axis`` on, zeros
+    arrive instead and nothing is read. Copies for which ``active`` is false are not made. All lie in ``bytes`` bytes
+    from ``base`` on, which the executing threads fill together.
+    """
+
+    name = "transport.cp_async"
+    tensor = operand_def(TensorType)
+    shared = operand_def(SharedType)
+    coords = attr_def(ArrayAttr[ExprAttr])
+    axis = attr_def(IntAttr)
+    stop = attr_def(ExprAttr)
+    guard = attr_def(ExprAttr)
+    active = attr_def(ExprAttr)
+    offset = attr_def(ExprAttr)
+    vector = attr_def(IntAttr)
+    count = attr_def(IntAttr)
+    base = attr_def(ExprAttr)
+    bytes = attr_def(IntAttr)
+
+    def __init__(
+        self,
+        tensor: SSAValue,
+        shared: SSAValue,
+        *,
+        coords: Sequence[Expr],
+        axis: int,
+        stop: Expr,
+        guard: Expr,
+        offset: Expr,
+        vector: int,
+        count: int,
+        base: Expr,
+        bytes: int,
+        active: Expr = TRUE,
+    ):
+        super().__init__(
+            operands=[tensor, shared],
+            attributes={
+                "coords": exprs(coords),
+                "axis": IntAttr(axis),
+                "stop": ExprAttr.of(stop),
+                "guard": ExprAttr.of(guard),
+                "active": ExprAttr.of(active),
+                "offset": ExprAttr.of(offset),
+                "vector": IntAttr(vector),
+                "count": IntAttr(count),
+                "base": ExprAttr.of(base),
+                "bytes": IntAttr(bytes),
+            },
+        )
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of one copy."""
+        return self.vector.data * shared_of(self.shared).dtype.dtype.bytes
+
+    def verify_(self) -> None:
+        tensor = self.tensor.type
+        assert isinstance(tensor, TensorType)
+        if len(self.coords) != len(tensor.dims) or not 0 <= self.axis.data < len(tensor.dims):
+            raise VerifyException(
+                f"{len(self.coords)} coordinates, axis {self.axis.data}, for a tensor of rank {len(tensor.dims)}"
+            )
+        if tensor.element != shared_of(self.shared).dtype.dtype:
+            raise VerifyException(f"elements of {tensor.element} copied to {shared_of(self.shared).dtype.dtype}")
+        if self.copy_bytes not in COPY_BYTES:
+            raise VerifyException(f"cp.async moves {COPY_BYTES} bytes, not {self.copy_bytes}")
+        if self.count.data < 1:
+            raise VerifyException(f"{self.count.data} copies")
+
+
+@irdl_op_definition
+class CpAsyncMbarrierArrive(TransportOp):
+    """cp.async.mbarrier.arrive.noinc: once all earlier cp.async of an executing thread are done, it arrives once."""
+
+    name = "transport.cp_async_mbarrier_arrive"
+    bars = operand_def(MbarriersType)
+    index = attr_def(ExprAttr)
+
+    def __init__(self, bars: SSAValue, index: Expr):
+        super().__init__(operands=[bars], attributes={"index": ExprAttr.of(index)})
+
+
+OPS = [CpAsync, CpAsyncMbarrierArrive]
