@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from tilewright.base.expr import (
     Const,
     Expr,
     ExprError,
+    FloorDiv,
     Sym,
     all_of,
     any_of,
@@ -28,6 +33,8 @@ from tilewright.base.expr import (
     simplify,
     sym,
 )
+from tilewright.base.expr.nodes import _OneOfEach  # pyright: ignore[reportPrivateUsage]
+from tilewright.hw.tensormap import DataType
 
 Tree = Any  # int | str | tuple[str, Tree, ...]
 NAMES = ("M", "N", "tid", "a.stride0")
@@ -241,3 +248,36 @@ def test_a_small_remainder_does_not_hide_a_division() -> None:
     assert simplify((g * 8 + i + 8) // 16, {"i": (0, 7)}) == (g + 1) // 2
     assert simplify((g * 2 + i) // 4, {"i": (0, 2)}) != g // 2
     assert simplify((g * 2 + i) // 4, {"i": (-1, 0)}) != g // 2
+
+
+def test_equal_expressions_are_one_object() -> None:
+    built, read = (Sym("tid") * 8 + 3) // 4 % Sym("N"), parse("(tid*8 + 3) // 4 % N")
+    assert built is read
+    assert pickle.loads(pickle.dumps(built)) is built
+    assert copy.deepcopy(built) is built
+
+
+@pytest.mark.parametrize("value", [True, DataType.BFLOAT16])
+def test_constants_are_plain_numbers_whoever_asks_first(value: int) -> None:
+    number = 9_000_001 + int(value)  # nobody has asked for these
+    assert str(Const(value) + 9_000_001) == str(number)
+    assert Const(value) is Const(int(value))
+    assert type(Const(value).constant) is int
+
+
+def test_expressions_that_nobody_holds_are_forgotten() -> None:
+    kept = FloorDiv(Sym("kept"), Sym("n"))
+    forgotten = weakref.ref(FloorDiv(Sym("forgotten"), Sym("n")))
+    assert forgotten() is None
+    before, passing = len(_OneOfEach._alive), 2 * _OneOfEach._swept_at
+    for i in range(passing):
+        Sym(f"passing{i}")
+    assert FloorDiv(Sym("kept"), Sym("n")) is kept
+    assert len(_OneOfEach._alive) < before + passing
+
+
+def test_threads_that_ask_at_once_get_one_object() -> None:
+    names = [f"shared{i}" for i in range(2000)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: [Sym(n) for n in names], range(4)))
+    assert all(a is b for other in answers[1:] for a, b in zip(answers[0], other, strict=True))

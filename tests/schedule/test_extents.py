@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import Sym
-from tilewright.compiler.program import Program, plan, traced
+from tilewright.compiler.program import Program, Tracing, plan
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
@@ -74,7 +74,7 @@ def request(kernel: tw.Kernel, facts: Facts | None = None) -> Request:
 def choices(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> list[Choice]:
     asked = request(kernel, facts)
     autos = kernel.compiled.function.autos
-    return choose_extents(probe(autos, lambda e: traced(asked, e), asked.facts), dict(limits or {}))
+    return choose_extents(probe(autos, Tracing(asked), asked.facts), dict(limits or {}))
 
 
 def extents(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 
 from tilewright.base.expr.nodes import (
@@ -29,6 +29,9 @@ from tilewright.base.expr.nodes import (
 
 TRUE: Expr = Const(1)
 FALSE: Expr = Const(0)
+
+_remembered = lru_cache(maxsize=1 << 16)
+"""For constructors: nodes are unique, so asking again for what was built costs a look-up by identity."""
 
 _MAX_TERMS = 4096  # products of sums are multiplied out; text from a stranger must not make that explode
 
@@ -62,6 +65,7 @@ def any_of(args: Iterable[Expr]) -> Expr:
 _NEGATED = {"<": "<=", "<=": "<", "==": "!=", "!=": "=="}
 
 
+@_remembered
 def negate(arg: Expr) -> Expr:
     """Logical negation of a predicate."""
     if isinstance(arg, Const):
@@ -117,6 +121,7 @@ def _sum(offset: int, terms: tuple[tuple[Expr, int], ...]) -> Expr:
     return Sum(offset, terms)
 
 
+@_remembered
 def add(a: Expr, b: Expr) -> Expr:
     (ka, ta), (kb, tb) = _as_terms(a), _as_terms(b)
     if not tb:
@@ -124,6 +129,11 @@ def add(a: Expr, b: Expr) -> Expr:
     if not ta:
         return _sum(ka + kb, tb) if ka else b
     return linear([(a, 1), (b, 1)])
+
+
+@_remembered
+def subtract(a: Expr, b: Expr) -> Expr:
+    return linear([(a, 1), (b, -1)])
 
 
 def _as_terms(node: Expr) -> tuple[int, tuple[tuple[Expr, int], ...]]:
@@ -138,6 +148,7 @@ def _factors(node: Expr) -> tuple[Expr, ...]:
     return node.factors if isinstance(node, Product) else (node,)
 
 
+@_remembered
 def product(a: Expr, b: Expr) -> Expr:
     (ka, ta), (kb, tb) = _as_terms(a), _as_terms(b)
     if len(ta) * len(tb) > _MAX_TERMS:
@@ -167,6 +178,7 @@ def split_multiples(node: Expr, n: int) -> tuple[Expr, Expr]:
     return add(_sum(0, whole), Const(offset // n)), _sum(offset % n, rest)
 
 
+@_remembered
 def floordiv(a: Expr, b: Expr) -> Expr:
     n = b.constant
     if n is None:
@@ -192,6 +204,7 @@ def floordiv(a: Expr, b: Expr) -> Expr:
     return quotient + FloorDiv(rest, b)
 
 
+@_remembered
 def mod(a: Expr, b: Expr) -> Expr:
     n = b.constant
     if n is None:
@@ -210,6 +223,7 @@ def mod(a: Expr, b: Expr) -> Expr:
     return Mod(rest, b)
 
 
+@_remembered
 def xor(a: Expr, b: Expr) -> Expr:
     value, rest = 0, list[Expr]()
     for part in (a, b):
@@ -245,8 +259,9 @@ def _extremum(kind: type[Min] | type[Max], pick: Callable[..., int], args: Itera
     return items[0] if len(items) == 1 else kind(tuple(items))
 
 
+@_remembered
 def compare(op: str, a: Expr, b: Expr) -> Expr:
-    difference = a - b
+    difference = subtract(a, b)
     if isinstance(difference, Const):
         return TRUE if COMPARISONS[op](difference.value, 0) else FALSE
     return Compare(op, a, b)

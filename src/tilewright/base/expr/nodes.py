@@ -2,15 +2,20 @@
 
 Nodes are built by the operators of ``Expr`` and the constructors of ``algebra``, never by their classes: only those
 normalise, and equality of expressions rests on the normal form.
+
+Nodes of equal fields are one object, so that equality is identity and hashing costs nothing: a compilation hashes
+hundreds of thousands, and the variants of a kernel build mostly the same ones.
 """
 
 from __future__ import annotations
 
 import operator
+import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 # The operators build normalised nodes, and the constructors take nodes apart: the one cycle, inside this package.
 from tilewright.base.expr import algebra
@@ -37,12 +42,59 @@ class _once(Generic[T]):
         return value
 
 
+class _OneOfEach(type):
+    """Makes a node only where none of its class and fields is alive."""
+
+    _alive: ClassVar[dict[tuple[object, ...], weakref.ref[Expr]]] = {}
+    _swept_at: ClassVar[int] = 1 << 12
+    _making: ClassVar[threading.Lock] = threading.Lock()
+
+    if not TYPE_CHECKING:  # what a class takes is said by its fields
+
+        def __call__(cls, *fields):
+            key = (cls, *fields)
+            known = _OneOfEach._alive.get(key)
+            node = None if known is None else known()
+            return cls._make(key) if node is None else node
+
+    def _make(cls, key: tuple[object, ...]) -> Expr:
+        with _OneOfEach._making:
+            alive = _OneOfEach._alive
+            known = alive.get(key)
+            node = None if known is None else known()
+            if node is None:
+                node = super().__call__(*key[1:])
+                alive[key] = weakref.ref(node)
+                if len(alive) > _OneOfEach._swept_at:
+                    _OneOfEach._sweep()
+            return node
+
+    @staticmethod
+    def _sweep() -> None:
+        """Forget the dead. Keys keep their nodes' parts alive, which die at the next sweep."""
+        alive = _OneOfEach._alive
+        for key in [key for key, known in alive.items() if known() is None]:
+            del alive[key]
+        _OneOfEach._swept_at = max(1 << 12, 2 * len(alive))
+
+
+class _OneOfEachValue(_OneOfEach):
+    """The same for constants: an enumerator or a truth value is its number, which it equals."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, value):
+            return super().__call__(int(value))
+
+
 # How tightly each form binds when printed; ATOM needs no parentheses anywhere.
 _ANY, _ALL, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
 
 
-class Expr:
-    """Base of all nodes. Immutable, hashable; two are equal if their canonical text is."""
+class Expr(metaclass=_OneOfEach):
+    """Base of all nodes. Immutable, hashable; two are equal if their canonical text is: then they are the same."""
+
+    __match_args__: ClassVar[tuple[str, ...]] = ()  # a dataclass writes its own: the fields
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def __add__(self, other: ExprLike) -> Expr:
@@ -52,10 +104,10 @@ class Expr:
         return algebra.add(expr(other), self)
 
     def __sub__(self, other: ExprLike) -> Expr:
-        return algebra.linear([(self, 1), (expr(other), -1)])
+        return algebra.subtract(self, expr(other))
 
     def __rsub__(self, other: ExprLike) -> Expr:
-        return algebra.linear([(expr(other), 1), (self, -1)])
+        return algebra.subtract(expr(other), self)
 
     def __neg__(self) -> Expr:
         return algebra.linear([(self, -1)])
@@ -105,11 +157,8 @@ class Expr:
         """The predicate ``self != other``."""
         return algebra.compare("!=", self, expr(other))
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Expr) and self.text == other.text)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
+    def __reduce__(self) -> tuple[type[Expr], tuple[object, ...]]:
+        return type(self), tuple(getattr(self, name) for name in self.__match_args__)
 
     def __bool__(self) -> bool:
         raise TypeError(f"the truth value of the expression {self} is not known; compare and evaluate it")
@@ -187,7 +236,12 @@ def expr(value: ExprLike) -> Expr:
     # bool and float reach this from untyped user code
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"an integer expression is built from int, not {type(value).__name__}")
-    return Const(operator.index(value))
+    return _constant(operator.index(value))
+
+
+@lru_cache(maxsize=1 << 12)
+def _constant(value: int) -> Const:
+    return Const(value)
 
 
 def sym(name: str) -> Sym:
@@ -201,7 +255,7 @@ def children(node: Expr) -> tuple[Expr, ...]:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Const(Expr):
+class Const(Expr, metaclass=_OneOfEachValue):
     """An integer or truth value known now."""
 
     value: int
