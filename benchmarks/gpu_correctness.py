@@ -21,13 +21,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from datetime import date
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent
-ARTIFACTS = ROOT / "artifacts" / "correctness"
-sys.path[:0] = [str(ROOT.parent / "src"), str(ROOT.parent / "examples"), str(ROOT.parent / "tests"), str(ROOT)]
+import harness
+from harness import document, parser, write
+
+ARTIFACTS = harness.ARTIFACTS / "correctness"
+sys.path.insert(0, str(harness.ROOT.parent / "tests"))
 
 FACTOR, FLOOR = 1.5, 2.0**-22
 HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
@@ -514,7 +514,6 @@ def overhead(bench: Bench, runtime: Any, from_bytes: Any) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> None:
     """Check every combination, measure the overhead, write JSON."""
     import torch
-    from memory_bound import smi
 
     from tilewright import runtime
     from tilewright.artifact.bundle import from_bytes
@@ -541,11 +540,7 @@ def run(args: argparse.Namespace) -> None:
             if not row["ok"]:
                 print("WRONG", row, flush=True)
         rows += stored
-    document = {
-        "command": "python " + " ".join(sys.argv),
-        "date": str(date.today()),
-        "device": torch.cuda.get_device_name(),
-        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
+    found = document(torch) | {
         "tolerance": f"2-norm error <= {FACTOR} x PyTorch's + {FLOOR:g}, and half an ulp up to {FEW} elements",
         "combinations": len(rows),
         "artifacts": len(programs),
@@ -553,19 +548,12 @@ def run(args: argparse.Namespace) -> None:
         "launch_overhead": overhead(bench, runtime, from_bytes),
         "rows": rows,
     }
-    print(json.dumps({k: v for k, v in document.items() if k != "rows"}, indent=1))
-    if args.json:
-        lines = ",\n".join("  " + json.dumps(row) for row in document.pop("rows"))
-        head = json.dumps(document, indent=1).removesuffix("\n}")
-        Path(args.json).write_text(f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
+    print(json.dumps({k: v for k, v in found.items() if k != "rows"}, indent=1))
+    write(found, args.json, row_lines=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("build", "run"))
-    parser.add_argument("--only", default="", help="kernels whose name contains this")
-    parser.add_argument("--json", default="")
-    args = parser.parse_args()
+    args = parser(__doc__, "kernels whose name contains this", rounds=None).parse_args()
     build(args.only) if args.what == "build" else run(args)
 
 

@@ -14,20 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent
-ARTIFACTS = ROOT / "artifacts"
-sys.path.insert(0, str(ROOT.parent / "src"))
-sys.path.insert(0, str(ROOT.parent / "examples"))
+from harness import ARTIFACTS, Timer, document, load, parser, relative_error, store, write
 
 
 @dataclass(frozen=True)
@@ -97,8 +88,9 @@ OTHER_SCHEDULES = {
 """Pinned schedules that are timed beside the compiler's own, for rows of up to 1024 elements."""
 
 
-def file_of(case: Case) -> Path:
-    return ARTIFACTS / (case.name.replace(" ", "_").replace("^", "") + ".twb")
+def name_of(case: Case) -> str:
+    """The artifact of a case."""
+    return case.name.replace(" ", "_").replace("^", "")
 
 
 # -- build ------------------------------------------------------------------------------------------------------------
@@ -106,27 +98,21 @@ def build(only: str) -> None:
     """Compile every case to an artifact."""
     from importlib import import_module
 
-    from tilewright.artifact.bundle import to_bytes
     from tilewright.base.dtypes import DTYPES
     from tilewright.compiler.requests import Observed, observe_facts
     from tilewright.lang.schedule import Schedule
 
-    ARTIFACTS.mkdir(exist_ok=True)
     for case in CASES:
         if only not in case.name:
             continue
         module, name = case.kernel.split(".")
         kernel = getattr(import_module(module), name)
         seen = {n: Observed(DTYPES[case.dtypes[n]], 0, shape, _row_major(shape)) for n, shape in case.shapes.items()}
-        started = time.perf_counter()
-        artifact = kernel.compile(dtypes=case.dtypes, facts=observe_facts(seen))
-        file_of(case).write_bytes(to_bytes(artifact))
-        print(f"{case.name}: {time.perf_counter() - started:.2f} s, {len(artifact.kernels)} kernels")
+        options = {"dtypes": case.dtypes, "facts": observe_facts(seen)}
+        artifact, seconds = store(name_of(case), kernel.compile, **options)
+        print(f"{case.name}: {seconds:.2f} s, {len(artifact.kernels)} kernels")
         for label, pins in OTHER_SCHEDULES.get(case.name, {}).items():
-            artifact = kernel.compile(
-                dtypes=case.dtypes, facts=observe_facts(seen), schedule=Schedule.parse(pins), upto=1024
-            )
-            file_of(case).with_stem(f"{file_of(case).stem}@{label}").write_bytes(to_bytes(artifact))
+            store(f"{name_of(case)}@{label}", kernel.compile, **options, schedule=Schedule.parse(pins), upto=1024)
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -153,7 +139,6 @@ def references(torch: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-_SLEEP_CYCLES = 2_000_000  # about a millisecond: longer than any variant takes to be queued
 _SCALARS = {"norms.rms_norm": {"eps": 1e-6}, "norms.layer_norm": {"eps": 1e-5}}
 
 
@@ -161,17 +146,13 @@ def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
 
-    from tilewright import runtime
-    from tilewright.artifact.bundle import from_bytes
-
     dtypes = {"bf16": torch.bfloat16, "f32": torch.float32}
-    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    rows = []
+    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
     for case in CASES:
-        if args.only not in case.name or not file_of(case).exists():
+        program = load(name_of(case))
+        if args.only not in case.name or program is None:
             continue
         torch.manual_seed(0)
-        program = runtime.load(from_bytes(file_of(case).read_bytes(), case.name))
         tensors = {
             n: torch.randn(shape, device="cuda", dtype=torch.float32).to(dtypes[case.dtypes[n]])
             for n, shape in case.shapes.items()
@@ -186,8 +167,8 @@ def run(args: argparse.Namespace) -> None:
         torch.cuda.synchronize()
         error, theirs = errors(torch, case, tensors, inputs, reference)
         variants: dict[str, Callable[[], object]] = {"ours": lambda v=values, p=program: p.launch(v)}
-        for other in sorted(ARTIFACTS.glob(file_of(case).stem + "@*.twb")):
-            alternative = runtime.load(from_bytes(other.read_bytes(), other.name))
+        for other in sorted(ARTIFACTS.glob(name_of(case) + "@*.twb")):
+            alternative = load(other.stem)
             variants[other.stem.split("@")[1]] = lambda v=values, p=alternative: p.launch(v)
         variants["eager"] = lambda r=reference, i=inputs: r(*i)
         if args.compile:
@@ -200,7 +181,7 @@ def run(args: argparse.Namespace) -> None:
         a = torch.randint(0, 127, (size // 2,), dtype=torch.int8, device="cuda")
         b = torch.empty_like(a)
         variants["copy"] = lambda a=a, b=b: b.copy_(a)
-        seconds = measure(torch, variants, flush, args.rounds)
+        seconds = timer.medians(variants)
         row = {
             "case": case.name,
             "bytes": size,
@@ -220,17 +201,7 @@ def run(args: argparse.Namespace) -> None:
         )
         del tensors, inputs, a, b, variants, values, call
         torch.cuda.empty_cache()
-    document = {
-        "command": "python " + " ".join(sys.argv),
-        "date": str(date.today()),
-        "device": torch.cuda.get_device_name(),
-        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
-        "clock_mhz": smi("clocks.sm"),
-        "rounds": args.rounds,
-        "rows": rows,
-    }
-    if args.json:
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+    write(document(torch, **timer.conditions(), rows=rows), args.json)
 
 
 def errors(torch: Any, case: Case, tensors: dict[str, Any], inputs: list[Any], reference: Any) -> tuple[float, float]:
@@ -239,59 +210,14 @@ def errors(torch: Any, case: Case, tensors: dict[str, Any], inputs: list[Any], r
     exact = reference(*[t.double() for t in inputs]) if out.numel() <= 2**26 else None
     if exact is None:
         exact = reference(*[t.float() for t in inputs])
-    got = reference(*inputs)
-
-    def relative(x: Any) -> float:
-        return float((x.to(exact.dtype) - exact).norm() / exact.norm())
-
-    return relative(out), relative(got)
-
-
-def measure(torch: Any, variants: dict[str, Callable[[], object]], flush: Any, rounds: int) -> dict[str, float]:
-    """Median seconds of each variant; order rotated every round, L2 flushed before every launch.
-
-    The GPU is kept busy until the launch is queued, so that no variant is charged for its time on the CPU.
-    """
-    names = list(variants)
-    for name in names:
-        for _ in range(3):
-            variants[name]()
-    torch.cuda.synchronize()
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds):
-        for i in range(len(names)):
-            name = names[(turn + i) % len(names)]
-            flush.zero_()
-            torch.cuda._sleep(_SLEEP_CYCLES)
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            variants[name]()
-            stop.record()
-            stop.synchronize()
-            times[name].append(start.elapsed_time(stop) * 1e-3)
-    return {name: statistics.median(t) for name, t in times.items()}
-
-
-def smi(field: str) -> str:
-    """One field of nvidia-smi; empty where it isn't there."""
-    try:
-        query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
-        return (
-            subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.strip().splitlines()[0]
-        )
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return ""
+    return relative_error(out, exact), relative_error(reference(*inputs), exact)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("build", "run"))
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--json", default="")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--autotune", action="store_true")
-    args = parser.parse_args()
+    arguments = parser(__doc__, "cases whose name contains this")
+    arguments.add_argument("--compile", action="store_true")
+    arguments.add_argument("--autotune", action="store_true")
+    args = arguments.parse_args()
     build(args.only) if args.what == "build" else run(args)
 
 

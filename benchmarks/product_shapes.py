@@ -14,13 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import sys
-from datetime import date
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from products import NUMERICS, attention_name, load
+from harness import document, load, relative_error, write
+from products import NUMERICS, attention_name
 
 EXTENTS = (1, 7, 63, 64, 65, 127, 192, 1000, 2880, 4099)
 ALWAYS = tuple(
@@ -55,7 +53,7 @@ def matmuls(torch: Any) -> list[dict[str, Any]]:
         whole.fill_(float("nan"))
         program.launch((a, b, c))
         exact = a.double() @ b.double().t()
-        error, peer = relative(c, exact), relative(a @ b.t(), exact)
+        error, peer = relative_error(c, exact), relative_error(a @ b.t(), exact)
         untouched = bool(whole[:, n:].isnan().all())
         if not (error <= max(1.05 * peer, ROUNDING / 2) and untouched):
             wrong.append({"shape": [m, n, k], "error": error, "peer_error": peer, "untouched": untouched})
@@ -76,39 +74,32 @@ def attentions(torch: Any) -> tuple[int, list[dict[str, Any]]]:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             exact = attend(q.double(), k.double(), v.double(), is_causal=causal)
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
-            peer = relative(attend(q, k, v, is_causal=causal), exact) if length > 1 else 0.0  # cuDNN refuses one key
-        error = relative(o, exact)
+            answer = attend(q, k, v, is_causal=causal) if length > 1 else exact  # cuDNN refuses one key
+        peer = relative_error(answer, exact)
+        error = relative_error(o, exact)
         count += 1
         if not error <= max(1.05 * peer, ROUNDING):
             wrong.append({"case": [width, causal, numerics, length], "error": error, "peer_error": peer})
     return count, wrong
 
 
-def relative(x: Any, exact: Any) -> float:
-    """Norm of the error over the norm of the exact answer."""
-    return float((x.double() - exact).norm() / exact.norm())
-
-
 def main() -> None:
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", default="")
     args = parser.parse_args()
+    import torch
+
     torch.manual_seed(0)
     random.seed(0)
     wrong = matmuls(torch)
     count, wrong_attentions = attentions(torch)
-    document = {
-        "command": "python " + " ".join(sys.argv),
-        "date": str(date.today()),
-        "device": torch.cuda.get_device_name(),
-        "matmul": {"shapes": SHAPES, "wrong": wrong},
-        "attention": {"cases": count, "wrong": wrong_attentions},
-    }
-    print(json.dumps(document, indent=1))
-    if args.json:
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+    found = document(
+        torch,
+        matmul={"shapes": SHAPES, "wrong": wrong},
+        attention={"cases": count, "wrong": wrong_attentions},
+    )
+    print(json.dumps(found, indent=1))
+    write(found, args.json)
 
 
 if __name__ == "__main__":

@@ -11,18 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 from collections.abc import Callable
-from datetime import date
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent
-ARTIFACTS = ROOT / "artifacts"
-sys.path.insert(0, str(ROOT.parent / "src"))
-sys.path.insert(0, str(ROOT.parent / "examples"))
+from harness import Timer, document, load, parser, relative_error, store, write
 
 MATMULS = (
     (4096, 4096, 4096, 0.95),
@@ -57,35 +50,27 @@ def build(only: str) -> None:
     import attention
     import matmul
 
-    from tilewright.artifact.bundle import to_bytes
     from tilewright.base.dtypes import bf16
     from tilewright.compiler.requests import Observed, observe_facts
     from tilewright.diag import TilewrightError
 
-    ARTIFACTS.mkdir(exist_ok=True)
-
-    def store(name: str, compile_: Callable[[], Any]) -> None:
+    def built(name: str, kernel: Any, **options: Any) -> None:
         if only not in name:
             return
-        started = time.perf_counter()
         try:
-            artifact = compile_()
+            artifact, seconds = store(name, kernel.compile, **options)
         except TilewrightError as error:
             print(f"{name}: refused: {error.diagnostics[0].found}")
             return
-        (ARTIFACTS / f"{name}.twb").write_bytes(to_bytes(artifact))
-        print(f"{name}: {time.perf_counter() - started:.2f} s", *artifact.plan, sep="\n    ")
+        print(f"{name}: {seconds:.2f} s", *artifact.plan, sep="\n    ")
 
-    names = ("a", "b", "c")
-    store("matmul", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16")))
-    odd = {n: Observed(bf16, 0, (4100, 4100), (4100, 1)) for n in names}
-    store("matmul_odd", lambda: matmul.matmul.compile(dtypes=dict.fromkeys(names, "bf16"), facts=observe_facts(odd)))
+    bf16s = dict.fromkeys("abc", "bf16")
+    built("matmul", matmul.matmul, dtypes=bf16s)
+    odd = {n: Observed(bf16, 0, (4100, 4100), (4100, 1)) for n in bf16s}
+    built("matmul_odd", matmul.matmul, dtypes=bf16s, facts=observe_facts(odd))
     for width, causal, numerics in product((128, 64), (False, True), NUMERICS):
-        kernel = attention.forward(width, numerics)
-        store(
-            attention_name(width, numerics, causal=causal),
-            lambda k=kernel, c=causal: k.compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=c),
-        )
+        name = attention_name(width, numerics, causal=causal)
+        built(name, attention.forward(width, numerics), dtypes=dict.fromkeys("qkvo", "bf16"), causal=causal)
 
 
 def attention_name(width: int, numerics: str, *, causal: bool) -> str:
@@ -93,23 +78,11 @@ def attention_name(width: int, numerics: str, *, causal: bool) -> str:
     return f"attention_{width}_{numerics}{'_causal' if causal else ''}"
 
 
-def load(name: str) -> Any:
-    """An artifact ready to launch; None if it was not built."""
-    from tilewright import runtime
-    from tilewright.artifact.bundle import from_bytes
-
-    file = ARTIFACTS / f"{name}.twb"
-    return runtime.load(from_bytes(file.read_bytes(), name)) if file.exists() else None
-
-
 def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
-    from memory_bound import measure, smi
 
-    sys.path.insert(0, str(ROOT))
-    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    rows: list[dict[str, Any]] = []
+    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
     for m, n, k, goal in MATMULS:
         program = load("matmul" if n % 8 == 0 and k % 8 == 0 else "matmul_odd")
         if program is None or "matmul" not in (args.only or "matmul"):
@@ -118,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
         a, b = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (n, k)))
         c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
         values = (a, b, c)
-        rows.append(case(torch, measure, flush, args, f"matmul {m}x{n}x{k}", 2.0 * m * n * k, goal, "cublas",
+        rows.append(case(timer, f"matmul {m}x{n}x{k}", 2.0 * m * n * k, goal, "cublas",
                          lambda p=program, v=values: p.launch(v), lambda a=a, b=b: torch.matmul(a, b.t()),
                          lambda c=c: c, (a.float() @ b.float().t()) if m * n <= 2**27 else None))  # fmt: skip
     for (batch, heads, length, width, causal, goal), numerics in product(ATTENTIONS, NUMERICS):
@@ -141,27 +114,13 @@ def run(args: argparse.Namespace) -> None:
             reference = torch.nn.functional.scaled_dot_product_attention
             exact = reference(q.float(), k_.float(), v.float(), is_causal=causal) if length <= 4096 else None
         kind = f"{'causal' if causal else 'full'}{' fast' if numerics == 'fast' else ''}"
-        rows.append(case(torch, measure, flush, args, f"attention {kind} {batch}x{heads}x{length}x{width}", flops, goal,
+        rows.append(case(timer, f"attention {kind} {batch}x{heads}x{length}x{width}", flops, goal,
                          "cudnn", lambda p=program, v=values: p.launch(v), peer, lambda o=o: o, exact))  # fmt: skip
-    document = {
-        "command": "python " + " ".join(sys.argv),
-        "date": str(date.today()),
-        "device": torch.cuda.get_device_name(),
-        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
-        "clock_mhz": smi("clocks.sm"),
-        "power_watts": smi("power.draw"),
-        "rounds": args.rounds,
-        "rows": rows,
-    }
-    if args.json:
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+    write(document(torch, **timer.conditions(), rows=rows), args.json)
 
 
 def case(
-    torch: Any,
-    measure: Callable[..., dict[str, float]],
-    flush: Any,
-    args: argparse.Namespace,
+    timer: Timer,
     name: str,
     flops: float,
     goal: float,
@@ -173,13 +132,13 @@ def case(
 ) -> dict[str, Any]:
     """One row: errors of both against ``exact`` (the peer where there is none), and their times."""
     ours()
-    torch.cuda.synchronize()
+    timer.torch.cuda.synchronize()
     theirs = peer()
     base = exact if exact is not None else theirs.float()
 
-    error, peer_error = _relative(output(), base), _relative(theirs, base)
+    error, peer_error = relative_error(output(), base), relative_error(theirs, base)
     del theirs, base, exact
-    seconds = measure(torch, {"ours": ours, peer_name: peer}, flush, args.rounds)
+    seconds = timer.medians({"ours": ours, peer_name: peer})
     row = {
         "case": name,
         "tflops": {k: round(flops / s * 1e-12, 1) for k, s in seconds.items()},
@@ -189,21 +148,12 @@ def case(
         "peer_error": peer_error,
     }
     print(name, json.dumps(row["tflops"]), row["of_peer"], f"error {error:.2e} / {peer_error:.2e}", flush=True)
-    torch.cuda.empty_cache()
+    timer.torch.cuda.empty_cache()
     return row
 
 
-def _relative(x: Any, exact: Any) -> float:
-    return float((x.float() - exact).norm() / exact.norm())
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("build", "run"))
-    parser.add_argument("--only", default="", help="cases whose name contains this")
-    parser.add_argument("--json", default="")
-    parser.add_argument("--rounds", type=int, default=15)
-    args = parser.parse_args()
+    args = parser(__doc__, "cases whose name contains this").parse_args()
     build(args.only) if args.what == "build" else run(args)
 
 

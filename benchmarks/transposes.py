@@ -24,7 +24,7 @@ import numpy as np
 
 ROOT = Path(__file__).parent
 FOLDER = ROOT / "artifacts" / "transposes"
-ROUNDS = 15
+WARM_UP, ROUNDS = 2, 15
 
 Shape = tuple[int, ...]
 CASES: dict[str, tuple[str, Shape, tuple[int, ...], str]] = {
@@ -93,6 +93,8 @@ def build(label: str, tree: Path) -> None:
 # -- run --------------------------------------------------------------------------------------------------------------
 def run(json_path: str | None) -> None:
     """Checks and times."""
+    from harness import rotated
+
     from gpu import Gpu
 
     gpu = Gpu()
@@ -120,13 +122,8 @@ def run(json_path: str | None) -> None:
             variants[label]()
             gpu.synchronise()
             right[label] = bool((gpu.download(y, np.empty_like(wanted)) == wanted).all())
-        times: dict[str, list[float]] = {n: [] for n in variants}
-        names = list(variants)
-        for number in range(ROUNDS + 2):
-            for which in names[number % len(names) :] + names[: number % len(names)]:
-                taken = gpu.microseconds(variants[which])
-                if number >= 2:
-                    times[which].append(taken)
+        rotated(variants, gpu.microseconds, WARM_UP)
+        times = rotated(variants, gpu.microseconds, ROUNDS)
         medians = {n: statistics.median(v) for n, v in times.items()}
         row: dict[str, Any] = {
             "case": name,

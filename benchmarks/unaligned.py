@@ -16,16 +16,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import sys
-import time
-from datetime import date
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent
-ARTIFACTS = ROOT / "artifacts"
-sys.path.insert(0, str(ROOT.parent / "src"))
-sys.path.insert(0, str(ROOT))
+from harness import Timer, document, load, parser, relative_error, store, write
 
 EXTENTS = (1, 7, 63, 65, 127, 1000, 2880, 4099, 4100)
 SPEED = (
@@ -86,13 +79,11 @@ def products() -> dict[str, Any]:
 
 def build(only: str) -> None:
     """One artifact for each operand order, dtype and pin, for tensors aligned to ``2`` or ``8`` bytes."""
-    from tilewright.artifact.bundle import to_bytes
     from tilewright.base.dtypes import dtype_named
     from tilewright.compiler.requests import Observed, observe_facts
     from tilewright.jit import Kernel
     from tilewright.lang.schedule import Schedule
 
-    ARTIFACTS.mkdir(exist_ok=True)
     kernels = products()
     wanted = {f"{order}_{dtype}{how}_2" for order, dtype, how, _ in CHECKED}
     wanted |= {f"nt_bf16{how}_{align}" for how in HOW for align in (2, 8, 16)} - {"nt_bf16_staged_16"}
@@ -103,19 +94,10 @@ def build(only: str) -> None:
         assert kind is not None
         facts = observe_facts({n: Observed(kind, int(align), (extent,) * 2, (extent, 1)) for n in "abc"})
         schedule = Schedule(staged=HOW[f"_{pin[0]}"]) if pin else Schedule()
-        started = time.perf_counter()
-        artifact = Kernel(kernels[order]).compile(dtypes=dict.fromkeys("abc", dtype), facts=facts, schedule=schedule)
-        (ARTIFACTS / f"unaligned_{name}.twb").write_bytes(to_bytes(artifact))
-        seconds = time.perf_counter() - started
+        compile_ = Kernel(kernels[order]).compile
+        options = {"dtypes": dict.fromkeys("abc", dtype), "facts": facts, "schedule": schedule}
+        artifact, seconds = store(f"unaligned_{name}", compile_, **options)
         print(f"{name}: {seconds:.2f} s", *(f"{v.name}: {len(v.steps)} steps" for v in artifact.variants), flush=True)
-
-
-def load(name: str) -> Any:
-    """An artifact ready to launch."""
-    from tilewright import runtime
-    from tilewright.artifact.bundle import from_bytes
-
-    return runtime.load(from_bytes((ARTIFACTS / f"unaligned_{name}.twb").read_bytes(), name))
 
 
 class Operands:
@@ -146,7 +128,7 @@ class Operands:
 
 def check(torch: Any, order: str, dtype: str, how: str, extents: tuple[int, ...]) -> dict[str, Any]:
     """All shapes of one artifact: how many are right, and the worst error beside cuBLAS's."""
-    program = load(f"{order}_{dtype}{how}_2")
+    program = load(f"unaligned_{order}_{dtype}{how}_2")
     kind = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
     wrong: list[str] = []
     worst = worst_peer = 0.0
@@ -167,7 +149,7 @@ def check(torch: Any, order: str, dtype: str, how: str, extents: tuple[int, ...]
     return {**row, "peer_error": worst_peer, "wrong": wrong}
 
 
-def speed(torch: Any, measure: Any, flush: Any, rounds: int, m: int, n: int, k: int, goal: float) -> dict[str, Any]:
+def speed(torch: Any, timer: Timer, m: int, n: int, k: int, goal: float) -> dict[str, Any]:
     """One shape: our programs and cuBLAS in one rotation."""
     align = min(16, 2 * (n & -n), 2 * (k & -k))
     align = align if align in (8, 16) else 2
@@ -176,7 +158,7 @@ def speed(torch: Any, measure: Any, flush: Any, rounds: int, m: int, n: int, k: 
     for how in HOW:
         if align == 16 and how:
             continue
-        program = load(f"nt_bf16{how}_{align}")
+        program = load(f"unaligned_nt_bf16{how}_{align}")
         variants[f"ours{how}"] = lambda p=program: p.launch((x.a, x.b, x.c))
     variants["cublas"] = lambda: torch.matmul(x.a, x.b.t())
     exact = x.a.double() @ x.b.double().t()
@@ -184,8 +166,8 @@ def speed(torch: Any, measure: Any, flush: Any, rounds: int, m: int, n: int, k: 
     for name, launch in variants.items():
         x.c.fill_(float("nan"))
         y = launch()
-        errors[name] = float(((x.c if y is None else y).double() - exact).norm() / exact.norm())
-    seconds = measure(torch, variants, flush, rounds)
+        errors[name] = relative_error(x.c if y is None else y, exact)
+    seconds = timer.medians(variants)
     flops = 2.0 * m * n * k
     row = {
         "case": f"matmul {m}x{n}x{k}",
@@ -203,34 +185,18 @@ def speed(torch: Any, measure: Any, flush: Any, rounds: int, m: int, n: int, k: 
 def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
-    from memory_bound import measure, smi
 
     torch.manual_seed(0)
-    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    rows = [speed(torch, measure, flush, args.rounds, *case) for case in SPEED]
+    timer = Timer(torch, args.rounds)
+    rows = [speed(torch, timer, *case) for case in SPEED]
     checks = [check(torch, *case) for case in CHECKED] if not args.fast else []
-    document = {
-        "command": "python " + " ".join(sys.argv),
-        "date": str(date.today()),
-        "device": torch.cuda.get_device_name(),
-        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
-        "clock_mhz": smi("clocks.sm"),
-        "rounds": args.rounds,
-        "rows": rows,
-        "checks": checks,
-    }
-    if args.json:
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+    write(document(torch, **timer.conditions(), rows=rows, checks=checks), args.json)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("build", "run"))
-    parser.add_argument("--only", default="", help="artifacts whose name contains this")
-    parser.add_argument("--json", default="")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--fast", action="store_true", help="times only")
-    args = parser.parse_args()
+    arguments = parser(__doc__, "artifacts whose name contains this")
+    arguments.add_argument("--fast", action="store_true", help="times only")
+    args = arguments.parse_args()
     build(args.only) if args.what == "build" else run(args)
 
 

@@ -1,0 +1,164 @@
+"""What benchmarks share: arguments, artifacts, times beside peers in one process, and the document of a run.
+
+A time is the median of many rounds. In each round every variant is launched once, in an order that rotates from round
+to round, each after a flush of the L2 cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent
+ARTIFACTS = ROOT / "artifacts"
+sys.path.insert(0, str(ROOT.parent / "src"))
+sys.path.insert(0, str(ROOT.parent / "examples"))
+
+FLUSH_BYTES = 256 << 20
+"""More than the L2 cache holds (H200: 50 MB)."""
+_SLEEP_CYCLES = 2_000_000  # about a millisecond: longer than any variant takes to be queued
+_WARM_UP = 3
+
+Variants = Mapping[str, Callable[[], object]]
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+def parser(doc: str | None, only: str, *, rounds: int | None = 15) -> argparse.ArgumentParser:
+    """``build`` or ``run``, ``--only`` (its help), ``--json`` and, where times are measured, ``--rounds``."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("what", choices=("build", "run"))
+    made.add_argument("--only", default="", help=only)
+    made.add_argument("--json", default="", help="where the document of the run goes")
+    if rounds is not None:
+        made.add_argument("--rounds", type=int, default=rounds)
+    return made
+
+
+# -- artifacts --------------------------------------------------------------------------------------------------------
+def store(name: str, compile_: Callable[..., Any], **options: Any) -> tuple[Any, float]:
+    """Compiles an artifact with ``options``, keeps it as ``name``, and returns it with the seconds that took."""
+    from tilewright.artifact.bundle import to_bytes
+
+    ARTIFACTS.mkdir(exist_ok=True)
+    started = time.perf_counter()
+    artifact = compile_(**options)
+    seconds = time.perf_counter() - started
+    file_of(name).write_bytes(to_bytes(artifact))
+    return artifact, seconds
+
+
+def load(name: str) -> Any:
+    """An artifact ready to launch; None if it was not built."""
+    from tilewright import runtime
+    from tilewright.artifact.bundle import from_bytes
+
+    file = file_of(name)
+    return runtime.load(from_bytes(file.read_bytes(), name)) if file.exists() else None
+
+
+def file_of(name: str) -> Path:
+    """Where an artifact is kept."""
+    return ARTIFACTS / f"{name}.twb"
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
+def rotated(
+    variants: Variants, seconds_of: Callable[[Callable[[], object]], float], rounds: int
+) -> dict[str, list[float]]:
+    """The seconds of every launch; the order of the variants rotates every round."""
+    names = list(variants)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        first = turn % len(names)
+        for name in (*names[first:], *names[:first]):
+            times[name].append(seconds_of(variants[name]))
+    return times
+
+
+class Timer:
+    """Times variants on PyTorch's current GPU, and keeps a log of its clock."""
+
+    def __init__(self, torch: Any, rounds: int) -> None:
+        self.torch = torch
+        self.rounds = rounds
+        self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+        self.clocks: list[str] = []
+
+    def medians(self, variants: Variants) -> dict[str, float]:
+        """Median seconds of each variant."""
+        for launch in variants.values():
+            for _ in range(_WARM_UP):
+                launch()
+        self.torch.cuda.synchronize()
+        times = rotated(variants, self._seconds, self.rounds)
+        self.clocks.append(smi("clocks.sm"))
+        return {name: statistics.median(t) for name, t in times.items()}
+
+    def _seconds(self, launch: Callable[[], object]) -> float:
+        """One launch. The GPU is kept busy until it is queued, so that nobody is charged for time on the CPU."""
+        cuda = self.torch.cuda
+        self.flush.zero_()
+        cuda._sleep(_SLEEP_CYCLES)
+        start, stop = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        launch()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) * 1e-3
+
+    def conditions(self) -> dict[str, Any]:
+        """Clock (now, and each one seen after a measurement), power and rounds, for the document."""
+        seen = sorted(set(self.clocks))
+        return {
+            "clock_mhz": smi("clocks.sm"),
+            "clocks_seen": seen,
+            "power_watts": smi("power.draw"),
+            "rounds": self.rounds,
+        }
+
+
+# -- documents --------------------------------------------------------------------------------------------------------
+def document(torch: Any, **fields: Any) -> dict[str, Any]:
+    """What a run leaves behind: command, date, device and versions before the ``fields``."""
+    return {
+        "command": "python " + " ".join(sys.argv),
+        "date": str(date.today()),
+        "device": torch.cuda.get_device_name(),
+        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
+        **fields,
+    }
+
+
+def write(found: Mapping[str, Any], path: str | None, *, row_lines: bool = False) -> None:
+    """The document as JSON, if a path was given; each of its ``rows`` on one line, where there are thousands."""
+    if not path:
+        return
+    text = json.dumps(found, indent=1)
+    if row_lines:
+        head = json.dumps({name: value for name, value in found.items() if name != "rows"}, indent=1)
+        lines = ",\n".join("  " + json.dumps(row) for row in found["rows"])
+        text = head.removesuffix("\n}") + f',\n "rows": [\n{lines}\n ]\n}}'
+    Path(path).write_text(text + "\n")
+
+
+def relative_error(x: Any, exact: Any) -> float:
+    """Norm of the error over the norm of the exact answer, in its dtype."""
+    return float((x.to(exact.dtype) - exact).norm() / exact.norm())
+
+
+def smi(field: str) -> str:
+    """One field of nvidia-smi; empty where it isn't there."""
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return next(iter(said.strip().splitlines()), "")

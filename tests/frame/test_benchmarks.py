@@ -1,0 +1,49 @@
+"""What benchmarks share, without a GPU: each says how it is run, times rotate, documents keep their form."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+
+import harness  # noqa: E402
+
+COMMANDS = sorted(p.name for p in FOLDER.glob("*.py") if p.stem not in ("harness", "gpu"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_benchmark_says_how_it_is_run(name: str) -> None:
+    assert f"python benchmarks/{name}" in (FOLDER / name).read_text().split('"""')[1]
+    done = subprocess.run([sys.executable, FOLDER / name, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--json" in done.stdout
+
+
+def test_every_variant_is_first_in_turn() -> None:
+    launched: list[str] = []
+
+    def seconds_of(launch: Callable[[], object]) -> float:
+        launch()
+        return float(len(launched))
+
+    variants = {name: lambda n=name: launched.append(n) for name in "abc"}
+    times = harness.rotated(variants, seconds_of, 4)
+    assert "".join(launched) == "abcbcacababc"
+    assert times == {"a": [1, 6, 8, 10], "b": [2, 4, 9, 11], "c": [3, 5, 7, 12]}
+
+
+def test_documents_are_json_however_rows_are_written(tmp_path: Path) -> None:
+    found = {"device": "none", "rows": [{"case": 1, "us": 2.5}, {"case": 2, "us": 3.5}]}
+    for row_lines in (False, True):
+        harness.write(found, str(tmp_path / "x.json"), row_lines=row_lines)
+        assert json.loads((tmp_path / "x.json").read_text()) == found
+    assert len((tmp_path / "x.json").read_text().splitlines()) == 7
+    harness.write(found, "")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
