@@ -123,7 +123,7 @@ def test_a_descriptor_that_is_not_legal_is_found_in_the_text(name: str, product:
     change(lowered)
     judged = judge_text(str(lowered))
     assert any(fault.name.startswith(word) for fault in judged.faults), [str(f) for f in judged.faults]
-    assert isinstance(prove_descriptors(lowered), Refuted)
+    assert isinstance(prove_descriptors(judge_kernel(lowered)), Refuted)
 
 
 def test_what_the_class_does_not_say_is_a_fault(product: PlannedKernel) -> None:

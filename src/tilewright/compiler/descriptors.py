@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd, prod
 
 from xdsl.context import Context
@@ -30,6 +30,7 @@ from tilewright.legal.symbolic import decide_rules
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
 from tilewright.tile.dialect import Tile
+from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -75,7 +76,8 @@ def judge_kernel(kernel: t.Kernel, target: Target = SM90A) -> Judged:
     domain = _domain(kernel)
     faults: list[Fault] = []
     guards: list[Expr] = []
-    maps = [op for op in kernel.walk() if isinstance(op, a.TensorMap)]
+    inside = operations(kernel)
+    maps = [op for op in inside if isinstance(op, a.TensorMap)]
     for op in maps:
         for direction, kind in _COPIES.items():
             copies = [u.operation for u in op.map.uses if isinstance(u.operation, kind)]
@@ -83,7 +85,7 @@ def judge_kernel(kernel: t.Kernel, target: Target = SM90A) -> Judged:
                 found, guard = _judge_map(op, copies, direction, domain, target)
                 faults += found
                 guards.append(guard)
-    products = [op for op in kernel.walk() if isinstance(op, a.Wgmma)]
+    products = [op for op in inside if isinstance(op, a.Wgmma)]
     faults += dict.fromkeys(fault for op in products for fault in _judge_product(op, target))
     return Judged(len(maps), len({o for op in products for o in _operands(op)}), tuple(faults), all_of(guards))
 
@@ -200,12 +202,11 @@ def _judge_operand(
     place = op.loc.data if op.loc is not None else ""
     dtype, accumulator = op.dtype.dtype, t.registers_of(op.accumulator).dtype.dtype
     tile = landing(numbers, dtype)
-    asked = wgmma.WgmmaOperand(role, dtype, tile, wgmma.Major(numbers.major), op.n.data, accumulator.name)
-    answer = wgmma.plan(asked, target)
+    answer = _planned(role, numbers, dtype, accumulator.name, op.n.data, target)
     if isinstance(answer, Illegal):
         yield from (Fault(v.rule, place, f"operand {role.value}: {v.found}") for v in answer.core)
         return
-    plan = answer.fields
+    plan, starts = answer
     fields = (numbers.leading_bytes, numbers.stride_bytes)
     if fields != (plan.leading_bytes, plan.stride_bytes):
         wanted = f"{plan.leading_bytes}, {plan.stride_bytes}"
@@ -215,15 +216,29 @@ def _judge_operand(
         yield Fault("alignment", place, f"operand {role.value} at {begin}: not a multiple of {tile.align_bytes}")
     if size != tile.size_bytes:
         yield Fault("region", place, f"operand {role.value}: {size} bytes, a tile of {tile.size_bytes}")
-    rows = INSTRUCTION_M if role is wgmma.Role.A else op.n.data
-    step = 8 if numbers.major == 0 else tile.panel
-    starts = {
-        plan.mn_offset(first) + k
-        for first in range(0, numbers.mn - rows + 1, step)
-        for k in plan.k_offsets
-        if numbers.k * dtype.bits % INSTRUCTION_K_BITS == 0
-    }
     for warpgroup in range(a.warpgroups_of(op)):
         at = (offset - begin).substitute({a.WARPGROUP: warpgroup}).constant
         if at is None or int(at) not in starts:
             yield Fault("start", place, f"operand {role.value} of warpgroup {warpgroup} at {offset}: no matrix there")
+
+
+@lru_cache(maxsize=1024)
+def _planned(
+    role: wgmma.Role, numbers: OperandNumbers, dtype: DType, accumulator: str, n: int, target: Target
+) -> tuple[wgmma.WgmmaOperandPlan, frozenset[int]] | Illegal:
+    """The plan of an operand and the bytes of its tile where a matrix of it begins; a kernel's instructions ask for the
+    same few."""
+    tile = landing(numbers, dtype)
+    answer = wgmma.plan(wgmma.WgmmaOperand(role, dtype, tile, wgmma.Major(numbers.major), n, accumulator), target)
+    if isinstance(answer, Illegal):
+        return answer
+    plan = answer.fields
+    rows = INSTRUCTION_M if role is wgmma.Role.A else n
+    step = 8 if numbers.major == 0 else tile.panel
+    starts = frozenset(
+        plan.mn_offset(first) + k
+        for first in range(0, numbers.mn - rows + 1, step)
+        for k in plan.k_offsets
+        if numbers.k * dtype.bits % INSTRUCTION_K_BITS == 0
+    )
+    return plan, starts

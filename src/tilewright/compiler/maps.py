@@ -16,14 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
 from tilewright.base.verdict import Proof, Proved, Refuted
-from tilewright.compiler.panels import Ints, WrongError, panel, place_of, swizzled, tensor_of
+from tilewright.compiler.panels import Ints, WrongError, name_of, panel, place_of, swizzled, tensor_of
+from tilewright.compiler.thread_maps import place_copies
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.lang.axes import Span
@@ -33,6 +35,7 @@ from tilewright.schedule.hopper.operands import source_of
 from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -43,12 +46,13 @@ _LOOK_AHEAD = range(-2, 3)
 def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
     """Whether the copies and products of ``lowered`` are those of ``kernel``."""
     try:
-        maps = [op for op in lowered.walk() if isinstance(op, a.TensorMap)]
+        inside = operations(lowered)
+        maps = [op for op in inside if isinstance(op, a.TensorMap)]
         for op in maps:
             _tensor(op, lowered)
-        loads = _loads(kernel, lowered)
-        operands = sum(_product(group, loads) for group in _products(lowered))
-        panels = sum(panel(kernel, store) for store in lowered.walk() if isinstance(store, a.TmaStore))
+        loads = _loads(kernel, inside)
+        operands = sum(_product(group, loads) for group in _products(inside))
+        panels = sum(panel(kernel, store) for store in inside if isinstance(store, a.TmaStore))
     except WrongError as error:
         return Refuted("map", str(error))
     return Proved((f"map: {len(maps)} tensors, {operands} operands, {panels} panels [identity, enumerated]",))
@@ -103,36 +107,43 @@ def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
 # -- loads and products -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Load:
-    """A copy as the CTA of rank ``receiver`` sees it, and the loads of the tile program that it may belong to."""
+    """A copy as the CTA of rank ``receiver`` sees it, and the loads of the tile program that it may belong to.
 
-    op: a.TmaLoad
+    Of copies by threads ``offset`` is that of the whole tile; their coordinates are read from the op.
+    """
+
+    op: a.TmaLoad | a.CpAsync
     receiver: int
     coords: tuple[Expr, ...]
     offset: Expr
     sources: tuple[tile.Load, ...]
 
 
-def _loads(kernel: tile.Kernel, lowered: t.Kernel) -> dict[SSAValue, list[_Load]]:
+def _loads(kernel: tile.Kernel, lowered: Sequence[Operation]) -> dict[SSAValue, list[_Load]]:
     """Copies by the buffer they fill."""
-    sources = [op for op in kernel.walk() if isinstance(op, tile.Load)]
+    sources = [op for op in operations(kernel) if isinstance(op, tile.Load)]
+    programs = next(op for op in lowered if isinstance(op, t.Programs))
     found: dict[SSAValue, list[_Load]] = {}
-    for op in lowered.walk():
+    for op in lowered:
         if isinstance(op, a.TmaLoad):
             name, where = tensor_of(op), place_of(op)
             mine = tuple(s for s in sources if (tensor_name(s), place(s)) == (name, where))
-            for sender, receiver in _deliveries(op, lowered):
+            for sender, receiver in _deliveries(op, programs):
                 rank = {a.CTA_RANK: sender}
                 coords = tuple(c.expr.substitute(rank) for c in op.coords)
                 found.setdefault(op.shared, []).append(
                     _Load(op, receiver, coords, op.offset.expr.substitute(rank), mine)
                 )
+        elif isinstance(op, a.CpAsync):
+            where = (name_of(op.tensor), place_of(op))
+            mine = tuple(s for s in sources if (tensor_name(s), place(s)) == where)
+            found.setdefault(op.shared, []).append(_Load(op, 0, (), op.base.expr, mine))
     return found
 
 
-def _deliveries(op: a.TmaLoad, lowered: t.Kernel) -> Iterator[tuple[int, int]]:
+def _deliveries(op: a.TmaLoad, programs: t.Programs) -> Iterator[tuple[int, int]]:
     """Ranks of issuing and receiving CTAs of a cluster. What one brings to another must be the same tile for both: its
     coordinates don't name the program along an axis in which the two differ."""
-    programs = next(p for p in lowered.walk() if isinstance(p, t.Programs))
     shape, names = programs.cluster_shape, [n.data for n in programs.names]
     size = shape[0] * shape[1]
     for sender in range(size):
@@ -145,10 +156,10 @@ def _deliveries(op: a.TmaLoad, lowered: t.Kernel) -> Iterator[tuple[int, int]]:
             yield sender, receiver
 
 
-def _products(lowered: t.Kernel) -> Iterator[list[a.Wgmma]]:
+def _products(lowered: Sequence[Operation]) -> Iterator[list[a.Wgmma]]:
     """Instructions of one product: one line of the user's, the same tiles."""
     groups: dict[object, list[a.Wgmma]] = {}
-    for op in lowered.walk():
+    for op in lowered:
         if isinstance(op, a.Wgmma):
             key = (place_of(op), op.accumulator, op.a, op.b, op.a_region.expr, op.b_region.expr, op.parent_block())
             groups.setdefault(key, []).append(op)
@@ -195,7 +206,7 @@ def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> in
     return compared
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Reading:
     """Byte of every (mn, k) of a tile as descriptors read it, from the tile's begin; ``starts`` are the first bytes of
     matrices, swizzle apart."""
@@ -206,6 +217,7 @@ class _Reading:
     swizzled: Ints
 
 
+@lru_cache(maxsize=64)
 def _reading(numbers: OperandNumbers, bits: int) -> _Reading:
     size = bits // 8
     mn, k = np.meshgrid(np.arange(numbers.mn), np.arange(numbers.k), indexing="ij")
@@ -228,14 +240,23 @@ def _reading(numbers: OperandNumbers, bits: int) -> _Reading:
 
 def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) -> tuple[int, int]:
     """First row (or column) and first k of the matrix at byte ``start``, which is read as part of the tile."""
+    found = _matrix_at(reading, start, rows, step)
+    if isinstance(found, str):
+        raise WrongError(f"product of {place_of(op)}: {found}")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _matrix_at(reading: _Reading, start: int, rows: int, step: int) -> tuple[int, int] | str:
+    """The same for every instruction that reads there; or what is wrong."""
     found = np.argwhere(reading.plain == start)
     if len(found) != 1:
-        raise WrongError(f"product of {place_of(op)}: no matrix at byte {start} of its tile")
+        return f"no matrix at byte {start} of its tile"
     mn, k = (int(x) for x in found[0])
     part = reading.plain[mn : mn + rows, k : k + step]
     alone = _reading(_only(reading.numbers, rows, step), 8 * reading.bytes).plain
     if part.shape != (rows, step) or not np.array_equal(part - start, alone):
-        raise WrongError(f"product of {place_of(op)}: the matrix at byte {start} leaves its tile")
+        return f"the matrix at byte {start} leaves its tile"
     return mn, k
 
 
@@ -300,7 +321,7 @@ def _operand_axes(source: tile.Load, side: str) -> Iterator[tuple[int, int]]:
         kernel = kernel.parent_op()
     assert kernel is not None
     found: dict[tuple[int, int], None] = {}
-    for dot in kernel.walk():
+    for dot in operations(kernel):
         if isinstance(dot, tile.Dot):
             origin, perm = source_of(dot.a if side == "a" else dot.b)
             if origin.owner is source:
@@ -320,6 +341,9 @@ def _place_box(
     reading: _Reading,
 ) -> bool:
     """Writes the bytes of one box's elements; False where its coordinates are not the load's."""
+    if isinstance(copy.op, a.CpAsync):
+        whole = at == 0 and copy.op.bytes.data == reading.plain.size * reading.bytes
+        return whole and place_copies(landed, copy.op, source, step, mn_axis, k_axis)
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers, coords = declared.numbers, coords_of(source)

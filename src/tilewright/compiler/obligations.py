@@ -7,28 +7,28 @@ from collections.abc import Callable, Sequence
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.verdict import Proof, Proved, Refuted
-from tilewright.compiler.descriptors import judge_kernel
+from tilewright.compiler.descriptors import Judged
 from tilewright.compiler.maps import prove_maps
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
 from tilewright.protocol.access import AccessKind
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
 from tilewright.transport.protocol import has_roles, protocols_of
 
 
-def own_proofs(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Callable[[], Proof[str]], ...]:
+def own_proofs(kernel: tile.Kernel, lowered: t.Kernel, judged: Judged) -> tuple[Callable[[], Proof[str]], ...]:
     """The proofs about tensor maps and wgmma that a kernel needs beside those of its accesses and its protocol."""
-    if not any(isinstance(op, a.TensorMap | a.Wgmma) for op in lowered.walk()):
+    if not any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         return ()
-    return (lambda: prove_maps(kernel, lowered), lambda: prove_descriptors(lowered))
+    return (lambda: prove_maps(kernel, lowered), lambda: prove_descriptors(judged))
 
 
-def prove_descriptors(lowered: t.Kernel) -> Proof[str]:
-    """Whether every descriptor is legal for the whole class, judged from the kernel's text."""
-    judged = judge_kernel(lowered)
+def prove_descriptors(judged: Judged) -> Proof[str]:
+    """Whether every descriptor is legal for the whole class, as judged from the kernel's text."""
     if judged.faults:
         return Refuted("descriptor", "; ".join(map(str, judged.faults)))
     asked = f", where {judged.guard}" if judged.guard.constant is None else ""
@@ -50,7 +50,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         if access.kind is not AccessKind.READ:
             names = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
             found |= {f"{name} of {access.tensor}": None for name in names if not covers(name, access.tensor)}
-    if any(isinstance(op, a.TensorMap | a.Wgmma) for op in lowered.walk()):
+    if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
     if has_roles(lowered):
         ways = len(protocols_of(lowered))  # one protocol for each way that branches on extents go

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import StringAttr
 
 from tilewright.artifact.schema import Obligation
+from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.certify import prove_stores
+from tilewright.compiler.descriptors import Judged, judge_kernel
 from tilewright.compiler.obligations import own_proofs
 from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
@@ -33,6 +35,8 @@ class Found:
     tile: tile.Kernel
     scheduled: Scheduled
     certificate: tuple[Obligation, ...]
+    guard: Expr
+    """What its tensor maps ask of the sizes of a launch."""
     later: Search
 
 
@@ -56,9 +60,9 @@ class Search:
             if isinstance(answer, str):
                 self.reasons.append(f"{label}: {answer}")
                 continue
-            scheduled, certificate = answer
+            scheduled, certificate, guard = answer
             notes = (label, *scheduled.notes, *(f"given up: {r}" for r in self.reasons))
-            return Found(kernel, replace(scheduled, notes=notes), certificate, self)
+            return Found(kernel, replace(scheduled, notes=notes), certificate, guard, self)
         fail(
             "SCH001",
             where=self.request.function.where,
@@ -67,15 +71,17 @@ class Search:
             help="use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
         )
 
-    def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...]] | str:
+    def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...], Expr] | str:
         request = self.request
         with timed("schedule"):
             found = schedule(kernel, request.facts, request.target, candidate, assumptions_of(kernel, request.facts))
         if isinstance(found, Refused):
             return found.reason
         found.kernel.attributes["sym_name"] = StringAttr(self.name)
-        certificate = prove(kernel, found.kernel)
-        return certificate if isinstance(certificate, str) else (found, certificate)
+        with timed("prove"):
+            judged = judge_kernel(found.kernel, request.target)
+        certificate = prove(kernel, found.kernel, judged)
+        return certificate if isinstance(certificate, str) else (found, certificate, judged.guard)
 
 
 def search_products(
@@ -116,10 +122,10 @@ def search_products(
 
 
 @timed("prove")
-def prove(kernel: tile.Kernel, lowered: transport.Kernel) -> tuple[Obligation, ...] | str:
+def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tuple[Obligation, ...] | str:
     """The obligations of one lowered kernel: its stores, its address maps, its descriptors, its protocol."""
     found: list[Obligation] = []
-    for proof in (lambda: prove_stores(kernel, lowered), *own_proofs(kernel, lowered)):
+    for proof in (lambda: prove_stores(kernel, lowered), *own_proofs(kernel, lowered, judged)):
         match proof():
             case Refuted(obligation, witness):
                 return f"{obligation} is wrong: {witness}"

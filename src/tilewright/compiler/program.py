@@ -13,7 +13,6 @@ from tilewright.base.expr import TRUE, Const, Expr, all_of, minimum
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import certified, prove_stores
 from tilewright.compiler.collector import collector_resting
-from tilewright.compiler.descriptors import judge_kernel
 from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
@@ -363,5 +362,5 @@ def with_products(
     needs = [residual((*assumptions_of(found.tile, request.facts), *found.scheduled.guards), planned.binding)]
     needs += [residual(assumptions_of(c.planned.tile, c.request.facts), c.planned.binding) for c in copies]
     needs += [g for g in found.scheduled.guards if planned.binding.keys().isdisjoint(g.symbols)]
-    needs.append(judge_kernel(found.scheduled.kernel, request.target).guard.substitute(planned.binding))
+    needs.append(found.guard.substitute(planned.binding))
     return replace(planned, predicate=all_of([predicate, *needs]))

@@ -50,10 +50,14 @@ class Decision:
 def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> Decision:
     """Decide every rule on ``fields`` under ``facts``."""
     environment = {**fields, **_derived(fields)}
+    known = {name: node.value for name, node in environment.items() if isinstance(node, Const)}
     sizes: list[Unmet] = []
     unmet: list[Unmet] = []
     for instance in _decisive(cc_of(target)):
-        residual = facts.residual(instance.predicate.substitute(environment))
+        if instance.predicate.symbols <= known.keys():
+            residual = TRUE if instance.predicate.evaluate(known) else FALSE
+        else:
+            residual = facts.residual(instance.predicate.substitute(environment))
         if residual == TRUE:
             continue
         entry = Unmet(instance, residual, _violation(instance, environment, residual))

@@ -9,6 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.schedule.tiles import extents
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
 
 Position = tuple[SSAValue, int]
 
@@ -84,11 +85,12 @@ class Classes:
 def classify(kernel: tile.Kernel) -> Classes:
     """Classes of all tiles and fragments of ``kernel``."""
     classes = Classes()
-    for op in kernel.walk():
+    inside = operations(kernel)
+    for op in inside:
         for result in op.results:
             if isinstance(result.type, tile.TileType | tile.FragmentType):
                 classes.add(result)
-    for op in kernel.walk():
+    for op in inside:
         for index, pairs in _edges(op):
             if not classes.join(pairs):
                 classes.converts.add((op, index))

@@ -49,6 +49,23 @@ def location_of(op: Operation) -> Location | None:
     return Location(file, int(line))
 
 
+def operations(root: Operation) -> list[Operation]:
+    """``root`` and every op inside it, in order. xDSL's ``walk`` passes each through a generator for every region,
+    block and op around it, which costs a compilation more than what it looks for."""
+    found: list[Operation] = []
+    left = [root]
+    while left:
+        op = left.pop()
+        found.append(op)
+        for region in reversed(op.regions):
+            for block in reversed(region.blocks):
+                inner = block.last_op
+                while inner is not None:
+                    left.append(inner)
+                    inner = inner.prev_op
+    return found
+
+
 class TileOp(IRDLOperation):
     """Base of all ops; ``loc`` is the user's ``file:line``."""
 

@@ -20,6 +20,7 @@ from tilewright.hw.spaces import Space
 from tilewright.hw.target import SM90A
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Protocol, Role, Step, Symbol
+from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -42,14 +43,15 @@ def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) ->
 
 def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
     """One protocol for every way that the kernel's branches on extents alone can go: a launch takes one of them."""
+    inside = operations(kernel)
     varying = {a.WARPGROUP, a.CTA_RANK}
-    varying |= {n.data for op in kernel.walk() if isinstance(op, t.Programs) for n in op.names}
-    varying |= {op.counter.data for op in kernel.walk() if isinstance(op, t.For)}
-    varying |= {op.symbol.data for op in kernel.walk() if isinstance(op, a.Counter | t.Let)}
-    trips = {op.end.expr > 0 for op in kernel.walk() if isinstance(op, t.For)}
+    varying |= {n.data for op in inside if isinstance(op, t.Programs) for n in op.names}
+    varying |= {op.counter.data for op in inside if isinstance(op, t.For)}
+    varying |= {op.symbol.data for op in inside if isinstance(op, a.Counter | t.Let)}
+    trips = {op.end.expr > 0 for op in inside if isinstance(op, t.For)}
     conditions = dict.fromkeys(
         op.condition.expr
-        for op in kernel.walk()
+        for op in inside
         if isinstance(op, t.If) and not op.condition.expr.symbols & varying and op.condition.expr not in trips
     )
     return tuple(
@@ -86,7 +88,7 @@ class _Extraction:
         self.conditions: dict[str, str] = {}
         self.tracked = {
             value
-            for op in kernel.walk()
+            for op in operations(kernel)
             if isinstance(op, a.Wgmma)
             for value in (op.accumulator, op.a)
             if isinstance(value.type, t.RegistersType)
