@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.protocol import Build, Protocol, Step, ops
-from tilewright.protocol.cycle import Cost, CriticalCycle, critical_cycle
+from tilewright.protocol.cycle import CriticalCycle, critical_cycle
 from tilewright.protocol.graph import graph_of
+from tilewright.protocol.prices import Cost
 from tilewright.protocol.timed import run_timed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))

@@ -14,7 +14,8 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import Protocol
 from tilewright.protocol.model import Barrier, Buffer, By, Loop, Role, Step, Symbol
 from tilewright.protocol.ops import ArriveExpectTx, Region, Slot, TmaLoad, Wait, Wgmma, WgmmaCommit, WgmmaWait
-from tilewright.protocol.timed import COPIES, PRODUCTS, Doing, TimedRun, run_timed
+from tilewright.protocol.prices import COPIES, PRODUCTS
+from tilewright.protocol.timed import Doing, TimedRun, run_timed
 
 STAGE = 32768
 

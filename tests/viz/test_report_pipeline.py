@@ -9,7 +9,8 @@ from examples.protocols import gemm
 
 from support import products
 from tilewright.jit.pipeline import PROGRAMS, TRIPS, Pipeline, SharedBlock, pipeline_of
-from tilewright.protocol.timed import PRODUCTS, Doing, run_timed
+from tilewright.protocol.prices import PRODUCTS
+from tilewright.protocol.timed import Doing, run_timed
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
 from tilewright.viz.report_pipeline import pipeline_section, shared_picture, timeline_picture

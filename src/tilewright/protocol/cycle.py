@@ -12,28 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.hw import engine_prices as engine
-from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE
-from tilewright.hw.sync_prices import sync_cycles
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Index, Site
-from tilewright.protocol.model import Step
+from tilewright.protocol.prices import Prices, prices_of
 from tilewright.protocol.word import NoWord, numbered
-
-COPIES, PRODUCTS = "tensor copies", "tensor cores"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What an op takes, in cycles: of the threads that execute it; of its ``engine``; then until others may see it."""
-
-    issue: float
-    engine: str = ""
-    service: float = 0.0
-    latency: float = 0.0
-
-
-Prices = Callable[[Step], Cost]
 
 
 @dataclass(frozen=True)
@@ -47,43 +29,13 @@ class CriticalCycle:
     events: tuple[tuple[str, str], ...]
 
 
-def listed_prices(step: Step) -> Cost:
-    """The rows of ``hw`` for one SM of an H200; work between the protocol's ops has no price."""
-    match step.op:
-        case ops.TmaLoad(dst=dst):
-            service = dst.size / engine.COPY_BYTES_PER_CYCLE
-            return Cost(engine.ISSUE_CYCLES, COPIES, service, engine.COPY_LATENCY_CYCLES)
-        case ops.TmaStore(src=src):
-            return Cost(engine.ISSUE_CYCLES, COPIES, src.size / engine.COPY_BYTES_PER_CYCLE)
-        case ops.Wgmma(operands=operands) | ops.Tcgen05Mma(operands=operands):
-            service = operands[-1].size / engine.TENSOR_BYTES_PER_CYCLE if operands else 0.0
-            return Cost(engine.ISSUE_CYCLES, PRODUCTS, service, engine.TENSOR_LATENCY_CYCLES)
-        case ops.Read(region=region) | ops.Write(region=region):
-            return Cost(region.size / SHARED_BYTES_PER_CYCLE)
-        case ops.Wait() | ops.TestWait():
-            return Cost(sync_cycles("mbarrier.try_wait"))
-        case ops.Arrive() | ops.ArriveExpectTx() | ops.ExpectTx():
-            return Cost(sync_cycles("mbarrier.arrive"))
-        case ops.BarSync() | ops.CtaSync():
-            return Cost(sync_cycles("bar.sync"))
-        case ops.WgmmaWait():
-            return Cost(sync_cycles("wgmma.wait_group"))
-        case ops.BulkWait():
-            return Cost(sync_cycles("cp.async.bulk.wait_group"))
-        case ops.FenceProxyAsync():
-            return Cost(sync_cycles("fence.proxy.async"))
-        case ops.Advance():
-            return Cost(0.0)
-        case _:
-            return Cost(engine.ISSUE_CYCLES)
-
-
-def critical_cycle(graph: EventGraph, prices: Prices = listed_prices) -> tuple[CriticalCycle, ...]:
+def critical_cycle(graph: EventGraph, prices: Prices | None = None) -> tuple[CriticalCycle, ...]:
     """The critical cycle of every innermost loop in its steady state; raises ``NoWord`` outside the fragment.
 
-    All roles are taken to be in the loop at once, which for consumers that take turns is each one's own loop. Cycles
-    are infinite where a loop waits for itself.
+    ``prices`` are those of ``hw`` unless given. All roles are taken to be in the loop at once, which for consumers that
+    take turns is each one's own loop. Cycles are infinite where a loop waits for itself.
     """
+    prices = prices or prices_of(graph.protocol)
     found: list[CriticalCycle] = []
     for f in graph.word.flows:
         if f.source == f.target:
@@ -218,9 +170,10 @@ class _Turn:
         if not group or not groups:
             return
         turns, index = divmod(committed - pending, group)
+        only_read = isinstance(wait.step.op, ops.BulkWait) and wait.step.op.read
         for site in groups.get(index, []):
-            cost = self.prices(site.step)
-            self._link(self.served.get(site, self.end[site]), self.end[wait], cost.latency, -turns)
+            latency = 0.0 if only_read else self.prices(site.step).latency
+            self._link(self.served.get(site, self.end[site]), self.end[wait], latency, -turns)
 
     def _meeting(self, site: Site) -> None:
         """A thread barrier ends after all who take part got there."""
@@ -297,6 +250,3 @@ class _Turn:
             at = edge.source
             if at == last:
                 return circle
-
-
-__all__ = ["Cost", "CriticalCycle", "Prices", "critical_cycle", "listed_prices"]

@@ -12,16 +12,12 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tilewright.hw import engine_prices as engine
-from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.prices import COPIES, PRODUCTS, Cost, prices_of
 
 MAX_STEPS = 50_000
-
-COPIES, PRODUCTS = "tensor copies", "tensor cores"
-"""The engines' lanes, beside one for each role."""
 
 
 class Doing(Enum):
@@ -49,7 +45,10 @@ class Span:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """Spans in order of their beginning. ``stuck`` names the waits that never ended."""
+    """Spans in order of their beginning, a lane for each role and each engine in use.
+
+    ``stuck`` names the waits that never ended.
+    """
 
     lanes: tuple[str, ...]
     spans: tuple[Span, ...]
@@ -131,6 +130,7 @@ class _Agent:
 class _Run:
     def __init__(self, protocol: Protocol, values: dict[str, int]):
         self.protocol = protocol
+        self.prices = prices_of(protocol)
         self.spans: list[Span] = []
         self.stuck: list[str] = []
         self.busy: dict[tuple[str, int], float] = {}
@@ -192,7 +192,7 @@ class _Run:
                     yield from self._nodes(agent, node.then if taken else node.otherwise)
 
     def _step(self, agent: _Agent, step: Step) -> _Block:
-        op, words = step.op, type(step.op).__name__
+        op, words, cost = step.op, type(step.op).__name__, self.prices(step)
         threads = {By.ALL: agent.role.threads, By.ELECTED: 1, By.PER_WARP: -(-agent.role.threads // WARP_THREADS)}
         match op:
             case ops.Advance():
@@ -211,10 +211,12 @@ class _Run:
             case ops.WgmmaWait() | ops.BulkWait() | ops.CpAsyncWait():
                 self._wait_groups(agent, op)
             case _:
-                self._issue(agent, op, threads[step.by])
-        if not isinstance(op, ops.Read | ops.Write):
-            self._span(agent, Doing.ISSUE, words, agent.now, agent.now + engine.ISSUE_CYCLES)
-            agent.now += engine.ISSUE_CYCLES
+                self._issue(agent, op, threads[step.by], cost)
+        doing = Doing.ISSUE
+        if isinstance(op, ops.Read | ops.Write):
+            doing, words = Doing.ACCESS, f"{words.lower()}s {op.region.buffer}"
+        self._span(agent, doing, words, agent.now, agent.now + cost.issue)
+        agent.now += cost.issue
 
     def _meet(self, agent: _Agent, op: ops.Op) -> tuple[list[float], int, str]:
         threads = agent.role.threads
@@ -247,14 +249,14 @@ class _Run:
         for kind in kinds:
             agent.groups.setdefault(kind, []).append(agent.open_until.pop(kind, 0.0))
 
-    def _occupy(self, agent: _Agent, lane: str, doing: Doing, what: str, cycles: float, delay: float = 0.0) -> float:
-        """Takes an engine from the first moment it is free for as long as the work takes; when that ends."""
-        begin = max(agent.now + delay, self.busy.get((lane, agent.cta), 0.0))
-        self.busy[lane, agent.cta] = begin + cycles
-        self._span(agent, doing, what, begin, begin + cycles, lane)
-        return begin + cycles
+    def _occupy(self, agent: _Agent, doing: Doing, what: str, cost: Cost, delay: float = 0.0) -> float:
+        """Takes the op's engine from the first moment it is free for as long as the work takes; when that ends."""
+        begin = max(agent.now + delay, self.busy.get((cost.engine, agent.cta), 0.0))
+        end = self.busy[cost.engine, agent.cta] = begin + cost.service
+        self._span(agent, doing, what, begin, end, cost.engine)
+        return end
 
-    def _issue(self, agent: _Agent, op: ops.Op, threads: int) -> None:
+    def _issue(self, agent: _Agent, op: ops.Op, threads: int, cost: Cost) -> None:
         match op:
             case ops.Arrive():
                 self._phase(agent, op.bar).add(agent.now, arrivals=op.count * threads)
@@ -263,21 +265,19 @@ class _Run:
             case ops.ExpectTx():
                 self._phase(agent, op.bar).add(agent.now, expected=op.bytes * threads)
             case ops.TmaLoad():
-                done = self._copy(agent, op.dst, engine.COPY_LATENCY_CYCLES)
+                done = self._copy(agent, op.dst, cost)
                 targets = [int(e.evaluate(agent.env)) for e in op.ctas] or [self._rank(agent, op.bar)]
                 for cta in targets:
                     self._phase(agent, op.bar, cta).add(done, landed=op.dst.size)
             case ops.DsmemCopy():
-                done = self._copy(agent, op.dst, engine.STORE_LATENCY_CYCLES)
+                done = self._copy(agent, op.dst, cost)
                 self._phase(agent, op.bar).add(done, landed=op.dst.size)
             case ops.TmaStore():
-                read = self._occupy(
-                    agent, COPIES, Doing.STORE, op.src.buffer, op.src.size / engine.COPY_BYTES_PER_CYCLE
-                )
+                read = self._occupy(agent, Doing.STORE, op.src.buffer, cost)
                 self._raise(agent, "bulk read", read)
-                self._raise(agent, "bulk", read + engine.STORE_LATENCY_CYCLES)
+                self._raise(agent, "bulk", read + cost.latency)
             case ops.CpAsync():
-                self._raise(agent, "cp.async", self._copy(agent, op.dst, engine.COPY_LATENCY_CYCLES))
+                self._raise(agent, "cp.async", self._copy(agent, op.dst, cost))
             case ops.CpAsyncArrive():
                 done = max(agent.now, agent.open_until.get("cp.async", 0.0))
                 self._phase(agent, op.bar).add(done, arrivals=threads)
@@ -288,22 +288,18 @@ class _Run:
             case ops.WgmmaCommit():
                 self._commit(agent, "wgmma")
             case ops.Wgmma() | ops.Tcgen05Mma():
-                cycles = op.operands[-1].size / engine.TENSOR_BYTES_PER_CYCLE if op.operands else 0.0
-                done = self._occupy(agent, PRODUCTS, Doing.PRODUCT, f"{agent.role.name}: product", cycles)
-                self._raise(agent, "wgmma", done + engine.TENSOR_LATENCY_CYCLES)
+                done = self._occupy(agent, Doing.PRODUCT, f"{agent.role.name}: product", cost)
+                self._raise(agent, "wgmma", done + cost.latency)
             case ops.Tcgen05Commit():
                 done = max(agent.now, agent.open_until.get("wgmma", 0.0))
                 for cta in [int(e.evaluate(agent.env)) for e in op.ctas] or [self._rank(agent, op.bar)]:
                     self._phase(agent, op.bar, cta).add(done, arrivals=1)
-            case ops.Read() | ops.Write():
-                end = agent.now + op.region.size / SHARED_BYTES_PER_CYCLE
-                self._span(agent, Doing.ACCESS, f"{type(op).__name__.lower()}s {op.region.buffer}", agent.now, end)
-                agent.now = end
             case _:
                 pass
 
-    def _copy(self, agent: _Agent, dst: ops.Region, latency: float) -> float:
-        return self._occupy(agent, COPIES, Doing.COPY, dst.buffer, dst.size / engine.COPY_BYTES_PER_CYCLE, latency)
+    def _copy(self, agent: _Agent, dst: ops.Region, cost: Cost) -> float:
+        """When the bytes are there; the engine is taken from the first of them on, which comes a latency late."""
+        return self._occupy(agent, Doing.COPY, dst.buffer, cost, cost.latency)
 
     def _raise(self, agent: _Agent, kind: str, done: float) -> None:
         agent.open_until[kind] = max(agent.open_until.get(kind, 0.0), done)

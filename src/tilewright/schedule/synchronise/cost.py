@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tilewright.base.expr import Const
 from tilewright.hw.spaces import WARP_THREADS
-from tilewright.hw.sync_prices import sync_cycles
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Spot, rewritten
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.prices import sync_price
 
 LOOP_WEIGHT = 16.0
 """How often a loop's body is thought to run."""
@@ -19,23 +19,23 @@ _GROUP_IN_FLIGHT = 0.5
 NAMED_BARRIERS = 16
 """Of a CTA (PTX ISA 9.1, 9.7.13.1)."""
 
-_PTX: dict[type[object], str] = {
-    ops.Wait: "mbarrier.try_wait",
-    ops.BulkWait: "cp.async.bulk.wait_group",
-    ops.CpAsyncWait: "cp.async.wait_group",
-    ops.WgmmaWait: "wgmma.wait_group",
-    ops.WgmmaFence: "wgmma.fence",
-    ops.FenceProxyAsync: "fence.proxy.async",
-    ops.FenceMbarrierInit: "fence.mbarrier_init",
-    ops.TensormapRelease: "fence.proxy.tensormap",
-    ops.TensormapAcquire: "fence.proxy.tensormap",
-    ops.Tcgen05WaitLd: "tcgen05.wait",
-    ops.Tcgen05WaitSt: "tcgen05.wait",
-    ops.Tcgen05FenceBefore: "tcgen05.fence",
-    ops.Tcgen05FenceAfter: "tcgen05.fence",
-    ops.BarSync: "bar.sync",
-    ops.WarpSync: "bar.warp.sync",
-}
+_DECIDED = (
+    ops.Wait,
+    ops.BulkWait,
+    ops.CpAsyncWait,
+    ops.WgmmaWait,
+    ops.WgmmaFence,
+    ops.FenceProxyAsync,
+    ops.FenceMbarrierInit,
+    ops.TensormapRelease,
+    ops.TensormapAcquire,
+    ops.Tcgen05WaitLd,
+    ops.Tcgen05WaitSt,
+    ops.Tcgen05FenceBefore,
+    ops.Tcgen05FenceAfter,
+    ops.BarSync,
+    ops.WarpSync,
+)
 """The ops that the synthesis takes out and puts back: waits, fences, and joins of one role's threads. Arrivals, commits
 and barriers between roles stay, for they say what the phases are."""
 
@@ -44,7 +44,7 @@ def is_sync(role: Role, step: Step) -> bool:
     """Whether the synthesis decides on this step."""
     if isinstance(step.op, ops.BarSync) and step.op.threads != role.threads:
         return False
-    return type(step.op) in _PTX
+    return isinstance(step.op, _DECIDED)
 
 
 def stripped(protocol: Protocol) -> Protocol:
@@ -63,7 +63,8 @@ def cost(protocol: Protocol) -> float:
 
 def step_cost(step: Step, depth: int) -> float:
     """Cycles of one op inside ``depth`` loops; a group wait that leaves groups in flight stalls for less."""
-    cycles = sync_cycles(_PTX[type(step.op)])
+    cycles = sync_price(step.op)
+    assert cycles is not None, step.op
     if isinstance(step.op, ops.BulkWait | ops.CpAsyncWait | ops.WgmmaWait):
         cycles *= _GROUP_IN_FLIGHT**step.op.pending
         cycles *= 1 if isinstance(step.op, ops.BulkWait) and step.op.read else 1.5
