@@ -292,8 +292,8 @@ class HopperEmitter:
         if not e.holds(guard):
             read = f"{c_operand(e.c(guard))} ? {read} : 0"
         source = e.address(op.tensor, coords, e.symbols[op.tensor])
-        with e.braces("" if e.holds(active) else f"if ({e.c(active)})"):
-            e.line(f"cp_async_{size}({self.address(op.shared, op.offset.expr)}, {source}, {read});")
+        condition = "" if e.holds(active) else f"if ({e.c(active)}) "
+        e.line(f"{condition}cp_async_{size}({self.address(op.shared, op.offset.expr)}, {source}, {read});")
 
     def matrix(self, op: Operation) -> None:
         e = self.emitter

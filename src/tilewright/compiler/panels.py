@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Expr
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
@@ -94,7 +95,12 @@ def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
 def tensor_of(op: a.TmaLoad | a.TmaStore) -> str:
     declared = op.map.owner
     assert isinstance(declared, a.TensorMap)
-    kind = declared.tensor.type
+    return name_of(declared.tensor)
+
+
+def name_of(tensor: SSAValue) -> str:
+    """The name of a kernel's tensor."""
+    kind = tensor.type
     assert isinstance(kind, t.TensorType)
     return kind.tensor_name.data
 

@@ -124,7 +124,7 @@ def repairs_of(
     found = candidates(access, facts, target)
     if found.plans:
         whole = Remedy(Change.SPLIT_BOX, found.plans[0], tile=access.tile)
-        remedies = [whole, *_as_words(access, whole, facts, target), *_threads(access, facts)]
+        remedies = [whole, *_as_words(access, whole, facts, target), *thread_copies(access, facts)]
     else:
         conditional = found.conditional[0][0] if found.conditional else None
         remedies = list(_remedies(access, facts, target, conditional))
@@ -142,7 +142,7 @@ def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: Ten
     yield from _as_words(access, Remedy(Change.REINTERPRET, tile=access.tile), facts, target)
     yield from _phased(access, facts, target)
     yield from _padded(access, facts, target)
-    yield from _threads(access, facts)
+    yield from thread_copies(access, facts)
 
 
 def _first_plan(access: TileAccess, facts: Facts, target: Target) -> TensorMapPlan | None:
@@ -275,7 +275,7 @@ def staged(shape: Sequence[Expr], axis: int, element_bytes: int, address: Expr) 
     return Staging(tuple(strides), step * element_bytes, address)
 
 
-def _threads(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
+def thread_copies(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
     """Copies by threads: cp.async where addresses admit 4, 8 or 16 bytes at a time, loads through registers always."""
     axis = _dense_axis(access, facts)
     fallback = max((i for i, t in enumerate(access.tile) if t is not None), default=None)
@@ -289,7 +289,7 @@ def _threads(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
         known = [facts.apply(access.address)]
         known += [facts.apply(s) * size for i, s in enumerate(access.strides) if i != axis]
         step = reduce(gcd, (divisor(k, facts.divisors) for k in known), 16)
-        vector = gcd(step or 16, (access.tile[axis] or 1) * size)
+        vector = gcd(step or 16, (access.tile[axis] or 1) * size, access.first_multiple(axis) * size)
     if axis is not None and vector >= 4 and access.direction is Direction.LOAD:
         yield Remedy(Change.CP_ASYNC, threads=ThreadCopy(CopyMethod.CP_ASYNC, vector, shared, axes), tile=access.tile)
     yield Remedy(Change.LOADS, threads=ThreadCopy(CopyMethod.LOADS, max(vector, size), shared, axes), tile=access.tile)

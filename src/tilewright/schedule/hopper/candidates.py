@@ -13,7 +13,7 @@ from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
-from tilewright.schedule.hopper.operands import ROWS, Analysis, Copied, DotPlan, InPlace
+from tilewright.schedule.hopper.operands import ROWS, Analysis, Brought, Copied, DotPlan, InPlace
 from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
 from tilewright.schedule.hopper.rings import Ring, group
 from tilewright.schedule.hopper.rotate import reordered, rotations
@@ -186,7 +186,7 @@ def schedule(
 
 def turns_fit(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:
     """Warpgroups can take turns at the kernel's programs: all share one ring of copies and nothing else."""
-    brought = all(isinstance(p.a, Copied | InPlace) and isinstance(p.b, Copied) for p in dots)
+    brought = all(isinstance(p.a, Brought | InPlace) and isinstance(p.b, Brought) for p in dots)
     return bool(dots) and brought and alike(kernel, group(dots, 1))
 
 
@@ -207,7 +207,7 @@ def shared_tiles(cluster: Cluster, rings: Sequence[Ring]) -> dict[tile.Load, Sha
     """Each CTA's share of every copied tile."""
     found: dict[tile.Load, Share] = {}
     for slot in (slot for ring in rings for slot in ring.slots):
-        share = cluster.share(slot.copied.load, slot.copied.map)
+        share = cluster.share(slot.copied.load, slot.copied.map) if isinstance(slot.copied, Copied) else None
         if share is None:
             return Refused(f"a tile of {tensor_name(slot.copied.load)} can't be cut into parts for a cluster")
         found[slot.copied.load] = share

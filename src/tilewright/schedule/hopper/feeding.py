@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym, maximum
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.by_hand import HandOperands
-from tilewright.schedule.hopper.operands import about_strides, conjuncts, index_value, map_axes
-from tilewright.schedule.hopper.rings import Ring, Slot
+from tilewright.schedule.hopper.operands import Copied, Fed, about_strides, conjuncts, index_value, map_axes
+from tilewright.schedule.hopper.rings import Ring
+from tilewright.schedule.hopper.thread_feeding import thread_copies
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
@@ -39,7 +40,7 @@ class RingLowering(HandOperands):
         for ring in self.rings:
             dtype = element(ring.slots[0].copied.load.results[0])
             data = t.Shared(ring.name, dtype, ring.stages * ring.stage_bytes // dtype.bytes, 0)
-            full = a.Mbarriers(f"{ring.name}_full", ring.stages, 1)
+            full = a.Mbarriers(f"{ring.name}_full", ring.stages, arrivals(ring))
             empty = a.Mbarriers(
                 f"{ring.name}_empty", ring.stages, self.arrangement.warpgroups * (1 + len(self.others(ring)))
             )
@@ -47,12 +48,18 @@ class RingLowering(HandOperands):
             self.data[ring.name] = data.buffer
             self.full[ring.name], self.empty[ring.name] = full.bars, empty.bars
             for slot in ring.slots:
-                self.tensor_map(slot.copied.load, self.map_of(slot))
+                if isinstance(slot.copied, Copied):
+                    self.tensor_map(slot.copied.load, self.map_of(slot.copied))
 
-    def map_of(self, slot: Slot) -> TensorMapPlan:
+    @property
+    def fed(self) -> bool:
+        """The producer's threads copy tiles, all of them: nothing of theirs is left to an elected one alone."""
+        return any(ring.fed for ring in self.rings)
+
+    def map_of(self, copied: Copied) -> TensorMapPlan:
         """The map through which a CTA fetches its share of a tile."""
-        share = self.arrangement.shares.get(slot.copied.load)
-        return slot.copied.map if share is None else share.map
+        share = self.arrangement.shares.get(copied.load)
+        return copied.map if share is None else share.map
 
     def others(self, ring: Ring) -> tuple[Expr, ...]:
         """Ranks of the other CTAs that fill a ring's stages."""
@@ -101,16 +108,37 @@ class RingLowering(HandOperands):
         use = Sym(counter(ring))
         slot_index = use % ring.stages
         self.emit(a.MbarrierWait(self.empty[ring.name], slot_index, (use // ring.stages + 1) % 2))
-        self.emit(a.MbarrierArriveExpectTx(self.full[ring.name], slot_index, ring.tx_bytes))
-        for slot in ring.slots:
-            self.fetch(ring, slot, use, at)
+        block = Block()
+        with self.into(block):
+            if ring.tx_bytes:
+                self.emit(a.MbarrierArriveExpectTx(self.full[ring.name], slot_index, ring.tx_bytes))
+            for slot in ring.slots:
+                if isinstance(slot.copied, Copied):
+                    self.fetch(ring, slot.copied, slot.offset, use, at)
+        if self.fed and block.ops:
+            self.emit(a.Elected(Region(block)))
+        else:
+            for op in list(block.ops):
+                op.detach()
+                self.block.add_op(op)
+        if ring.fed:
+            self.feed(ring, use, at)
         self.emit(a.Advance(counter(ring)))
 
-    def fetch(self, ring: Ring, slot: Slot, use: Expr, at: Mapping[str, Expr]) -> None:
-        """The copies of one tile into the stage of ``use``, or of this CTA's share of it."""
-        load, plan, share = slot.copied.load, self.map_of(slot), self.arrangement.shares.get(slot.copied.load)
+    def feed(self, ring: Ring, use: Expr, at: Mapping[str, Expr]) -> None:
+        """The copies that all of the producer's threads make, and their arrivals once these are done."""
+        for slot in ring.slots:
+            if isinstance(slot.copied, Fed):
+                tensor, begin = self.arguments[slot.copied.load.tensor], self.stage(ring, use) + slot.offset
+                copies = thread_copies(slot.copied, tensor, self.data[ring.name], begin, at, self.placement.bounds)
+                self.emit(copies, slot.copied.load)
+        self.emit(a.CpAsyncMbarrierArrive(self.full[ring.name], use % ring.stages))
+
+    def fetch(self, ring: Ring, copied: Copied, place: int, use: Expr, at: Mapping[str, Expr]) -> None:
+        """The tensor copies of one tile into the stage of ``use``, or of this CTA's share of it."""
+        load, plan, share = copied.load, self.map_of(copied), self.arrangement.shares.get(copied.load)
         first = [index_value(c, coords_of(load)).substitute(at) for c in plan.coordinates]
-        offset = self.stage(ring, use) + slot.offset
+        offset = self.stage(ring, use) + place
         if share is not None and share.parts > 1:
             first[1] = first[1] + share.place * share.rows
             offset = offset + share.place * share.bytes
@@ -131,6 +159,8 @@ class RingLowering(HandOperands):
         """The consumers' wait for the tiles of one use."""
         use = Sym(counter(ring))
         self.emit(a.MbarrierWait(self.full[ring.name], use % ring.stages, use // ring.stages % 2))
+        if ring.fed:  # cp.async writes through the generic proxy, wgmma reads through the asynchronous one
+            self.emit(a.FenceProxyAsync())
 
     def release(self, ring: Ring, use: Expr) -> None:
         """One thread of each consumer warpgroup gives the stage of ``use`` back."""
@@ -140,6 +170,11 @@ class RingLowering(HandOperands):
         """Arrivals at the empty barriers of all CTAs that fill the stage of ``use``."""
         bars, index = self.empty[ring.name], use % ring.stages
         return [a.MbarrierArrive(bars, index), *(a.MbarrierArrive(bars, index, rank) for rank in self.others(ring))]
+
+
+def arrivals(ring: Ring) -> int:
+    """Arrivals that fill a stage: one for all tensor copies, one of each thread that copies."""
+    return (1 if ring.tx_bytes else 0) + (a.WARPGROUP_THREADS if ring.fed else 0)
 
 
 def counter(ring: Ring) -> str:

@@ -27,7 +27,7 @@ from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.epilogue import WARPGROUP_BARRIER, MatrixStore
 from tilewright.schedule.hopper.feeding import RingLowering, counter
-from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, Operand, Staged, Widened, source_of
+from tilewright.schedule.hopper.operands import Brought, DotPlan, InPlace, Operand, Staged, Widened, source_of
 from tilewright.schedule.hopper.predicates import leading_steps, longest_first
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
@@ -44,6 +44,8 @@ from tilewright.transport.base import exprs
 REGISTERS = {2: (24, 240), 3: (32, 160)}
 """setmaxnreg of the producer and of each consumer warpgroup, by the number of these: 24 + 2 * 240 = 3 * 168 registers
 at launch, 32 + 3 * 160 = 4 * 128 (measured on H200; benchmarks/results)."""
+COPYING_REGISTERS = {2: (40, 232), 3: (56, 152)}
+"""The same where the producer's threads hold addresses of what they copy."""
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
 
@@ -134,7 +136,7 @@ class RoleLowering(RingLowering):
         )
 
     def producer(self) -> a.Role:
-        """One thread that issues all copies."""
+        """One thread that issues all copies, or all of the warpgroup's where threads copy."""
         body, inner = Block(), Block()
         self.producing = True
         with self.into(inner):
@@ -142,8 +144,9 @@ class RoleLowering(RingLowering):
         self.producing = False
         counters = [a.Counter(counter(ring)) for ring in self.rings]
         if self.redistributes:
-            body.add_op(a.SetMaxRegisters(REGISTERS[self.arrangement.consumers][0]))
-        body.add_op(a.Elected(t.block([*counters, self.programs(inner)])))
+            body.add_op(a.SetMaxRegisters(self.register_shares[0]))
+        walk = [*counters, self.programs(inner)]
+        body.add_ops(walk if self.fed else [a.Elected(t.block(walk))])
         body.add_ops(self.parting())
         return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
 
@@ -151,6 +154,11 @@ class RoleLowering(RingLowering):
     def redistributes(self) -> bool:
         """Registers move from the producer to the consumers: the compiler's even share would not do."""
         return bool(self.rings) and self.arrangement.consumers in REGISTERS
+
+    @property
+    def register_shares(self) -> tuple[int, int]:
+        """Registers of a producer's and of a consumer's thread."""
+        return (COPYING_REGISTERS if self.fed else REGISTERS)[self.arrangement.consumers]
 
     def consumers(self, first: int) -> list[a.Role]:
         """The warpgroups that multiply, and do everything else: one role, or one for each turn."""
@@ -172,7 +180,7 @@ class RoleLowering(RingLowering):
             self.body(self.kernel.body.block, split=True)
             self.skip(lambda turn: turn.count - 1)
         if self.redistributes:
-            body.add_op(a.SetMaxRegisters(REGISTERS[self.arrangement.consumers][1]))
+            body.add_op(a.SetMaxRegisters(self.register_shares[1]))
         body.add_ops([a.Counter(counter(ring)) for ring in self.rings])
         with self.into(body):
             self.skip(lambda turn: turn.place)
@@ -298,7 +306,7 @@ class RoleLowering(RingLowering):
 
     def shared_operand(self, operand: Operand, dot: tile.Dot) -> tuple[SSAValue, Expr]:
         """Buffer and byte offset of an operand's tile."""
-        if isinstance(operand, Copied):
+        if isinstance(operand, Brought):
             ring, slot = self.copied[operand.load]
             return self.data[ring.name], self.stage(ring, Sym(counter(ring))) + slot.offset
         assert isinstance(operand, Staged)

@@ -1,15 +1,16 @@
 """Where each ``tile.dot`` finds its operands: a tile that tensor copies bring, registers, or a tile staged by hand.
 
 Copied      the operand is a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
+Fed         a loaded tile that no map delivers: the producer's threads copy it into the same layout
 InPlace     a 16-bit left operand whose registers are those of an accumulator already
 Staged      any other value: written to shared memory in the swizzled layout by the threads that hold it
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import gcd
 from typing import TypeAlias
 
@@ -25,11 +26,12 @@ from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
 from tilewright.legal.landing import LandingTile
+from tilewright.legal.repairs import Change, Remedy, ThreadCopy, thread_copies
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import Role as OperandRole
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.tiles import coords_of, element
+from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
 
 ROWS = 64
@@ -42,12 +44,36 @@ SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 
 @dataclass(frozen=True)
-class Copied:
-    """A tile brought by tensor copies."""
+class Brought:
+    """A loaded tile that arrives in shared memory, laid out as wgmma reads it, while others are multiplied."""
 
     load: tile.Load
-    map: TensorMapPlan
     plan: WgmmaOperandPlan
+
+    @property
+    def shared(self) -> LandingTile:
+        """Where its elements lie."""
+        return self.plan.shared
+
+
+@dataclass(frozen=True)
+class Copied(Brought):
+    """A tile brought by tensor copies."""
+
+    map: TensorMapPlan
+
+
+@dataclass(frozen=True)
+class Fed(Brought):
+    """A tile brought by threads; ``remedy`` is what the legality rules offered where they allow no map."""
+
+    remedy: Remedy
+
+    @property
+    def copies(self) -> ThreadCopy:
+        """How the threads copy."""
+        assert self.remedy.threads is not None
+        return self.remedy.threads
 
 
 @dataclass(frozen=True)
@@ -74,7 +100,7 @@ class Widened:
     value: SSAValue
 
 
-Operand: TypeAlias = Copied | InPlace | Staged | Widened
+Operand: TypeAlias = Copied | Fed | InPlace | Staged | Widened
 
 
 @dataclass(frozen=True)
@@ -160,45 +186,71 @@ class Analysis:
         n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
         depth = tile.tile_type(op.a).shape[1]
         zeroed = False
-        a = self.copied(op.a, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
-        b = self.copied(op.b, OperandRole.B, n) if columns % COLUMNS == 0 else None
+        a = self.brought(op.a, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
+        b = self.brought(op.b, OperandRole.B, n) if columns % COLUMNS == 0 else None
         left: Operand
         if a is not None:
-            left, zeroed = a, self.filled(op.a, 1)
+            left, zeroed = a, isinstance(a, Fed) or self.filled(op.a, 1)
         elif dtype.bits == 16 and depth % 16 == 0 and not isinstance(source_of(op.a)[0].owner, tile.Load):
             left, zeroed = InPlace(op.a), True
         else:
             left, zeroed = self.staged(op.a, OperandRole.A, n), True
-        if b is not None and not zeroed and not self.filled(op.b, 0):
+        if isinstance(b, Copied) and not zeroed and not self.filled(op.b, 0):
             b = None
         right: Operand = b if b is not None else self.staged(op.b, OperandRole.B, n)
         return DotPlan(op, left, right, n, accumulation(op))
 
     # -- operands -------------------------------------------------------------------------------------------------
+    def brought(self, value: SSAValue, role: OperandRole, n: int) -> Copied | Fed | None:
+        """The operand as tensor copies bring it, else as threads do that copy without waiting."""
+        found = self.copied(value, role, n)
+        return self.fed(value, role, n) if found is None else found
+
     def copied(self, value: SSAValue, role: OperandRole, n: int) -> Copied | None:
         """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
+        for load, extents, swizzle, major in self.layouts(value, role):
+            map_plan = tensor_map(load, extents, swizzle, self.known)
+            if map_plan is None:
+                continue
+            answer = wgmma.plan(WgmmaOperand(role, element(load.result), map_plan.shared, major, n, "f32"))
+            if isinstance(answer, Legal):
+                return Copied(load, answer.fields, map_plan)
+        return None
+
+    def fed(self, value: SSAValue, role: OperandRole, n: int) -> Fed | None:
+        """The operand copied by threads, if its addresses allow copies of 4 bytes and wgmma reads where they land."""
+        for load, extents, swizzle, major in self.layouts(value, role):
+            for remedy in thread_copies(tile_access(load, extents, (swizzle,), self.known), self.known):
+                copies = remedy.threads
+                if remedy.change is not Change.CP_ASYNC or copies is None or copies.shared.shared_tile is None:
+                    continue
+                answer = wgmma.plan(WgmmaOperand(role, element(load.result), copies.shared, major, n, "f32"))
+                if isinstance(answer, Legal):
+                    return Fed(load, answer.fields, remedy)
+        return None
+
+    def layouts(
+        self, value: SSAValue, role: OperandRole
+    ) -> Iterator[tuple[tile.Load, tuple[int | None, ...], Swizzle, Major]]:
+        """The ways in which a loaded operand could land, with the axis along which its memory runs."""
         source, perm = source_of(value)
         load = source.owner
         if not self.copies or not isinstance(load, tile.Load):
-            return None
+            return
         coords = coords_of(load)
         axes = [d for d, c in enumerate(coords) if isinstance(c, Span)]
         k_axis = axes[perm[1 if role is OperandRole.A else 0]]
-        tensor = tile.tensor_type(load.tensor)
-        unit = self.facts.of(tensor.tensor_name.data).unit_axis
+        unit = self.facts.of(tensor_name(load)).unit_axis
         if unit is None or unit not in axes:
-            return None
+            return
         major = Major.K if unit == k_axis else Major.MN
-        known = legal_facts(self.kernel, self.facts)
-        for swizzle in SWIZZLES:
-            map_plan = tensor_map(load, [c.size if isinstance(c, Span) else None for c in coords], swizzle, known)
-            if map_plan is None:
-                continue
-            operand = WgmmaOperand(role, tensor.element, map_plan.shared, major, n, "f32")
-            answer = wgmma.plan(operand)
-            if isinstance(answer, Legal):
-                return Copied(load, map_plan, answer.fields)
-        return None
+        extents = tuple(c.size if isinstance(c, Span) else None for c in coords)
+        yield from ((load, extents, swizzle, major) for swizzle in SWIZZLES)
+
+    @cached_property
+    def known(self) -> LegalFacts:
+        """What the class says, for the rules."""
+        return legal_facts(self.kernel, self.facts)
 
     def filled(self, value: SSAValue, axis: int) -> bool:
         """Elements of a copied operand beyond the domain of ``axis`` arrive as zeros, or there are none."""

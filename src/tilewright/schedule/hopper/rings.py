@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation
 
-from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace
+from tilewright.schedule.hopper.operands import Brought, Copied, DotPlan, Fed, InPlace
 from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
@@ -24,7 +24,7 @@ STAGE_ALIGN_BYTES = SHARED_BASE_ALIGN_BYTES
 class Slot:
     """One tile of a stage, ``offset`` bytes from its begin."""
 
-    copied: Copied
+    copied: Copied | Fed
     offset: int
 
 
@@ -42,12 +42,17 @@ class Ring:
     @property
     def stage_bytes(self) -> int:
         """Bytes from one stage to the next."""
-        return sum(_aligned(s.copied.map.shared.size_bytes) for s in self.slots)
+        return sum(_aligned(s.copied.shared.size_bytes) for s in self.slots)
 
     @property
     def tx_bytes(self) -> int:
-        """Bytes that land in one stage."""
-        return sum(s.copied.map.tx_bytes for s in self.slots)
+        """Bytes that tensor copies bring to one stage."""
+        return sum(s.copied.map.tx_bytes for s in self.slots if isinstance(s.copied, Copied))
+
+    @property
+    def fed(self) -> bool:
+        """Threads copy some of its tiles."""
+        return any(isinstance(s.copied, Fed) for s in self.slots)
 
     def slot(self, load: tile.Load) -> Slot:
         """The slot of a load."""
@@ -58,19 +63,19 @@ def _aligned(size: int) -> int:
     return -(-size // STAGE_ALIGN_BYTES) * STAGE_ALIGN_BYTES
 
 
-def copied_tiles(dots: Iterable[DotPlan]) -> dict[tile.Load, list[tuple[DotPlan, Copied]]]:
+def copied_tiles(dots: Iterable[DotPlan]) -> dict[tile.Load, list[tuple[DotPlan, Copied | Fed]]]:
     """The copied tiles with the products that use them."""
-    found: dict[tile.Load, list[tuple[DotPlan, Copied]]] = {}
+    found: dict[tile.Load, list[tuple[DotPlan, Copied | Fed]]] = {}
     for plan in dots:
         for operand in (plan.a, plan.b):
-            if isinstance(operand, Copied):
+            if isinstance(operand, Brought):
                 found.setdefault(operand.load, []).append((plan, operand))
     return found
 
 
 def group(dots: Sequence[DotPlan], stages: int) -> tuple[Ring, ...]:
     """The kernel's rings, ``stages`` deep in streams, one use per program outside."""
-    groups: dict[tuple[Block, Operation, Operation], list[Copied]] = {}
+    groups: dict[tuple[Block, Operation, Operation], list[Copied | Fed]] = {}
     for load, uses in copied_tiles(dots).items():
         block = load.parent_block()
         assert block is not None
@@ -87,7 +92,7 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[Ring, ...]:
         offset, slots = 0, list[Slot]()
         for copied in tiles:
             slots.append(Slot(copied, offset))
-            offset += _aligned(copied.map.shared.size_bytes)
+            offset += _aligned(copied.shared.size_bytes)
         name = "_".join(tensor_name(s.copied.load) for s in slots)
         while any(r.name == name for r in rings):
             name += "_"
@@ -120,7 +125,7 @@ def accumulates(stream: tile.Stream, dots: Sequence[DotPlan]) -> bool:
     for plan in own.values():
         if plan.write is None or isinstance(plan.a, InPlace) or plan.dot.parent_op() is not stream:
             return False
-        if not (isinstance(plan.a, Copied) and isinstance(plan.b, Copied)):
+        if not (isinstance(plan.a, Brought) and isinstance(plan.b, Brought)):
             return False
         add = plan.write.value.owner
         assert isinstance(add, tile.Binary)

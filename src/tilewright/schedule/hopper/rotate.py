@@ -21,7 +21,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, expr
 from tilewright.schedule.hopper.feeding import counter
-from tilewright.schedule.hopper.operands import Copied, DotPlan, InPlace, accumulation
+from tilewright.schedule.hopper.operands import Brought, DotPlan, InPlace, accumulation
 from tilewright.schedule.hopper.predicates import always
 from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
 from tilewright.schedule.hopper.turns import await_turn, pass_turn
@@ -99,7 +99,7 @@ def rotations(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> dict[tile.Stream,
         if len(plans) != 2 or any(p.dot.parent_op() is not stream for p in plans):
             continue
         early, late = plans
-        brought = isinstance(early.a, Copied) and isinstance(early.b, Copied) and isinstance(late.b, Copied)
+        brought = all(isinstance(operand, Brought) for operand in (early.a, early.b, late.b))
         alone = not any(other_uses(load) for load in copied_tiles(plans)) and _tile(early) is not _tile(late)
         own = _touching(stream.body.block, late.write.frag) if late.write is not None else None
         if not (brought and alone and early.write is None and isinstance(late.a, InPlace) and own):
@@ -114,7 +114,7 @@ def rotations(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> dict[tile.Stream,
 
 def _tile(plan: DotPlan) -> tile.Load | None:
     """The copied tile on a product's right."""
-    return plan.b.load if isinstance(plan.b, Copied) else None
+    return plan.b.load if isinstance(plan.b, Brought) else None
 
 
 class RotatedLoop:
@@ -124,8 +124,8 @@ class RotatedLoop:
         self.lowering, self.rotation = lowering, rotation
         self.counter, self.trip = rotation.stream.counter.data, rotation.stream.trip.expr
         early, late = rotation.early.b, rotation.late.b
-        assert isinstance(early, Copied)
-        assert isinstance(late, Copied)
+        assert isinstance(early, Brought)
+        assert isinstance(late, Brought)
         self.early_ring, self.late_ring = rings[early.load], rings[late.load]
 
     def lower(self, *, split: bool) -> None:

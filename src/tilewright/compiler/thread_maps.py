@@ -1,0 +1,72 @@
+"""Tiles that threads copy to shared memory: which element of the tile program's load lands at which byte.
+
+Read from the lowered op alone: its coordinates and offsets at every thread and copy. What it leaves zero must be what
+lies outside of the load's domain, no more and no less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tilewright.base.expr import TRUE, All, Expr, simplify
+from tilewright.compiler.panels import Ints
+from tilewright.lang.axes import Span
+from tilewright.schedule.tiles import coords_of
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+
+def place_copies(
+    landed: Ints, op: a.CpAsync, source: tile.Load, step: Mapping[str, Expr], mn_axis: int, k_axis: int
+) -> bool:
+    """Writes the byte of every element, from the tile's begin; False where coordinates or zeros are not the load's."""
+    if not _zeros_outside(op, source, step):
+        return False
+    thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
+    at = {t.THREAD: thread.ravel(), t.REGISTER: copy.ravel()}
+    made = _values(op.active.expr, at).astype(np.bool_)
+    steps = np.arange(op.vector.data)
+    place: dict[int, Ints] = {}
+    for axis, (coord, own) in enumerate(zip(op.coords, coords_of(source), strict=True)):
+        begin = (own.origin if isinstance(own, Span) else own).substitute(step)
+        offset = coord.expr - begin
+        if not offset.symbols <= {t.THREAD, t.REGISTER}:
+            return False
+        place[axis] = _values(offset, at)[made][:, None] + (steps if axis == op.axis.data else 0 * steps)
+    if any(x.any() for axis, x in place.items() if axis not in (mn_axis, k_axis)):
+        return False
+    inside = op.offset.expr - op.base.expr
+    if not inside.symbols <= {t.THREAD, t.REGISTER}:
+        return False
+    size = op.copy_bytes // op.vector.data
+    bytes_ = _values(inside, at)[made][:, None] + steps * size
+    mn, k = place[mn_axis], place[k_axis]
+    if mn.min() < 0 or k.min() < 0 or mn.max() >= landed.shape[0] or k.max() >= landed.shape[1]:
+        return False
+    if len(np.unique(mn * landed.shape[1] + k)) != mn.size or (landed[mn, k] != -1).any():
+        return False
+    landed[mn, k] = bytes_
+    return True
+
+
+def _values(node: Expr, at: Mapping[str, Ints]) -> Ints:
+    """An expression at every thread and copy."""
+    return np.broadcast_to(np.asarray(node.evaluate(at)), at[t.THREAD].shape)
+
+
+def _zeros_outside(op: a.CpAsync, source: tile.Load, step: Mapping[str, Expr]) -> bool:
+    """Elements are read exactly where they lie in the load's domain: the guard has each bound, or it always holds."""
+    stops: dict[int, Expr] = {}
+    for axis, own in enumerate(coords_of(source)):
+        if isinstance(own, Span):
+            stops[axis] = own.stop.substitute(step)
+    if stops.pop(op.axis.data, None) != op.stop.expr:
+        return False
+    bounds = {op.coords.data[axis].expr < stop: stop for axis, stop in stops.items()}
+    guard = op.guard.expr
+    asked = set(guard.args if isinstance(guard, All) else () if guard == TRUE else (guard,))
+    known = {t.THREAD: (0, a.WARPGROUP_THREADS - 1), t.REGISTER: (0, op.count.data - 1)}
+    return asked <= bounds.keys() and all(b in asked or simplify(b, known) == TRUE for b in bounds)
