@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABCMeta
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     opt_attr_def,
@@ -66,7 +67,46 @@ def operations(root: Operation) -> list[Operation]:
     return found
 
 
-class TileOp(IRDLOperation):
+class OpClass(ABCMeta):
+    """A class of ops, of which nothing but its instances is an instance: ``isinstance`` need not look for classes that
+    were registered. Passes tell ops apart by class, mostly in vain, a hundred thousand times a compilation."""
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
+
+
+class Op(IRDLOperation, metaclass=OpClass):
+    """Base of the ops of our dialects. The constructor is xDSL's for what these take, without its search for the form
+    of every argument: operands are values, or sequences of values where the definition is variadic."""
+
+    def __init__(
+        self,
+        *,
+        operands: Sequence[SSAValue | Sequence[SSAValue]] = (),
+        result_types: Sequence[Attribute | Sequence[Attribute]] = (),
+        attributes: Mapping[str, Attribute | None] | None = None,
+        regions: Sequence[Region] = (),
+    ):
+        if self.get_irdl_definition().options:  # segments have sizes, which xDSL counts
+            super().__init__(operands=operands, result_types=result_types, attributes=attributes, regions=regions)
+            return
+        values: list[SSAValue] = []
+        for operand in operands:
+            if isinstance(operand, SSAValue):
+                values.append(operand)
+            else:
+                values += operand
+        types: list[Attribute] = []
+        for kind in result_types:
+            if isinstance(kind, Attribute):
+                types.append(kind)
+            else:
+                types += kind
+        given = {} if attributes is None else {n: attr for n, attr in attributes.items() if attr is not None}
+        Operation.__init__(self, operands=values, result_types=types, attributes=given, regions=regions)
+
+
+class TileOp(Op):
     """Base of all ops; ``loc`` is the user's ``file:line``."""
 
     loc = opt_attr_def(StringAttr)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
-from xdsl.irdl import IRDLOperation, irdl_attr_definition, opt_attr_def
+from xdsl.irdl import irdl_attr_definition, opt_attr_def
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
+from tilewright.tile.ops import Op
 
 SHARED_BASE_ALIGN_BYTES = 1024
 """Offsets into dynamic shared memory count from a multiple of this: the period of the widest swizzle
@@ -55,7 +56,7 @@ def shared_of(value: SSAValue) -> SharedType:
     return value.type
 
 
-class TransportOp(IRDLOperation):
+class TransportOp(Op):
     """Base of all ops; ``loc`` is the user's ``file:line``, ``note`` the tile op it came from."""
 
     loc = opt_attr_def(StringAttr)
