@@ -29,6 +29,7 @@ from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import Policy, check
 from tilewright.contract.explore import exhaust
+from tilewright.contract.fold import folded
 from tilewright.contract.parametric import prove
 from tilewright.contract.prove import machine, search
 from tilewright.contract.rules import Rule
@@ -133,6 +134,7 @@ class Judge:
 
 def answers(p: Protocol) -> tuple[bool, bool]:
     """Whether the event graph proves it, and whether the canonical runs do."""
+    p = folded(p)
     by_graph = not prove(p, Policy.STRICT)
     found = search(machine(p, Policy.STRICT))
     return by_graph, found.failure is None and not found.reason

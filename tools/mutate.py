@@ -64,9 +64,13 @@ def all_variants(seed: int) -> Iterator[tuple[str, Protocol]]:
     """Right protocols: pipelines by parameters, examples, twins, decoys, compiled kernels, and what is kept right."""
     bases: list[tuple[str, Protocol]] = [(f"pipeline {name}", p) for name, _, p in pipelines()]
     bases += [(name, p) for name, p in everything().items() if "bug" not in name]
-    for name, p in bases:
-        yield name, p
-        yield from kept(name, p, seed)
+    seen: set[str] = set()
+    for base, p in bases:
+        for name, variant in ((base, p), *kept(base, p, seed)):
+            digest = hashlib.sha256(to_text(variant).encode()).hexdigest()
+            if digest not in seen:
+                seen.add(digest)
+                yield name, variant
 
 
 def many_or_persistent(p: Protocol) -> bool:

@@ -129,19 +129,19 @@ def _index_edits(p: Protocol, op: ops.Op) -> Iterator[tuple[str, Any]]:
             if size >= 2 * value.size:
                 moved = replace(value, begin=(value.begin + value.size) % size)
                 yield f"next stage of {f.name}", replace(op, **{f.name: moved})
-    names = sorted({n for e in _expressions(op) for n in e.symbols} - {s.name for s in p.symbols} - {ops.CTA_RANK})
+    names = sorted({n for e in expressions(op) for n in e.symbols} - {s.name for s in p.symbols} - {ops.CTA_RANK})
     for counter in names:
         for step, word in ((-1, "turn before"), (1, "turn after")):
             yield f"{word} by {counter}", _substituted(op, {counter: sym(counter) + step})
 
 
-def _expressions(item: Any) -> list[Expr]:
+def expressions(item: Any) -> list[Expr]:
     if isinstance(item, Expr):
         return [item]
     if isinstance(item, tuple):
-        return [e for x in cast(tuple[Any, ...], item) for e in _expressions(x)]
+        return [e for x in cast(tuple[Any, ...], item) for e in expressions(x)]
     if hasattr(item, "__dataclass_fields__"):
-        return [e for f in fields(item) for e in _expressions(getattr(item, f.name))]
+        return [e for f in fields(item) for e in expressions(getattr(item, f.name))]
     return []
 
 

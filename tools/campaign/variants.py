@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from random import Random
 
-from tilewright.base.expr import Const, Expr, sym
+from campaign.operators import expressions
+from tilewright.base.expr import Const, Expr, minimum, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Ring, RoleBuilder
 from tilewright.protocol import ops as o
-from tilewright.protocol.edit import Insertion, inserted, spots
+from tilewright.protocol.edit import Insertion, Spot, inserted, rewritten, spots
 from tilewright.protocol.model import By, If, Loop, Node, Step
 from tilewright.protocol.validate import problems
 
@@ -114,23 +115,23 @@ def kept(name: str, p: Protocol, seed: int) -> Iterator[tuple[str, Protocol]]:
     """Changed protocols that are right if ``p`` is; places are drawn with ``seed``."""
     rng = Random(f"{name} {seed}")
     for word, variant in (
-        ("roles renamed", _renamed(p)),
+        ("roles in reverse", replace(p, roles=p.roles[::-1])),
         ("needless fence", _put(p, rng, o.FenceProxyAsync())),
         ("needless wait twice", _waits_twice(p, rng)),
         ("needless barrier", _barrier(p, rng)),
         ("needless warp sync", _put(p, rng, o.WarpSync())),
         ("first turn peeled", _peeled(p)),
-        ("loop in two halves", _halved(p)),
+        ("loop in two halves", _split(p, lambda end: end // 2)),
         ("a ring more", _another_ring(p)),
         ("copy before expect", _copy_first(p)),
         ("expect in two", _expect_in_two(p)),
+        ("copy in two", _copy_in_two(p)),
+        ("counts doubled", _doubled(p)),
+        ("body twice", _body_twice(p)),
+        ("first three turns apart", _split(p, lambda end: minimum(end, Const(3)))),
     ):
         if variant is not None and variant != p and not any(problems(variant)):
             yield f"{name}: {word}", variant
-
-
-def _renamed(p: Protocol) -> Protocol:
-    return replace(p, roles=tuple(replace(r, name=f"part{i}") for i, r in enumerate(p.roles)))
 
 
 def _put(p: Protocol, rng: Random, op: o.Op) -> Protocol | None:
@@ -186,14 +187,71 @@ def _peeled(p: Protocol) -> Protocol:
     return _with_loops(p, change)
 
 
-def _halved(p: Protocol) -> Protocol:
+def _split(p: Protocol, at: Callable[[Expr], Expr]) -> Protocol:
+    """Each inner loop in two, the second from where the first one ends."""
+
     def change(loop: Loop) -> list[Node]:
         if any(not isinstance(n, Step) for n in loop.body) or loop.step != 1 or loop.begin.constant != 0:
             return [loop]
-        middle = loop.end // 2
+        middle = at(loop.end)
         return [replace(loop, end=middle), replace(loop, begin=middle)]
 
     return _with_loops(p, change)
+
+
+def _body_twice(p: Protocol) -> Protocol | None:
+    """Twice as many steps in each turn, in all roles, where none counts by the loop itself."""
+
+    def change(loop: Loop) -> list[Node]:
+        inner = all(isinstance(n, Step) for n in loop.body)
+        return [replace(loop, body=loop.body * 2)] if inner else [loop]
+
+    def loops(nodes: tuple[Node, ...]) -> Iterator[Loop]:
+        for node in nodes:
+            if isinstance(node, Loop):
+                yield node
+                yield from loops(node.body)
+            elif isinstance(node, If):
+                yield from loops(node.then + node.otherwise)
+
+    found = [x for r in p.roles for x in loops(r.body)]
+    inner = [x for x in found if not any(isinstance(n, Loop) for n in x.body)]
+    if any(isinstance(n, If) for x in inner for n in x.body) or any(
+        x.counter in e.symbols for x in inner for n in x.body if isinstance(n, Step) for e in expressions(n.op)
+    ):
+        return None
+    return _with_loops(p, change)
+
+
+def _copy_in_two(p: Protocol) -> Protocol:
+    """Two boxes of half the size each, which land on one barrier."""
+
+    def parts(_: Spot, step: Step) -> tuple[Node, ...]:
+        op = step.op
+        if not isinstance(op, o.TmaLoad) or op.dst.size % 32:
+            return (step,)
+        half = op.dst.size // 2
+        first, second = replace(op.dst, size=half), replace(op.dst, begin=op.dst.begin + half, size=half)
+        return replace(step, op=replace(op, dst=first)), replace(step, op=replace(op, dst=second))
+
+    return rewritten(p, parts)
+
+
+def _doubled(p: Protocol) -> Protocol:
+    """Every arrival counts twice, on barriers that nothing else arrives on."""
+    others = {
+        x.op.bar.barrier
+        for _, x in spots(p)
+        if isinstance(x.op, o.ArriveExpectTx | o.Tcgen05Commit | o.CpAsyncArrive | o.ExpectTx)
+    }
+
+    def twice(_: Spot, step: Step) -> tuple[Node, ...]:
+        op = step.op
+        mine = isinstance(op, o.Arrive) and op.bar.barrier not in others
+        return (replace(step, op=replace(op, count=2 * op.count)),) if mine else (step,)
+
+    more = tuple(b if b.name in others else replace(b, count=2 * b.count) for b in p.barriers)
+    return replace(rewritten(p, twice), barriers=more)
 
 
 def _another_ring(p: Protocol) -> Protocol | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
+from tilewright.contract.fold import folded
 from tilewright.contract.parametric import prove
 from tilewright.contract.prove import Failure, Search, machine, search
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
@@ -72,10 +73,11 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
-    left_open = prove(protocol, policy)
+    form_of_proof = folded(protocol)
+    left_open = prove(form_of_proof, policy)
     if not left_open:
         return _proved(protocol, policy, "event graph (all trip counts at once)", Search(0, 0))
-    result = search(machine(apart(protocol), policy))
+    result = search(machine(apart(form_of_proof), policy))
     if result.failure is not None:
         return _refute(protocol, policy, result, result.failure)
     if result.reason:

@@ -1,0 +1,98 @@
+"""Loops that follow one another and do the same are one loop: the form in which a protocol is proved.
+
+    for k in range(0, kt // 2): body          for k in range(0, kt): body
+    for k in range(kt // 2, kt): body
+
+Both run the same steps in the same order. Only which threads make which part of a shared write might differ between the
+two places, so a body with such a write is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilewright.base.expr import Const, Expr, FloorDiv, Interval, Max, Min, Sum, interval
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step, steps
+
+
+def folded(protocol: Protocol) -> Protocol:
+    """The protocol with such loops put together, in all roles and at all depths."""
+    bounds: dict[str, Interval] = {s.name: (s.least, s.most) for s in protocol.symbols}
+    roles = tuple(replace(r, body=_folded(protocol, r.body, bounds)) for r in protocol.roles)
+    return replace(protocol, roles=roles) if roles != protocol.roles else protocol
+
+
+def _folded(protocol: Protocol, nodes: tuple[Node, ...], bounds: Mapping[str, Interval]) -> tuple[Node, ...]:
+    out: list[Node] = []
+    for node in nodes:
+        match node:
+            case Step():
+                out.append(node)
+            case If():
+                then, otherwise = (_folded(protocol, x, bounds) for x in (node.then, node.otherwise))
+                out.append(replace(node, then=then, otherwise=otherwise))
+            case Loop():
+                loop = replace(node, body=_folded(protocol, node.body, bounds))
+                before = out[-1] if out else None
+                if isinstance(before, Loop) and _one(before, loop, bounds) and not _shares(protocol, loop.body):
+                    out[-1] = replace(before, end=loop.end)
+                else:
+                    out.append(loop)
+    return tuple(out)
+
+
+def _one(first: Loop, second: Loop, bounds: Mapping[str, Interval]) -> bool:
+    """Whether the second loop goes on where the first one stops, for all values of the symbols."""
+    return (
+        first.counter == second.counter
+        and first.step == second.step == 1
+        and first.end == second.begin
+        and first.body == second.body
+        and at_most(first.begin, first.end, bounds)
+        and at_most(second.begin, second.end, bounds)
+    )
+
+
+def at_most(x: Expr, y: Expr, bounds: Mapping[str, Interval]) -> bool:
+    """Whether ``x <= y`` follows from the bounds of their symbols."""
+    low, _ = interval(y - x, bounds)
+    if low is not None and low >= 0:
+        return True
+    match x, y:
+        case _, FloorDiv(a, Const(d)) if d > 0:
+            return at_most(x * d, a, bounds)
+        case FloorDiv(a, Const(d)), _ if d > 0:
+            return at_most(a, y * d + (d - 1), bounds)
+        case Sum(_, terms), _ if rounded := next((t for t in terms if isinstance(t[0], FloorDiv) and t[1] > 0), None):
+            quotient, factor = rounded
+            assert isinstance(quotient, FloorDiv)
+            d = quotient.denominator.constant
+            rest = x - quotient * factor
+            return d is not None and d > 0 and at_most(quotient.numerator * factor + rest * d, y * d, bounds)
+        case Max(args), _:
+            return all(at_most(a, y, bounds) for a in args)
+        case _, Min(args):
+            return all(at_most(x, a, bounds) for a in args)
+        case Min(args), _:
+            return any(at_most(a, y, bounds) for a in args)
+        case _, Max(args):
+            return any(at_most(x, a, bounds) for a in args)
+        case _:
+            return False
+
+
+def _shares(protocol: Protocol, body: tuple[Node, ...]) -> bool:
+    """Whether threads of the role share a write among them."""
+    return any(protocol.buffer(w.region.buffer).space is not Space.REGISTER for w in _shared(body))
+
+
+def _shared(body: tuple[Node, ...]) -> Iterator[ops.Write]:
+    for step in steps(body):
+        if isinstance(step.op, ops.Write) and not step.op.private and step.by in (By.ALL, By.PER_WARP):
+            yield step.op
+
+
+__all__ = ["at_most", "folded"]
