@@ -140,6 +140,7 @@ def kernel_of(source: Any, target: Any, size: int, plan: Any, dynamic: bool) -> 
 
     from tilewright.base.dtypes import DTYPES
     from tilewright.base.expr import TRUE, Const, sym
+    from tilewright.hw.target import SM90A
     from tilewright.schedule.staging import Room, convert
     from tilewright.tile.attributes import TensorType
     from tilewright.transport import dialect as t
@@ -153,6 +154,7 @@ def kernel_of(source: Any, target: Any, size: int, plan: Any, dynamic: bool) -> 
         "convert",
         ["x", "y"],
         types,
+        target=SM90A,
         threads=source.threads,
         min_ctas=1,
         index_bits=32,

@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from support.transport import M, N, R, fill, programs, tensor
 from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import Const, Expr, ceildiv, sym
+from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile import dialect as tile
@@ -36,6 +37,7 @@ def matmul(without: Collection[str] = (), *, slot_bytes: int = A_BYTES + B_BYTES
         "matmul",
         list(dims),
         [tensor(name, d, bf16) for name, d in dims.items()],
+        target=SM90A,
         threads=384,
         min_ctas=1,
         index_bits=64,

@@ -8,6 +8,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, sym
+from tilewright.hw.target import SM90A
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport import dialect as t
@@ -31,6 +32,7 @@ def kernel(
         "k",
         list(args),
         list(args.values()),
+        target=SM90A,
         threads=threads,
         min_ctas=1,
         index_bits=64,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sum, maximum, minimum, simplify
+from tilewright.base.expr import Const, Expr, Sum, simplify
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
-from tilewright.hw.target import SM90A
+from tilewright.codegen.thread_copies import BYTES, FROM, ROWS, STEP, ThreadCopies
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -32,10 +32,10 @@ RESERVED: frozenset[str] = frozenset(
         "in_band",
         a.WARPGROUP,
         a.CTA_RANK,
+        *(FROM, STEP, ROWS, BYTES),
     )
 )
 """Names that this room's lines declare."""
-_SHARED = SM90A.shared_per_cta_bytes
 _COUNTERS_BYTES = 256
 """Left free for the counters that a debug build compares; without that room it compares none."""
 
@@ -57,7 +57,8 @@ class HopperEmitter:
         self.in_role = False
         self.label = "all"
         self.elected = False
-        fits = emitter.kernel.shared_bytes is not None and emitter.kernel.shared_bytes.data + _COUNTERS_BYTES <= _SHARED
+        asked, limit = emitter.kernel.shared_bytes, emitter.kernel.target.shared_per_cta_bytes
+        fits = asked is not None and asked.data + _COUNTERS_BYTES <= limit
         self.counters = {
             role.label.data: tuple(identifier(c.symbol.data) for c in role.walk() if isinstance(c, a.Counter))
             for role in emitter.kernel.body.block.ops
@@ -172,7 +173,7 @@ class HopperEmitter:
             case a.TmaLoad() | a.TmaStore() | a.BulkCommit() | a.BulkWait():
                 self.copy(op)
             case a.CpAsync():
-                self.thread_copies(op)
+                ThreadCopies(self, op).write()
             case a.CpAsyncMbarrierArrive():
                 e.line(f"cp_async_arrive({self.barrier(op.bars, op.index.expr)});")
             case a.WgmmaFence() | a.Wgmma() | a.WgmmaCommit() | a.WgmmaWait():
@@ -273,27 +274,6 @@ class HopperEmitter:
                 e.line(f'asm volatile("cp.async.bulk.wait_group{read} {op.pending.data};" ::: "memory");')
             case _:
                 raise TypeError(f"no code for {op.name}")
-
-    def thread_copies(self, op: a.CpAsync) -> None:
-        """One instruction for each copy. Of one that leaves the domain fewer bytes are read, the rest are zeros; an
-        address from which nothing is read may be any."""
-        e = self.emitter
-        e.comment(op)
-        with e.registers(op.count.data):
-            self.thread_copy(op)
-
-    def thread_copy(self, op: a.CpAsync) -> None:
-        """Copy ``r``."""
-        e, vector, size = self.emitter, op.vector.data, op.copy_bytes
-        coords, guard, active = [c.expr for c in op.coords], op.guard.expr, op.active.expr
-        left, read = op.stop.expr - coords[op.axis.data], str(size)
-        if not e.holds(left >= vector):
-            read = f"{size // vector} * {c_operand(e.c(maximum(minimum(left, vector), 0)))}"
-        if not e.holds(guard):
-            read = f"{c_operand(e.c(guard))} ? {read} : 0"
-        source = e.address(op.tensor, coords, e.symbols[op.tensor])
-        condition = "" if e.holds(active) else f"if ({e.c(active)}) "
-        e.line(f"{condition}cp_async_{size}({self.address(op.shared, op.offset.expr)}, {source}, {read});")
 
     def matrix(self, op: Operation) -> None:
         e = self.emitter

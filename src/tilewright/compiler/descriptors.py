@@ -20,7 +20,7 @@ from xdsl.parser import Parser
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Interval, all_of, divisor, negate
 from tilewright.base.verdict import Illegal
-from tilewright.hw.target import SM90A, Target
+from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.legal import wgmma
@@ -61,19 +61,19 @@ class Judged:
     guard: Expr
 
 
-def judge_text(text: str, target: Target = SM90A) -> Judged:
+def judge_text(text: str) -> Judged:
     """The descriptors of a kernel given as text."""
     context = Context()
     for dialect in (Builtin, LAYOUT_ATTRIBUTES, Tile, t.Transport):
         context.load_dialect(dialect)
     kernel = Parser(context, text).parse_op()
     assert isinstance(kernel, t.Kernel)
-    return judge_kernel(kernel, target)
+    return judge_kernel(kernel)
 
 
-def judge_kernel(kernel: t.Kernel, target: Target = SM90A) -> Judged:
-    """The descriptors of a kernel."""
-    domain = _domain(kernel)
+def judge_kernel(kernel: t.Kernel) -> Judged:
+    """The descriptors of a kernel, on its target."""
+    domain, target = _domain(kernel), kernel.target
     faults: list[Fault] = []
     guards: list[Expr] = []
     inside = operations(kernel)

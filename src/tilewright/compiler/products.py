@@ -79,7 +79,7 @@ class Search:
             return found.reason
         found.kernel.attributes["sym_name"] = StringAttr(self.name)
         with timed("prove"):
-            judged = judge_kernel(found.kernel, request.target)
+            judged = judge_kernel(found.kernel)
         certificate = prove(kernel, found.kernel, judged)
         return certificate if isinstance(certificate, str) else (found, certificate, judged.guard)
 

@@ -208,10 +208,19 @@ def plan_kernel(
     apart = separated(kernel)
     pins = request.schedule
     for skewed in (True, False):
-        placement = place(apart, request.facts, pins, assumptions, threads=threads, min_ctas=min_ctas, skewed=skewed)
+        placement = place(
+            apart,
+            request.facts,
+            pins,
+            assumptions,
+            request.target,
+            threads=threads,
+            min_ctas=min_ctas,
+            skewed=skewed,
+        )
         lowered = Lowering(apart, placement, request.facts).run()
         lowered.attributes["sym_name"] = StringAttr(name)
-        place_shared(lowered, request.target, request.function.where)
+        place_shared(lowered, request.function.where)
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break

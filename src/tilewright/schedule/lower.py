@@ -37,6 +37,7 @@ class Lowering(LoopLowering):
             source.sym_name.data,
             names,
             [a.type for a in source.body.block.args],
+            target=self.placement.target,
             threads=home.threads,
             min_ctas=self.placement.min_ctas,
             index_bits=self.facts.index_bits,

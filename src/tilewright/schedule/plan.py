@@ -9,7 +9,7 @@ from math import prod
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Expr, Interval, Sym, divisor
-from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A
+from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.classes import Position, classify
@@ -28,8 +28,12 @@ _TRANSPOSE_ELEMENTS = 1024  # below that, uncoalesced access is cheaper than a t
 
 @dataclass(frozen=True)
 class Placement:
-    """How one kernel is spread over its CTA. ``bounds`` are known intervals of symbols, ``assumptions`` the facts."""
+    """How one kernel is spread over its CTA.
 
+    ``bounds`` are known intervals of symbols, ``assumptions`` the facts.
+    """
+
+    target: Target
     home: Distribution
     foreign: Mapping[Operation, Distribution]
     axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]
@@ -70,6 +74,7 @@ def place(
     facts: Facts,
     pins: Schedule,
     assumptions: tuple[Expr, ...],
+    target: Target,
     *,
     threads: int | None = None,
     min_ctas: int | None = None,
@@ -108,7 +113,7 @@ def place(
         and not turned
         and not any(isinstance(op, Relayout) for op in kernel.walk())
     )
-    skew = _skew(accesses, sizes, facts, order[0]) if stays else None
+    skew = _skew(accesses, sizes, facts, order[0], target) if stays else None
     if skew is not None:
         vectors[skew.axis] = skew.vector
         sizes[skew.axis] += skew.vector - 1
@@ -131,10 +136,11 @@ def place(
     if skew is not None:
         notes.append(f"axis {skew.axis} is laid from the {MAX_VECTOR_BYTES}-byte boundary before each row")
     return Placement(
+        target=target,
         home=home,
         skew=skew,
         persistent=bool(pins.persistent),
-        min_ctas=min_ctas if min_ctas is not None else _occupancy(kernel, home, axes_of),
+        min_ctas=min_ctas if min_ctas is not None else _occupancy(kernel, home, axes_of, target),
         foreign=foreign,
         axes_of=axes_of,
         program_spans=_program_spans(kernel),
@@ -173,7 +179,9 @@ def default_threads(elements: int, *, reduces: bool) -> int:
 _KEPT, _OVERHEAD = 32, 40  # registers for values kept unpacked, and for addresses, sums and temporaries
 
 
-def _occupancy(kernel: tile.Kernel, home: Distribution, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> int:
+def _occupancy(
+    kernel: tile.Kernel, home: Distribution, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], target: Target
+) -> int:
     """CTAs per SM to ask ptxas for: what the registers of the tiles allow that are loaded before the first reduction.
 
     Later loads are made where they are used, a vector at a time.
@@ -187,7 +195,7 @@ def _occupancy(kernel: tile.Kernel, home: Distribution, axes_of: Mapping[SSAValu
             words += -(-count * element(op.result).bits // 32)
             widest = max(widest, count)
     wanted = words + (widest if widest <= _KEPT else 0) + _OVERHEAD
-    return max(1, min(SM90A.registers_per_sm // (wanted * home.threads), SM90A.max_threads_per_sm // home.threads))
+    return max(1, min(target.registers_per_sm // (wanted * home.threads), target.max_threads_per_sm // home.threads))
 
 
 def _tiles(kernel: tile.Kernel) -> list[SSAValue]:
@@ -214,14 +222,16 @@ _MOST_SKEWED = 72
 """Elements per thread of a skewed tile: one register more than fits would spill."""
 
 
-def _skew(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int], facts: Facts, axis: ClassId) -> Skew | None:
+def _skew(
+    accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int], facts: Facts, axis: ClassId, target: Target
+) -> Skew | None:
     """The skew of the axis that most traffic is contiguous along, if its heavy accesses share one."""
     heaviest = max((a.weight for a in accesses), default=0)
     heavy = [a.op for a in accesses if a.weight * _HEAVY >= heaviest]
     found = find_skew({a.op: a.unit for a in accesses}, heavy, sizes, facts, axis)
     if found is None:
         return None
-    most = _MOST_SKEWED * SM90A.max_threads_per_cta
+    most = _MOST_SKEWED * target.max_threads_per_cta
     return found if sizes[axis] + found.vector - 1 <= most else None
 
 

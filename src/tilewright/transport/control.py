@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARP_THREADS
-from tilewright.hw.target import MAX_CTA_THREADS
+from tilewright.hw.target import MAX_CTA_THREADS, TARGETS, Target
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport.base import TransportOp, exprs
 
@@ -38,11 +38,13 @@ class Kernel(TransportOp):
 
     ``assumptions`` are the facts of the specialisation class, guaranteed by the dispatcher; ``index_bits`` says whether
     every element offset into every tensor fits 32 bits or needs 64; ``numerics`` is ``precise`` or
-    ``fast``; ``shared_bytes`` of dynamic shared memory are asked for at launch, alignment included.
+    ``fast``; ``shared_bytes`` of dynamic shared memory are asked for at launch, alignment included. ``target`` is what
+    it was scheduled for, whose limits later passes take.
     """
 
     name = "transport.kernel"
     sym_name = attr_def(StringAttr)
+    target_name = attr_def(StringAttr, attr_name="target")
     arg_names = attr_def(ArrayAttr[StringAttr])
     threads = attr_def(IntAttr)
     min_ctas = attr_def(IntAttr)
@@ -60,6 +62,7 @@ class Kernel(TransportOp):
         arg_names: Sequence[str],
         arg_types: Sequence[Attribute],
         *,
+        target: Target,
         threads: int,
         min_ctas: int,
         index_bits: int,
@@ -69,6 +72,7 @@ class Kernel(TransportOp):
         super().__init__(
             attributes={
                 "sym_name": StringAttr(sym_name),
+                "target": StringAttr(target.name),
                 "arg_names": _strings(arg_names),
                 "threads": IntAttr(threads),
                 "min_ctas": IntAttr(min_ctas),
@@ -79,7 +83,14 @@ class Kernel(TransportOp):
             regions=[Region(Block(arg_types=arg_types))],
         )
 
+    @property
+    def target(self) -> Target:
+        """The GPU that the kernel is for."""
+        return TARGETS[self.target_name.data]
+
     def verify_(self) -> None:
+        if self.target_name.data not in TARGETS:
+            raise VerifyException(f"{self.target_name.data} is none of the targets {', '.join(TARGETS)}")
         if len(self.arg_names) != len(self.body.block.args):
             raise VerifyException(f"{len(self.arg_names)} argument names for {len(self.body.block.args)} arguments")
         if self.threads.data % WARP_THREADS or not WARP_THREADS <= self.threads.data <= MAX_CTA_THREADS:

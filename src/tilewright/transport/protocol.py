@@ -14,7 +14,6 @@ from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import Const, Expr, Sum, Sym, parse
 from tilewright.diag import Location
-from tilewright.hw.target import SM90A
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step, Symbol
 from tilewright.tile.ops import operations
@@ -97,7 +96,7 @@ class _Extraction:
             tuple(self.accesses.barriers),
             tuple(self.symbols.values()),
             1 if self.kernel.cluster is None else self.kernel.cluster.data,
-            registers_per_thread=SM90A.registers_per_sm // threads // 8 * 8,
+            registers_per_thread=self.kernel.target.registers_per_sm // threads // 8 * 8,
         )
 
     def _opening(self, opened: list[Operation], scope: Scope, *, initialises: bool) -> Iterator[Node]:

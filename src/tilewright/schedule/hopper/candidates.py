@@ -132,7 +132,7 @@ def schedule(
         return Refused(dots)
     if candidate.warpgroups > 1 and any(p.shape[0] <= ROWS * (candidate.warpgroups - 1) for p in dots):
         return Refused(f"no rows for {candidate.warpgroups} warpgroups")
-    placement = place_around(kernel, dots, facts, candidate.warpgroups, assumptions, persistent=True)
+    placement = place_around(kernel, dots, facts, candidate.warpgroups, assumptions, target, persistent=True)
     if isinstance(placement, Refused):
         return placement
     words = fragment_words(kernel, dots, placement)

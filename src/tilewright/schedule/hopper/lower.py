@@ -90,6 +90,7 @@ class RoleLowering(RingLowering):
             source.sym_name.data,
             [n.data for n in source.arg_names],
             [arg.type for arg in source.body.block.args],
+            target=self.placement.target,
             threads=a.WARPGROUP_THREADS * (self.arrangement.consumers + producers),
             min_ctas=1,
             index_bits=self.facts.index_bits,

@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARPGROUP_THREADS
+from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Position, classify
 from tilewright.schedule.distribute import Digits, Distribution, accumulator_columns, accumulator_rows, spread
@@ -36,6 +37,7 @@ def place_around(
     facts: Facts,
     warpgroups: int,
     assumptions: tuple[Expr, ...],
+    target: Target,
     *,
     persistent: bool,
 ) -> Placement | Refused:
@@ -83,6 +85,7 @@ def place_around(
     )
     counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
     return Placement(
+        target=target,
         home=home,
         foreign={},
         axes_of=axes_of,
