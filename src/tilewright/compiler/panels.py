@@ -6,7 +6,7 @@ And what both halves of the ``map`` obligation stand on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,26 +38,28 @@ def panel(kernel: tile.Kernel, store: a.TmaStore) -> int:
     everyone = range(a.warpgroups_of(store))
     if not any(all(_stored_at(store, numbers.axes, source, w) for w in everyone) for source in asked):
         raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in store.coords)}")
-    columns, rows = numbers.box[0], int(np.prod(numbers.box[1:]))
     size = ELEMENT_BITS[numbers.data_type] // 8
-    order: Ints = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns) * size
-    wanted = swizzled(order, numbers.swizzle)
-    written = np.full((rows, columns), -1)
-    for index, op in enumerate(_matrices(store)):
-        for tid, offset in enumerate(_offsets(op.offset.expr)):
-            matrix, row = divmod(tid % 32, 8)
-            if matrix < op.matrices.data:
-                at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
-                written[at[0], at[1] : at[1] + 8] = offset + np.arange(8) * size
-    if not np.array_equal(written, wanted):
+    if not _filled(
+        numbers.box, size, numbers.swizzle, tuple((m.offset.expr, m.matrices.data) for m in _matrices(store))
+    ):
         raise WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
     return 1
 
 
-@cache
-def _offsets(offset: Expr) -> tuple[int, ...]:
-    """The offset that each thread of a warpgroup gives."""
-    return tuple(int(offset.evaluate({t.THREAD: tid})) for tid in range(a.WARPGROUP_THREADS))
+@lru_cache(maxsize=1024)
+def _filled(box: tuple[int, ...], size: int, swizzle: Swizzle, matrices: tuple[tuple[Expr, int], ...]) -> bool:
+    """Whether these stmatrix ops, by offset and number of 8 x 8 matrices, write every element of a panel where a copy
+    of ``box`` reads it. The panels of a kernel are filled alike."""
+    columns, rows = box[0], int(np.prod(box[1:]))
+    order: Ints = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns) * size
+    written = np.full((rows, columns), -1)
+    for index, (offset, count) in enumerate(matrices):
+        for tid in range(a.WARPGROUP_THREADS):
+            matrix, row = divmod(tid % 32, 8)
+            if matrix < count:
+                at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
+                written[at[0], at[1] : at[1] + 8] = int(offset.evaluate({t.THREAD: tid})) + np.arange(8) * size
+    return np.array_equal(written, swizzled(order, swizzle))
 
 
 def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:

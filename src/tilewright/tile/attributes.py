@@ -35,6 +35,7 @@ class ExprAttr(Data[Expr]):
     name = "tile.expr"
 
     @staticmethod
+    @lru_cache(maxsize=1 << 14)
     def of(value: Expr) -> ExprAttr:
         return ExprAttr(value)
 
@@ -63,6 +64,7 @@ class DTypeAttr(Data[DType]):
     name = "tile.dtype"
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def of(value: DType) -> DTypeAttr:
         return DTypeAttr(value)
 

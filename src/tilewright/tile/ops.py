@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -21,6 +22,18 @@ from tilewright.tile.attributes import (
     TensorType,
     TileType,
 )
+
+
+@lru_cache(maxsize=1 << 12, typed=True)
+def integer(value: int) -> IntAttr:
+    """A number as an attribute. Attributes never change, so that a kernel's thousands of small ones are few objects."""
+    return IntAttr(value)
+
+
+@lru_cache(maxsize=1 << 12)
+def string(value: str) -> StringAttr:
+    """The same for names, notes and places."""
+    return StringAttr(value)
 
 
 def tile_type(value: SSAValue) -> TileType:

@@ -7,7 +7,7 @@ from math import prod
 from types import FrameType
 from typing import NoReturn, cast
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from tilewright.base.dtypes import DTYPES, DType, tf32
@@ -25,6 +25,7 @@ from tilewright.lang.values import Fragment, Range, Scalar, Tile
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Accesses, Use
 from tilewright.tile.dialect import TensorType, TileType
+from tilewright.tile.ops import string
 from tilewright.tile.streams import Loop, check_rebinding, enter
 
 MAX_TILE_ELEMENTS = 1 << 20
@@ -131,7 +132,7 @@ class Tracer:
             requires=tuple(self._accesses.requires),
             numerics=kernel.numerics,
         )
-        op.attributes["loc"] = StringAttr(f"{kernel.where.file}:{kernel.where.line}")
+        op.attributes["loc"] = string(f"{kernel.where.file}:{kernel.where.line}")
         return op
 
     # -- building -----------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class Tracer:
         if self._left_at is not None:
             self._refuse_leaving()
         frame = user_frame()
-        op.attributes["loc"] = StringAttr(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        op.attributes["loc"] = string(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         self._blocks[-1].add_op(op)
 
     def _node(self, op: dialect.TileOp) -> Node:

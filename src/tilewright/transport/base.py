@@ -11,7 +11,7 @@ from xdsl.irdl import irdl_attr_definition, opt_attr_def
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
-from tilewright.tile.ops import Op
+from tilewright.tile.ops import Op, integer, string
 
 SHARED_BASE_ALIGN_BYTES = 1024
 """Offsets into dynamic shared memory count from a multiple of this: the period of the widest swizzle
@@ -28,7 +28,7 @@ class RegistersType(ParametrizedAttribute, TypeAttribute):
 
     @staticmethod
     def of(dtype: DType, count: int) -> RegistersType:
-        return RegistersType(DTypeAttr.of(dtype), IntAttr(count))
+        return RegistersType(DTypeAttr.of(dtype), integer(count))
 
 
 @irdl_attr_definition
@@ -41,7 +41,7 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
 
     @staticmethod
     def of(dtype: DType, count: int) -> SharedType:
-        return SharedType(DTypeAttr.of(dtype), IntAttr(count))
+        return SharedType(DTypeAttr.of(dtype), integer(count))
 
 
 def registers_of(value: SSAValue) -> RegistersType:
@@ -65,9 +65,9 @@ class TransportOp(Op):
     def at(self, loc: str, note: str = "") -> TransportOp:
         """Attach the user's place and a word for the reader of the emitted code; returns the op."""
         if loc:
-            self.attributes["loc"] = StringAttr(loc)
+            self.attributes["loc"] = string(loc)
         if note:
-            self.attributes["note"] = StringAttr(note)
+            self.attributes["note"] = string(note)
         return self
 
 

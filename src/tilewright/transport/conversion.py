@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
 from tilewright.tile.attributes import ExprAttr
+from tilewright.tile.ops import integer
 from tilewright.transport.base import RegistersType, TransportOp, exprs, registers_of
 
 Picks = Sequence[tuple[Sequence[int], Expr]]
@@ -22,7 +23,7 @@ LANES = 32
 
 
 def _choices(picks: Picks) -> ArrayAttr[ArrayAttr[IntAttr]]:
-    return ArrayAttr([ArrayAttr([IntAttr(c) for c in choices]) for choices, _ in picks])
+    return ArrayAttr([ArrayAttr([integer(c) for c in choices]) for choices, _ in picks])
 
 
 def _check(what: str, choices: ArrayAttr[ArrayAttr[IntAttr]], indices: ArrayAttr[ExprAttr], below: int) -> None:
@@ -47,7 +48,7 @@ class Select(TransportOp):
         super().__init__(
             operands=[source, target],
             attributes={
-                "elements": IntAttr(elements),
+                "elements": integer(elements),
                 "choices": _choices(picks),
                 "indices": exprs([index for _, index in picks]),
             },
@@ -87,7 +88,7 @@ class Exchange(TransportOp):
         super().__init__(
             operands=[source, target],
             attributes={
-                "elements": IntAttr(elements),
+                "elements": integer(elements),
                 "sends": _choices(sends),
                 "send_indices": exprs([index for _, index in sends]),
                 "lanes": exprs(lanes),

@@ -22,6 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.base.dtypes import bool_
 from tilewright.base.expr import TRUE, Expr
 from tilewright.tile.dialect import ExprAttr, TileType
+from tilewright.tile.ops import integer, string
 from tilewright.transport.base import RegistersType, TransportOp, exprs
 
 
@@ -59,7 +60,7 @@ class Map(TransportOp):
     ):
         super().__init__(
             operands=[list(inputs), list(outputs)],
-            attributes={"reads": exprs(reads), "count": IntAttr(count), "live": ExprAttr.of(live)},
+            attributes={"reads": exprs(reads), "count": integer(count), "live": ExprAttr.of(live)},
             regions=[body],
         )
 
@@ -106,7 +107,7 @@ class Fold(TransportOp):
     ):
         super().__init__(
             operands=[list(sources), list(targets)],
-            attributes={"fn": StringAttr(fn), "into": ExprAttr.of(into), "live": ExprAttr.of(live)},
+            attributes={"fn": string(fn), "into": ExprAttr.of(into), "live": ExprAttr.of(live)},
         )
 
 
@@ -136,7 +137,7 @@ class Shuffle(TransportOp):
     def __init__(self, fn: str, buffers: Sequence[SSAValue], distances: Sequence[int]):
         super().__init__(
             operands=[list(buffers)],
-            attributes={"fn": StringAttr(fn), "distances": ArrayAttr([IntAttr(d) for d in distances])},
+            attributes={"fn": string(fn), "distances": ArrayAttr([integer(d) for d in distances])},
         )
 
 
@@ -155,10 +156,10 @@ class Print(TransportOp):
         super().__init__(
             operands=[list(buffers)],
             attributes={
-                "format": StringAttr(format),
+                "format": string(format),
                 "indices": exprs(indices),
                 "guard": ExprAttr.of(guard),
-                "count": IntAttr(count),
+                "count": integer(count),
             },
         )
 

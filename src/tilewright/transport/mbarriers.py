@@ -8,6 +8,7 @@ from xdsl.irdl import attr_def, irdl_attr_definition, irdl_op_definition, operan
 
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import ExprAttr
+from tilewright.tile.ops import integer, string
 from tilewright.transport.base import TransportOp
 
 
@@ -37,8 +38,8 @@ class Mbarriers(TransportOp):
 
     def __init__(self, hint: str, slots: int, count: int, offset: int = 0):
         super().__init__(
-            attributes={"hint": StringAttr(hint), "offset": IntAttr(offset)},
-            result_types=[MbarriersType(IntAttr(slots), IntAttr(count))],
+            attributes={"hint": string(hint), "offset": integer(offset)},
+            result_types=[MbarriersType(integer(slots), integer(count))],
         )
 
 
@@ -92,7 +93,7 @@ class MbarrierArriveExpectTx(_OnBarrier):
     bytes = attr_def(IntAttr)
 
     def __init__(self, bars: SSAValue, index: Expr, bytes: int):
-        super().__init__(operands=[bars], attributes={"index": ExprAttr.of(index), "bytes": IntAttr(bytes)})
+        super().__init__(operands=[bars], attributes={"index": ExprAttr.of(index), "bytes": integer(bytes)})
 
 
 @irdl_op_definition

@@ -18,6 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Expr
 from tilewright.tile.dialect import ExprAttr, TensorType
+from tilewright.tile.ops import integer, string
 from tilewright.transport.base import RegistersType, SharedType, TransportOp, exprs, registers_of
 
 
@@ -30,7 +31,7 @@ class Registers(TransportOp):
     buffer = result_def(RegistersType)
 
     def __init__(self, hint: str, dtype: DType, count: int):
-        super().__init__(attributes={"hint": StringAttr(hint)}, result_types=[RegistersType.of(dtype, count)])
+        super().__init__(attributes={"hint": string(hint)}, result_types=[RegistersType.of(dtype, count)])
 
 
 @irdl_op_definition
@@ -48,7 +49,7 @@ class Shared(TransportOp):
 
     def __init__(self, hint: str, dtype: DType, count: int, offset: int | None = None):
         super().__init__(
-            attributes={"hint": StringAttr(hint), "offset": None if offset is None else IntAttr(offset)},
+            attributes={"hint": string(hint), "offset": None if offset is None else integer(offset)},
             result_types=[SharedType.of(dtype, count)],
         )
 
@@ -86,8 +87,8 @@ class _GlobalAccess(TransportOp):
             attributes={
                 "coords": exprs(coords),
                 "guard": ExprAttr.of(guard),
-                "vector": IntAttr(vector),
-                "axis": IntAttr(axis),
+                "vector": integer(vector),
+                "axis": integer(axis),
                 "live": ExprAttr.of(live),
             },
         )
@@ -134,7 +135,7 @@ class _SharedAccess(TransportOp):
     def __init__(self, shared: SSAValue, buffer: SSAValue, offset: Expr, guard: Expr, *, vector: int = 1):
         super().__init__(
             operands=[shared, buffer],
-            attributes={"offset": ExprAttr.of(offset), "guard": ExprAttr.of(guard), "vector": IntAttr(vector)},
+            attributes={"offset": ExprAttr.of(offset), "guard": ExprAttr.of(guard), "vector": integer(vector)},
         )
 
 

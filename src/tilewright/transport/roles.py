@@ -11,6 +11,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.base.expr import Const, Expr
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.tile.dialect import ExprAttr
+from tilewright.tile.ops import integer, string
 from tilewright.transport.base import TransportOp
 
 WARPGROUP = "warpgroup"
@@ -41,7 +42,7 @@ class Role(TransportOp):
 
     def __init__(self, label: str, first: int, threads: int, body: Region):
         super().__init__(
-            attributes={"label": StringAttr(label), "first": IntAttr(first), "threads": IntAttr(threads)},
+            attributes={"label": string(label), "first": integer(first), "threads": integer(threads)},
             regions=[body],
         )
 
@@ -81,7 +82,7 @@ class Counter(TransportOp):
     start = attr_def(IntAttr)
 
     def __init__(self, symbol: str, start: int = 0):
-        super().__init__(attributes={"symbol": StringAttr(symbol), "start": IntAttr(start)})
+        super().__init__(attributes={"symbol": string(symbol), "start": integer(start)})
 
 
 @irdl_op_definition
@@ -93,7 +94,7 @@ class Advance(TransportOp):
     by = attr_def(ExprAttr)
 
     def __init__(self, symbol: str, by: Expr = Const(1)):  # noqa: B008  (expressions are immutable)
-        super().__init__(attributes={"symbol": StringAttr(symbol), "by": ExprAttr.of(by)})
+        super().__init__(attributes={"symbol": string(symbol), "by": ExprAttr.of(by)})
 
 
 @irdl_op_definition
@@ -104,7 +105,7 @@ class SetMaxRegisters(TransportOp):
     count = attr_def(IntAttr)
 
     def __init__(self, count: int):
-        super().__init__(attributes={"count": IntAttr(count)})
+        super().__init__(attributes={"count": integer(count)})
 
     def verify_(self) -> None:
         if self.count.data % 8 or not 24 <= self.count.data <= 256:
@@ -119,7 +120,7 @@ class _NamedBarrier(TransportOp):
     threads = attr_def(IntAttr)
 
     def __init__(self, id: Expr, threads: int):
-        super().__init__(attributes={"id": ExprAttr.of(id), "threads": IntAttr(threads)})
+        super().__init__(attributes={"id": ExprAttr.of(id), "threads": integer(threads)})
 
 
 @irdl_op_definition

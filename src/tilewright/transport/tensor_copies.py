@@ -14,6 +14,7 @@ from tilewright.base.expr import Expr
 from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
 from tilewright.tier.descriptor_attrs import TmaAttr, TmaNumbers
 from tilewright.tile.dialect import ExprAttr, TensorType
+from tilewright.tile.ops import integer, string
 from tilewright.transport.base import SharedType, TransportOp, exprs
 from tilewright.transport.mbarriers import MbarriersType
 
@@ -58,7 +59,7 @@ class TensorMap(TransportOp):
         super().__init__(
             operands=[tensor],
             attributes={
-                "hint": StringAttr(hint),
+                "hint": string(hint),
                 "descriptor": TmaAttr(
                     TmaNumbers(
                         DataType(data_type),
@@ -72,7 +73,7 @@ class TensorMap(TransportOp):
                     )
                 ),
             },
-            result_types=[TensorMapType(IntAttr(len(dims)))],
+            result_types=[TensorMapType(integer(len(dims)))],
         )
 
     @property
@@ -129,7 +130,7 @@ class TmaLoad(_TensorCopy):
                 "coords": exprs(coords),
                 "offset": ExprAttr.of(offset),
                 "index": ExprAttr.of(index),
-                "box_bytes": IntAttr(box_bytes),
+                "box_bytes": integer(box_bytes),
                 "ctas": exprs(ctas),
             },
         )
@@ -148,7 +149,7 @@ class TmaStore(_TensorCopy):
     def __init__(self, map: SSAValue, shared: SSAValue, *, coords: Sequence[Expr], offset: Expr, box_bytes: int):
         super().__init__(
             operands=[map, shared],
-            attributes={"coords": exprs(coords), "offset": ExprAttr.of(offset), "box_bytes": IntAttr(box_bytes)},
+            attributes={"coords": exprs(coords), "offset": ExprAttr.of(offset), "box_bytes": integer(box_bytes)},
         )
 
     def verify_(self) -> None:
@@ -174,7 +175,7 @@ class BulkWait(TransportOp):
     read = attr_def(IntAttr)
 
     def __init__(self, pending: int, *, read: bool):
-        super().__init__(attributes={"pending": IntAttr(pending), "read": IntAttr(int(read))})
+        super().__init__(attributes={"pending": integer(pending), "read": integer(int(read))})
 
 
 @irdl_op_definition

@@ -12,6 +12,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.base.expr import Expr
 from tilewright.tier.descriptor_attrs import OperandNumbers, WgmmaOperandAttr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
+from tilewright.tile.ops import integer
 from tilewright.transport.base import RegistersType, SharedType, TransportOp, registers_of, shared_of
 
 
@@ -48,12 +49,12 @@ class MatrixAccess(TransportOp):
         super().__init__(
             operands=[shared, buffer],
             attributes={
-                "first": IntAttr(first),
+                "first": integer(first),
                 "base": ExprAttr.of(base),
                 "offset": ExprAttr.of(offset),
-                "bytes": IntAttr(bytes),
-                "matrices": IntAttr(matrices),
-                "trans": IntAttr(int(trans)),
+                "bytes": integer(bytes),
+                "matrices": integer(matrices),
+                "trans": integer(int(trans)),
             },
         )
 
@@ -145,17 +146,17 @@ class Wgmma(TransportOp):
             operands=[accumulator, a, b],
             attributes={
                 "dtype": dtype,
-                "n": IntAttr(n),
-                "first": IntAttr(first),
-                "a_register": IntAttr(a_register),
+                "n": integer(n),
+                "first": integer(first),
+                "a_register": integer(a_register),
                 "a_offset": ExprAttr.of(a_offset),
                 "b_offset": ExprAttr.of(b_offset),
                 "b_operand": WgmmaOperandAttr(b_operand),
                 "a_region": ExprAttr.of(a_region),
-                "a_bytes": IntAttr(a_bytes),
+                "a_bytes": integer(a_bytes),
                 "b_region": ExprAttr.of(b_region),
-                "b_bytes": IntAttr(b_bytes),
-                "scale_d": IntAttr(int(scale_d)),
+                "b_bytes": integer(b_bytes),
+                "scale_d": integer(int(scale_d)),
                 **({} if a_operand is None else {"a_operand": WgmmaOperandAttr(a_operand)}),
             },
         )
@@ -196,7 +197,7 @@ class WgmmaWait(TransportOp):
     retired = var_operand_def(RegistersType)
 
     def __init__(self, pending: int, retired: Sequence[SSAValue] = ()):
-        super().__init__(operands=[list(retired)], attributes={"pending": IntAttr(pending)})
+        super().__init__(operands=[list(retired)], attributes={"pending": integer(pending)})
 
 
 OPS = [StoreMatrix, LoadMatrix, WgmmaFence, Wgmma, WgmmaCommit, WgmmaWait]

@@ -15,6 +15,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import TRUE, Expr
 from tilewright.tile.dialect import ExprAttr, TensorType
+from tilewright.tile.ops import integer
 from tilewright.transport.base import SharedType, TransportOp, exprs, shared_of
 from tilewright.transport.mbarriers import MbarriersType
 
@@ -66,15 +67,15 @@ class CpAsync(TransportOp):
             operands=[tensor, shared],
             attributes={
                 "coords": exprs(coords),
-                "axis": IntAttr(axis),
+                "axis": integer(axis),
                 "stop": ExprAttr.of(stop),
                 "guard": ExprAttr.of(guard),
                 "active": ExprAttr.of(active),
                 "offset": ExprAttr.of(offset),
-                "vector": IntAttr(vector),
-                "count": IntAttr(count),
+                "vector": integer(vector),
+                "count": integer(count),
                 "base": ExprAttr.of(base),
-                "bytes": IntAttr(bytes),
+                "bytes": integer(bytes),
             },
         )
 
