@@ -83,6 +83,8 @@ void mbarrier_arrive_expect_tx(unsigned bar, unsigned bytes) {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }""",
+    "opaque": """__device__ __forceinline__ void opaque(int& value) { asm volatile("" : "+r"(value)); }
+template <class T> __device__ __forceinline__ void opaque(const T*& value) { asm volatile("" : "+l"(value)); }""",
     "cp_async_arrive": """__device__ __forceinline__ void cp_async_arrive(unsigned bar) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory");
 }""",

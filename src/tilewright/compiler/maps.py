@@ -342,8 +342,7 @@ def _place_box(
 ) -> bool:
     """Writes the bytes of one box's elements; False where its coordinates are not the load's."""
     if isinstance(copy.op, a.CpAsync):
-        whole = at == 0 and copy.op.bytes.data == reading.plain.size * reading.bytes
-        return whole and place_copies(landed, copy.op, source, step, mn_axis, k_axis)
+        return place_copies(landed, at, copy.op, source, step, mn_axis, k_axis)
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers, coords = declared.numbers, coords_of(source)

@@ -20,9 +20,10 @@ from tilewright.transport import dialect as t
 
 
 def place_copies(
-    landed: Ints, op: a.CpAsync, source: tile.Load, step: Mapping[str, Expr], mn_axis: int, k_axis: int
+    landed: Ints, first_byte: int, op: a.CpAsync, source: tile.Load, step: Mapping[str, Expr], mn_axis: int, k_axis: int
 ) -> bool:
-    """Writes the byte of every element, from the tile's begin; False where coordinates or zeros are not the load's."""
+    """Writes the byte of every element, from the tile's begin, of a part that begins at ``first_byte``; False where
+    coordinates or zeros are not the load's, or bytes lie outside of those that the op names."""
     if not _zeros_outside(op, source, step):
         return False
     thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
@@ -43,12 +44,14 @@ def place_copies(
         return False
     size = op.copy_bytes // op.vector.data
     bytes_ = _values(inside, at)[made][:, None] + steps * size
+    if bytes_.min() < 0 or bytes_.max() + size > op.bytes.data:
+        return False
     mn, k = place[mn_axis], place[k_axis]
     if mn.min() < 0 or k.min() < 0 or mn.max() >= landed.shape[0] or k.max() >= landed.shape[1]:
         return False
     if len(np.unique(mn * landed.shape[1] + k)) != mn.size or (landed[mn, k] != -1).any():
         return False
-    landed[mn, k] = bytes_
+    landed[mn, k] = first_byte + bytes_
     return True
 
 

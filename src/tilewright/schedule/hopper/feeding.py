@@ -130,8 +130,9 @@ class RingLowering(HandOperands):
         for slot in ring.slots:
             if isinstance(slot.copied, Fed):
                 tensor, begin = self.arguments[slot.copied.load.tensor], self.stage(ring, use) + slot.offset
-                copies = thread_copies(slot.copied, tensor, self.data[ring.name], begin, at, self.placement.bounds)
-                self.emit(copies, slot.copied.load)
+                bounds = self.placement.bounds
+                for copies in thread_copies(slot.copied, tensor, self.data[ring.name], begin, at, bounds):
+                    self.emit(copies, slot.copied.load)
         self.emit(a.CpAsyncMbarrierArrive(self.full[ring.name], use % ring.stages))
 
     def fetch(self, ring: Ring, copied: Copied, place: int, use: Expr, at: Mapping[str, Expr]) -> None:

@@ -10,11 +10,11 @@ lies side by side in memory, as many lines at once as there are threads for::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import TRUE, Expr, Interval, Sym, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, simplify
 from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.hopper.operands import Fed
@@ -33,52 +33,46 @@ def thread_copies(
     begin: Expr,
     at: Mapping[str, Expr],
     bounds: Mapping[str, Interval],
-) -> a.CpAsync:
-    """The copies of one tile to byte ``begin`` of a ring, where counters have the values ``at``.
+) -> Iterator[a.CpAsync]:
+    """The copies of one tile to byte ``begin`` of a ring, where counters have the values ``at``: an op for each panel,
+    whose copies are one step apart in memory, or one op where its rows are no multiple of those copied at once.
 
     What lies outside of the load's domain arrives as zeros, along every axis.
     """
-    copies, tile = fed.copies, fed.shared.shared_tile
+    tile = fed.shared.shared_tile
     assert tile is not None, "tiles are whole panels of whole swizzle periods"
-    inner, outer = copies.tile_axes
-    vector = copies.vector_bytes // tile.element_bytes
+    vector = fed.copies.vector_bytes // tile.element_bytes
     lanes = tile.panel // vector
     at_once = THREADS // lanes
-    lines = tile.rows * tile.panels
+    whole = tile.rows % at_once == 0
+    parts, lines = (tile.panels, tile.rows) if whole else (1, tile.rows * tile.panels)
     count = -(-lines // at_once)
     known: dict[str, Interval] = {t.THREAD: (0, THREADS - 1), t.REGISTER: (0, count - 1)}
-    thread, copy = _THREAD, _COPY
-    if tile.rows % at_once == 0:
-        panel, row = copy // (tile.rows // at_once), thread // lanes + copy % (tile.rows // at_once) * at_once
-    else:
-        line = thread // lanes + copy * at_once
-        panel, row = line // tile.rows, line % tile.rows
-    row = simplify(row, known)
-    column = simplify(panel * tile.panel + thread % lanes * vector, known)
-    whole = lines % at_once == 0
-    coords: list[Expr] = []
-    stops: dict[int, Expr] = {}
-    for axis, coord in enumerate(coords_of(fed.load)):
-        if not isinstance(coord, Span):
-            coords.append(coord.substitute(at))
-            continue
-        coords.append(coord.origin.substitute(at) + (column if axis == inner else row))
-        stops[axis] = coord.stop.substitute(at)
-    within = simplify(coords[outer] < stops[outer], {**bounds, **known})
-    return a.CpAsync(
-        tensor,
-        shared,
-        coords=coords,
-        axis=inner,
-        stop=stops[inner],
-        guard=within,
-        active=TRUE if whole else thread // lanes + copy * at_once < lines,
-        offset=begin + _offset(tile, lanes, at_once, known),
-        vector=vector,
-        count=count,
-        base=begin,
-        bytes=fed.shared.size_bytes,
-    )
+    line = _THREAD // lanes + _COPY * at_once
+    inner, outer = fed.copies.tile_axes
+    for part in range(parts):
+        panel, row = (Const(part), line) if whole else (line // tile.rows, line % tile.rows)
+        place = {inner: panel * tile.panel + _THREAD % lanes * vector, outer: row}
+        coords: list[Expr] = []
+        for axis, coord in enumerate(coords_of(fed.load)):
+            first = coord.origin if isinstance(coord, Span) else coord
+            coords.append(first.substitute(at) + simplify(place.get(axis, Const(0)), known))
+        stops = {axis: c.stop.substitute(at) for axis, c in enumerate(coords_of(fed.load)) if isinstance(c, Span)}
+        base = begin + part * tile.rows * tile.pitch_bytes
+        yield a.CpAsync(
+            tensor,
+            shared,
+            coords=coords,
+            axis=inner,
+            stop=stops[inner],
+            guard=simplify(coords[outer] < stops[outer], {**bounds, **known}),
+            active=TRUE if lines % at_once == 0 else line < lines,
+            offset=base + _offset(tile, lanes, at_once, known),
+            vector=vector,
+            count=count,
+            base=base,
+            bytes=lines * tile.pitch_bytes,
+        )
 
 
 def _offset(tile: SharedTile, lanes: int, at_once: int, known: dict[str, Interval]) -> Expr:
