@@ -1,10 +1,10 @@
 """What asynchronous engines of one SM cost, in cycles and bytes per cycle of one H200 SM.
 
-A wgmma of M = 64 multiplies N x K elements of B by 64 rows; the tensor cores do 8192 flops a cycle in 16 bits, twice
-that in 8 and half in tf32, so for every type one byte of B costs 1/64 cycle (NVIDIA H100 data sheet; CUTLASS counts
-the same 128 cycles for m64n256k16). They take no less than reading the operands from shared memory does: that rule
-gives 22, 40, 67 and 100 % of the rate for N = 8, 16, 32 and 64 with both operands there, and 21, 38, 63 and 95 % were
-measured (arXiv 2402.13499, on an H800).
+A wgmma of M = 64 multiplies N x K elements of B by 64 rows; the tensor cores do 4096 flops a cycle in 16 bits (989
+TFLOP/s of 132 SMs at 1.83 GHz, NVIDIA H100 data sheet), twice that in 8 and half in tf32, so for every type one byte of
+B costs 1/64 cycle (CUTLASS counts the same 128 cycles for m64n256k16). They take no less than reading the operands from
+shared memory does: that rule gives 22, 40, 67 and 100 % of the rate for N = 8, 16, 32 and 64 with both operands there,
+and 21, 38, 63 and 95 % were measured (arXiv 2402.13499, on an H800).
 
 Latencies and the issue of an instruction are estimates, not measured on the H200; of what they contain, plain loads
 were measured at 29 cycles from shared memory, 263 from the L2 cache and 479 from memory (same paper).

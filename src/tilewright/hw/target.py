@@ -24,7 +24,7 @@ compute capabilities)."""
 
 @dataclass(frozen=True)
 class Target:
-    """One GPU architecture. Sizes in bytes, rates per SM and cycle unless the name says otherwise."""
+    """One GPU architecture. ``shared_per_cta_bytes``: what an SM has, less the KiB that the system keeps of each CTA."""
 
     name: str
     compute_capability: tuple[int, int]
@@ -33,16 +33,11 @@ class Target:
     max_threads_per_sm: int = 2048
     max_ctas_per_sm: int = 32
     registers_per_sm: int = 65536
-    max_registers_per_thread: int = 255
-    shared_per_sm_bytes: int = 0
     shared_per_cta_bytes: int = 0
-    shared_reserved_bytes: int = 1024
     has_tma: bool = False
     has_wgmma: bool = False
-    has_tcgen05: bool = False
     clock_hz: float = 1.7e9
     memory_bytes_per_second: float = 1.0e12
-    tensor_flops_per_cycle: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -52,35 +47,28 @@ SM80 = Target(
     "sm_80",
     (8, 0),
     sm_count=108,
-    shared_per_sm_bytes=167_936,
     shared_per_cta_bytes=166_912,
     clock_hz=1.41e9,
     memory_bytes_per_second=2.04e12,
-    tensor_flops_per_cycle=2048,
 )
 SM90A = Target(
     "sm_90a",
     (9, 0),
     sm_count=132,
-    shared_per_sm_bytes=233_472,
     shared_per_cta_bytes=232_448,
     has_tma=True,
     has_wgmma=True,
     clock_hz=1.83e9,
     memory_bytes_per_second=4.8e12,
-    tensor_flops_per_cycle=8192,
 )
 SM100A = Target(
     "sm_100a",
     (10, 0),
     sm_count=148,
-    shared_per_sm_bytes=233_472,
     shared_per_cta_bytes=232_448,
     has_tma=True,
-    has_tcgen05=True,
     clock_hz=1.85e9,
     memory_bytes_per_second=8.0e12,
-    tensor_flops_per_cycle=16384,
 )
 
 TARGETS: dict[str, Target] = {t.name: t for t in (SM80, SM90A, SM100A)}

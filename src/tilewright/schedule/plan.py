@@ -195,7 +195,11 @@ def _occupancy(
             words += -(-count * element(op.result).bits // 32)
             widest = max(widest, count)
     wanted = words + (widest if widest <= _KEPT else 0) + _OVERHEAD
-    return max(1, min(target.registers_per_sm // (wanted * home.threads), target.max_threads_per_sm // home.threads))
+    by_registers, by_threads = (
+        target.registers_per_sm // (wanted * home.threads),
+        target.max_threads_per_sm // home.threads,
+    )
+    return max(1, min(by_registers, by_threads, target.max_ctas_per_sm))
 
 
 def _tiles(kernel: tile.Kernel) -> list[SSAValue]:
