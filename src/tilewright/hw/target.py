@@ -24,7 +24,7 @@ compute capabilities)."""
 
 @dataclass(frozen=True)
 class Target:
-    """One GPU architecture. ``shared_per_cta_bytes``: what an SM has, less the KiB that the system keeps of each CTA."""
+    """One GPU architecture. ``shared_per_cta_bytes``: an SM's, less the KiB that the system keeps for each CTA."""
 
     name: str
     compute_capability: tuple[int, int]
