@@ -60,6 +60,36 @@ def test_python_files_are_run() -> None:
     assert "cp_async_multistage: proved" in result.output
 
 
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        '        all(Wait(Slot("full", k % 2), k // 2 % 2))\n',
+        "        all(FenceProxyAsync())\n",
+        "    all(CtaSync())\n",
+    ],
+    ids=["wait", "fence", "meeting"],
+)
+def test_a_repair_proves_where_one_is_found(ring: Path, tmp_path: Path, dropped: str) -> None:
+    broken, repaired = tmp_path / "broken.txt", tmp_path / "repaired.txt"
+    broken.write_text(RING.replace(dropped, "", 1))
+    result = tilewright("check", broken, "--repair", repaired)
+    assert result.exit_code == 1
+    if "CtaSync" in dropped:  # where roles meet is not for the synthesis to say
+        assert "no waits, fences and joins were found" in result.output
+        assert not repaired.exists()
+        return
+    assert f"ring: proved as written to {repaired}" in result.output
+    assert tilewright("check", repaired).exit_code == 0
+
+
+def test_waits_move_down_with_a_proof(tmp_path: Path) -> None:
+    path = tmp_path / "late.txt"
+    result = tilewright("check", f"{EXAMPLES / 'attention.py'}:forward", "--late-waits", path)
+    assert result.exit_code == 0, result.output
+    assert "proved with late waits" in result.output
+    assert tilewright("check", path).exit_code == 0
+
+
 def test_a_refutation_ends_with_status_1_and_is_drawn(ring: Path, tmp_path: Path) -> None:
     ring.write_text(RING.replace('        all(Wait(Slot("full", k % 2), k // 2 % 2))\n', ""))
     files = [tmp_path / name for name in ("t.json", "t.svg", "t.trace")]

@@ -41,6 +41,10 @@ def check(
     svg: Annotated[Path | None, typer.Option(help="draw it")] = None,
     trace: Annotated[Path | None, typer.Option(help="write it as a Chrome or Perfetto trace")] = None,
     unneeded: Annotated[bool, typer.Option("--unneeded", help="list sync ops whose removal keeps the proof")] = False,
+    repair: Annotated[
+        Path | None, typer.Option(help="write it with waits, fences and joins found anew, the cheapest that prove")
+    ] = None,
+    late_waits: Annotated[Path | None, typer.Option(help="write it with every wait as late as may be")] = None,
 ) -> None:
     """Exit status 0: proved; 1: refuted; 2: unknown."""
     from tilewright.base.verdict import Proved, Refuted
@@ -51,11 +55,15 @@ def check(
     judgement = judge(found, Policy(policy.value))
     for diagnostic in (*judgement.diagnostics, *lints(found)):
         typer.echo(render(diagnostic), err=True)
+    if repair is not None:
+        _repair(found, Policy(policy.value), repair)
     match judgement.proof:
         case Proved(obligations):
             typer.echo(f"{found.name}: proved, {len(obligations)} obligations, {policy.value} ({_method(judgement)})")
             if unneeded:
                 _list_unneeded(found, Policy(policy.value))
+            if late_waits is not None:
+                _delay_waits(found, Policy(policy.value), late_waits)
         case Refuted(obligation, timeline):
             typer.echo(f"{found.name}: refuted, {obligation} ({judgement.replayed})")
             for path, text in ((json, timeline.json), (svg, timeline.svg), (trace, timeline.chrome_trace)):
@@ -83,6 +91,37 @@ def _list_unneeded(protocol: Protocol, policy: Policy) -> None:
         typer.echo(f"  unneeded: {type(step.op).__name__} of {protocol.roles[spot.role].name}{where}")
     if not spots:
         typer.echo("  every sync op is needed")
+
+
+def _repair(protocol: Protocol, policy: Policy, path: Path) -> None:
+    from tilewright.compiler.synchronise import synthesised
+    from tilewright.protocol.text import to_text
+    from tilewright.schedule.synchronise import cost
+
+    found = synthesised(protocol, policy)
+    if found.protocol is None:
+        assert found.clash is not None
+        left = f"{found.clash.code}, {found.clash.detail}"
+        typer.echo(f"{protocol.name}: no waits, fences and joins were found that prove; what remains: {left}")
+        return
+    path.write_text(to_text(found.protocol) + "\n")
+    typer.echo(
+        f"{protocol.name}: proved as written to {path}; waits, fences and joins of {cost(found.protocol):.0f} cycles, "
+        f"{cost(protocol):.0f} before"
+    )
+
+
+def _delay_waits(protocol: Protocol, policy: Policy, path: Path) -> None:
+    from tilewright.compiler.synchronise import with_late_waits
+    from tilewright.protocol.text import to_text
+
+    found = with_late_waits(protocol, policy)
+    if found is None:
+        typer.echo("  waits can't be moved with a proof")
+        return
+    later, _ = found
+    path.write_text(to_text(later) + "\n")
+    typer.echo(f"  proved with late waits, as written to {path}" + (", nothing moved" if later == protocol else ""))
 
 
 def find_protocol(name: str) -> Protocol:
