@@ -16,7 +16,8 @@ from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.passes import timed
 from tilewright.compiler.products import Found, Search, search_products
 from tilewright.compiler.requests import Request, assumptions_of
-from tilewright.compiler.staging import Staged, copy_request, pays, residual, staged_tensors, with_staged
+from tilewright.compiler.staging import Staged, copy_request, residual, staged_tensors, with_staged
+from tilewright.compiler.staging_price import pays
 from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
 from tilewright.diag import fail
 from tilewright.hw.target import TARGETS, Target
@@ -282,7 +283,7 @@ def _with_products(
 ) -> Iterator[PlannedKernel]:
     """Variants by the sizes of the ``upto`` axes and by which tile fills its waves better; one for known ``dims``."""
     found: list[_Choice] = []
-    direct: list[_Choice] = []
+    direct: dict[tuple[Limits, Expr], _Choice] = {}
     for sizes in ladder:
 
         def resized(extents: Mapping[str, int], limits: Limits = sizes) -> tile.Kernel:
@@ -296,10 +297,11 @@ def _with_products(
             staged = _staged(request, plain, resized(variant.choices[0]))
             found.append(plain if staged is None else staged)
             if staged is not None and request.schedule.staged is None:
-                direct = [d for d in direct if d.remade is not resized] + [replace(plain, predicate=fits)]
+                # where copying first does not pay: one tile where rows are few, one where they are many
+                direct[sizes, variant.applies] = replace(plain, predicate=all_of([fits, variant.applies]))
             if dims is not None:
                 break
-    found += direct
+    found += direct.values()
     if dims is not None:
         found = [next(c for c in found if c.predicate.evaluate(dims))]
     for i, choice in enumerate(found):

@@ -19,10 +19,9 @@ from xdsl.ir import SSAValue
 
 from tilewright.artifact.schema import WORKSPACE_ALIGN_BYTES, workspace_address
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr, Sym, all_of, expr
+from tilewright.base.expr import Expr, Sym, all_of
 from tilewright.compiler.requests import Request, tensors_of
-from tilewright.hw.copy_prices import CopyMethod, copy_seconds, staging_seconds
-from tilewright.hw.target import MAX_VECTOR_BYTES, Target
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import Numerics
 from tilewright.lang.functions import grid
@@ -35,10 +34,8 @@ from tilewright.legal.repairs import staged
 from tilewright.legal.wgmma import Role
 from tilewright.schedule.facts import Facts, TensorFacts, without_peers
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
-from tilewright.schedule.tiles import coords_of, moved, tensor_name
+from tilewright.schedule.tiles import coords_of, tensor_name
 from tilewright.tile import dialect as tile
-
-_FEMTO = 10**15
 
 
 @dataclass(frozen=True)
@@ -129,43 +126,6 @@ def with_staged(facts: Facts, found: Sequence[Staged]) -> Facts:
     own = {s.name: s.facts for s in found}
     kept = ((name, replace(known, peer="") if known.peer in own else known) for name, known in facts.tensors)
     return replace(facts, tensors=tuple((name, own.get(name, known)) for name, known in kept))
-
-
-def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[Staged], target: Target) -> Expr:
-    """Whether copying first takes less time than bringing every tile by loads through registers: prices in
-    femtoseconds, as an expression over extents."""
-    gained: Expr = Const(0)
-    spent: Expr = Const(0)
-    for item in found:
-        vector = facts.of(item.name).vector(item.element) * item.element.bytes
-        slow, quick = (copy_seconds(m, 10**6, vector, target) for m in (CopyMethod.LOADS, CopyMethod.TENSOR_COPY))
-        for load in (op for op in kernel.walk() if isinstance(op, tile.Load) and tensor_name(op) == item.name):
-            gained = gained + traffic_bytes(kernel, load) * round((slow - quick) * 1e-6 * _FEMTO)
-        launch = staging_seconds(0, target)
-        size: Expr = Const(item.element.bytes)
-        for extent in item.dims:
-            size = size * extent
-        spent = spent + size * round((staging_seconds(10**6, target) - launch) * 1e-6 * _FEMTO) + round(launch * _FEMTO)
-    return spent < gained
-
-
-def traffic_bytes(kernel: tile.Kernel, load: tile.Load) -> Expr:
-    """Bytes that all programs bring by one load; where steps depend on the program, those of the middle one."""
-    kind = tile.tile_type(moved(load))
-    total: Expr = Const(kind.element.bytes)
-    for extent in kind.shape:
-        total = total * extent
-    middle: dict[str, Expr] = {}
-    for i, extent in enumerate(kernel.grid):
-        total = total * extent.expr
-        middle[f"p{i}"] = extent.expr // 2
-    parent = load.parent_op()
-    while parent is not None:
-        if isinstance(parent, tile.Stream):
-            total = total * parent.trip.expr.substitute(middle)
-            middle[parent.counter.data] = expr(0)
-        parent = parent.parent_op()
-    return total
 
 
 # -- the copying kernel ------------------------------------------------------------------------------------------------

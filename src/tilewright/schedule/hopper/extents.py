@@ -46,11 +46,12 @@ alike, and narrow tiles give every CTA some."""
 @dataclass(frozen=True)
 class Variant:
     """Choices of extents, best first, for the launches in which ``predicate`` holds; candidates to try with the first
-    of them before all others."""
+    of them before all others. ``applies`` is the predicate without what decides between tiles of different widths."""
 
     predicate: Expr
     choices: tuple[dict[str, int], ...]
     candidates: tuple[Candidate, ...] = ()
+    applies: Expr = TRUE
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def product_variants(
         for i, (family, extents, waves, price) in enumerate(ways):
             needs = [family.applies, *([waves >= family.waves] if family.waves > 1 else [])]
             best = all_of([*needs, *(waves * price <= other * its for _, _, other, its in ways[i + 1 :])])
-            found.append(Variant(best, (extents, *choices), family.candidates))
+            found.append(Variant(best, (extents, *choices), family.candidates, family.applies))
     return found
 
 
