@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.rings import fill
 from tilewright.base.verdict import Proved
 from tilewright.compiler.synchronise import prover, synthesised, unneeded_syncs
 from tilewright.contract import check
@@ -50,13 +51,7 @@ def test_unneeded_syncs_are_found() -> None:
     b = Build("idle")
     kt = b.symbol("kt")
     ring = b.ring("ab", 2, 64, consumers=32)
-    with b.role("producer", 32) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            p.one(o.FenceProxyAsync())
-            p.one(ring.expect(k))
-            p.one(ring.load(k))
+    fill(b, ring, kt, (o.FenceProxyAsync(),))
     with b.role("consumer", 32) as c:
         b.sync(c)
         with c.loop("k", kt) as k:

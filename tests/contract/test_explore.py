@@ -9,6 +9,7 @@ from museum import EXHIBITS
 from protocols import cp_async, gemm
 
 from mutate import corpus, mutants
+from support.rings import fill
 from tilewright.base.expr import sym
 from tilewright.contract import Rule
 from tilewright.contract.explore import exhaust
@@ -60,12 +61,7 @@ def _ring(parity: int) -> Protocol:
     b = Build("ring")
     kt = b.symbol("kt")
     ring = b.ring("x", 2, 64, consumers=1)
-    with b.role("producer", 1) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
-            p.one(ring.load(k))
+    fill(b, ring, kt, threads=1)
     with b.role("consumer", 1) as c:
         b.sync(c)
         with c.loop("k", kt) as k:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.rings import fill
 from tilewright.protocol import Build, Protocol, Step, ops
 from tilewright.protocol.cycle import CriticalCycle, critical_cycle
 from tilewright.protocol.graph import graph_of
@@ -26,12 +27,7 @@ def ring(stages: int) -> Protocol:
     b = Build("ring")
     kt = b.symbol("kt")
     data = b.ring("a", stages, 1024, consumers=1)
-    with b.role("producer", 32) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            p.one(data.wait_empty(k))
-            p.one(data.expect(k))
-            p.one(data.load(k))
+    fill(b, data, kt)
     with b.role("consumer", 32) as c:
         b.sync(c)
         with c.loop("k", kt) as k:

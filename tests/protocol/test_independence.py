@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.rings import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.synchronise import with_late_waits
@@ -141,12 +142,7 @@ def test_waits_move_to_where_they_are_needed() -> None:
     kt = b.symbol("kt")
     ring = b.ring("a", 2, 64, consumers=32)
     regs = b.buffer("regs", 64, Space.REGISTER)
-    with b.role("producer", 32) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
-            p.one(ring.load(k))
+    fill(b, ring, kt)
     with b.role("idle", 96) as i:
         b.sync(i)
     with b.role("consumer", 128) as c:

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from support.rings import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check, judge
@@ -123,12 +124,7 @@ def peeking(slots: int, ahead: int) -> Protocol:
     b = Build("peek")
     kt = b.symbol("kt")
     ring = b.ring("a", slots, 64, consumers=1)
-    with b.role("producer", 32) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
-            p.one(ring.load(k))
+    fill(b, ring, kt)
     with b.role("consumer", 1) as c:
         b.sync(c)
         with c.loop("k", kt) as k:

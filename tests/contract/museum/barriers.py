@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from museum.exhibit import Exhibit, drain, rewritten
+from museum.exhibit import Exhibit, rewritten
+from support.rings import drain
 from tilewright.base.expr import sym
 from tilewright.protocol import Build, Protocol, Scope
 from tilewright.protocol import ops as o

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.base.expr import Expr
-from tilewright.protocol import Build, Protocol, Ring, RoleBuilder
-from tilewright.protocol import ops as o
+from tilewright.protocol import Protocol
 
 
 @dataclass(frozen=True)
@@ -31,33 +28,3 @@ class Exhibit:
 def rewritten(*kinds: str) -> tuple[str, ...]:
     """A fix that changes lines of these kinds."""
     return tuple(sign + kind for kind in kinds for sign in "-+")
-
-
-def fill(b: Build, ring: Ring, kt: Expr, before: tuple[o.Op, ...] = ()) -> None:
-    """A producer warp that fills the ring by TMA; ``before`` stands between the wait and the copy."""
-    with b.role("producer", 32) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            for op in before:
-                p.one(op)
-            p.one(ring.expect(k))
-            p.one(ring.load(k))
-
-
-@contextmanager
-def drain(
-    b: Build, ring: Ring, kt: Expr, name: str = "consumer", threads: int = 128
-) -> Generator[tuple[RoleBuilder, Expr]]:
-    """A role that waits for every stage in turn; the body says what it does with it, and how it releases it."""
-    with b.role(name, threads) as c:
-        b.sync(c)
-        with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
-            yield c, k
-
-
-def fill_once(role: RoleBuilder, data: o.Region, full: o.Slot) -> None:
-    """One copy of ``data``, expected and tracked by ``full``."""
-    role.one(o.ArriveExpectTx(full, data.size))
-    role.one(o.TmaLoad(data, full))

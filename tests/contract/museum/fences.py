@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from museum.exhibit import Exhibit, drain, fill, fill_once, rewritten
+from museum.exhibit import Exhibit, rewritten
+from support.rings import drain, fill, fill_once
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from museum.exhibit import Exhibit, drain, fill, rewritten
+from museum.exhibit import Exhibit, rewritten
+from support.rings import drain, fill
 from tilewright.base.expr import minimum
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
