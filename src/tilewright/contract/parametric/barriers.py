@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import S
+from tilewright.contract.parametric.knowledge import Segment
 from tilewright.contract.parametric.matching import (
     BarrierUse,
     Piece,
@@ -39,7 +37,7 @@ def check_barrier(facts: Facts, use: BarrierUse) -> None:
         _visible(facts, ref, use)
     for piece in [*use.waits, *(p for f in [*use.signals, *use.expects] for p in f.pieces)]:
         if not _phase_known(facts, use, piece.ref, piece.number - use.slots):
-            raise NoWord(f"{name}: the phase before that of {facts.name(piece.ref)} may be incomplete")
+            raise NoWord(f"{name}: the phase before that of {piece.ref.name} may be incomplete")
     for piece in use.waits:
         _not_lapped(facts, use, piece)
     for family in use.expects:
@@ -49,6 +47,7 @@ def check_barrier(facts: Facts, use: BarrierUse) -> None:
 
 
 def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
+    past = facts.k.levels.past
     for init in facts.inits[use.array]:
         fences = [
             r
@@ -56,11 +55,11 @@ def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
             if r.c is init.c and r.s == init.s and r.i > init.i
         ]
         if init.c is ref.c:
-            if facts.past(facts.mine(ref, init)):
+            if past.holds(facts.mine(ref, init)):
                 continue
-        elif any(facts.past(facts.known(ref, S, f)) for f in fences):
+        elif any(facts.knows(ref, Segment.SCHEDULE, f, past) for f in fences):
             continue
-        raise NoWord(f"the initialisation of {use.array[1]} is not fenced before {facts.name(ref)}")
+        raise NoWord(f"the initialisation of {use.array[1]} is not fenced before {ref.name}")
 
 
 def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
@@ -69,7 +68,10 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
         return True
     for cover in use.covers:
         if _exist(facts, use, cover.pieces, ref.s, number) and all(
-            any(facts.upto(use.unit, w.number - number)(row) for row in facts.seen(ref, S, use, w))
+            any(
+                facts.knows(ref, Segment.SCHEDULE, at, facts.upto(use.unit, w.number - number), own=True)
+                for at in use.alike[w.ref.site]
+            )
             for w in cover.pieces
         ):
             return True
@@ -77,12 +79,12 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
         return False
     return all(
         _exist(facts, use, f.pieces, ref.s, number)
-        and all(facts.upto(use.unit, p.number - number)(facts.known(ref, S, p.ref)) for p in f.pieces)
+        and all(facts.knows(ref, Segment.SCHEDULE, p.ref, facts.upto(use.unit, p.number - number)) for p in f.pieces)
         for f in use.arrivals
     )
 
 
-def _exist(facts: Facts, use: BarrierUse, pieces: Sequence[Piece], s: int, number: int) -> bool:
+def _exist(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> bool:
     """Whether the word has come to the op among ``pieces`` that is for phase ``now + number``."""
     if not use.unit:
         return facts.passed({p.ref.s for p in pieces}, s)
@@ -96,28 +98,21 @@ def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
             raise NoWord(f"{use.array[1]} goes round without a counter")
         if wait.number < 0:
             # it passes on the fresh barrier only as long as phase 0 is not complete
-            raise NoWord(f"{use.array[1]} may complete a phase before {facts.name(wait.ref)} returns")
+            raise NoWord(f"{use.array[1]} may complete a phase before {wait.ref.name} returns")
         return
-    mark = facts.k.mark[wait.ref.c.index, wait.ref.s, wait.ref.i]
     for family in use.signals:
         if all(
-            facts.upto(use.unit, use.slots + wait.number - p.number)(
-                facts.k.released(p.ref.c, p.ref.s, p.ref.i, memory=False)[S][mark]
-            )
+            facts.hands_on(p.ref, wait.ref, facts.upto(use.unit, use.slots + wait.number - p.number))
             for p in family.pieces
         ):
             return
-    raise NoWord(f"{use.array[1]} may go round before {facts.name(wait.ref)} returns")
+    raise NoWord(f"{use.array[1]} may go round before {wait.ref.name} returns")
 
 
 def _expected_in_time(facts: Facts, use: BarrierUse, expect: Piece) -> None:
-    mark = facts.k.mark[expect.ref.c.index, expect.ref.s, expect.ref.i]
     for family in use.arrivals:
         if all(
-            facts.upto(use.unit, expect.number - p.number)(
-                facts.k.released(p.ref.c, p.ref.s, p.ref.i, memory=False)[S][mark]
-            )
-            for p in family.pieces
+            facts.hands_on(p.ref, expect.ref, facts.upto(use.unit, expect.number - p.number)) for p in family.pieces
         ):
             return
     raise NoWord(f"bytes of {use.array[1]} may be expected after its last arrival")
@@ -138,10 +133,10 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
         if not all(isinstance(r.op, ops.BarSync | ops.CtaSync) for r in refs):
             continue
         own = facts.k.classes[other] is ref.c
-        rows = [facts.known(ref, S, r, own) for r in refs]
-        if all(facts.past(r) if same else r[facts.k.j] == 0 for r in rows):
+        question = facts.k.levels.past if same else facts.k.levels.earlier
+        if all(facts.knows(ref, Segment.SCHEDULE, r, question, own) for r in refs):
             return
-    raise NoWord(f"{barrier.label} may be entered again before {facts.name(ref)}")
+    raise NoWord(f"{barrier.label} may be entered again before {ref.name}")
 
 
 def _paired(ref: Ref) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import DONE, S
+from tilewright.contract.parametric.knowledge import Segment
 from tilewright.contract.parametric.matching import Ref, refs_of
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
@@ -16,9 +16,9 @@ def check_end(facts: Facts) -> None:
     k = facts.k
     for c in k.classes:
         for s in facts.graph.word.ends:
-            rows = k.before[c.index, s, len(c.code[s])]
-            for (owner, _, _), mark in k.done.items():
-                if owner == c.index and rows[DONE, mark, k.j + 1] != 0:
+            end = Ref(c, s, len(c.code[s]))
+            for mark in k.marks.completions[c.index]:
+                if not facts.says_itself(end, "done", mark, k.levels.past):
                     raise NoWord(f"{c.group.label} may end with groups in flight")
     for use in facts.bars.values():
         for landing in use.landings:
@@ -29,7 +29,7 @@ def check_end(facts: Facts) -> None:
     for kind, commit in ((ops.Tcgen05Mma, ops.Tcgen05Commit), (ops.CpAsync, ops.CpAsyncArrive)):
         for ref in refs_of(k, lambda op, kind=kind: isinstance(op, kind)):
             if not _waited_for(facts, ref, commit):
-                raise NoWord(f"{facts.name(ref)} may be in flight at the end")
+                raise NoWord(f"{ref.name} may be in flight at the end")
     _peers(facts)
 
 
@@ -37,15 +37,15 @@ def _peers(facts: Facts) -> None:
     """A CTA that others touch ends only after they did."""
     for ref in refs_of(facts.k, lambda op: isinstance(op, SIGNALS)):
         targets = {a[0] for a, use in facts.bars.items() if ref in use.users} - {ref.c.cta}
-        mark = facts.k.mark[ref.c.index, ref.s, ref.i]
         for target in targets:
+            mark = facts.k.marks.event[ref.c.index, ref.s, ref.i]
             for s in facts.graph.word.ends:
                 if not any(
-                    facts.past(facts.k.before[c.index, s, len(c.code[s])][S, mark])
+                    facts.says(Ref(c, s, len(c.code[s])), Segment.SCHEDULE, mark, facts.k.levels.past)
                     for c in facts.k.classes
                     if c.cta == target
                 ):
-                    raise NoWord(f"CTA {target} may end before {facts.name(ref)} touches it")
+                    raise NoWord(f"CTA {target} may end before {ref.name} touches it")
 
 
 def _waited_for(facts: Facts, ref: Ref, kind: type[ops.Op]) -> bool:

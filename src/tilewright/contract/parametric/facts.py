@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tilewright.contract.parametric.knowledge import FAR, Knowledge, Rows
+from tilewright.contract.parametric.accesses import accesses_of
+from tilewright.contract.parametric.knowledge import Knowledge, Segment
+from tilewright.contract.parametric.marks import Mark
 from tilewright.contract.parametric.matching import (
     Array,
     BarrierUse,
@@ -18,38 +16,27 @@ from tilewright.contract.parametric.matching import (
     barrier_uses,
 )
 from tilewright.contract.parametric.meetings import thread_barriers
+from tilewright.contract.parametric.statements import Question, Row
+from tilewright.contract.parametric.ways import FAR
 from tilewright.contract.rules import Policy
 from tilewright.protocol import ops
-from tilewright.protocol.graph import EventGraph, Place
+from tilewright.protocol.graph import EventGraph, Unit
 from tilewright.protocol.word import NoWord
+
+NEAR = range(-2, 4)
+"""How many turns around now, or a lap, thresholds are told apart."""
 
 MAX_TURNS = 8
 """How far back ``Facts.reached`` looks for an op of a ring."""
 
 
-@dataclass(frozen=True)
-class Access:
-    """What one op of a class does to some bytes."""
-
-    ref: Ref
-    place: Place
-    engine: str
-    writes: bool
-    private: bool = False
-    landing: tuple[Array, int] | None = None
-    """The barrier that tracks a copy, and the number of its phase in turns."""
-
-
-Answer = Callable[[Rows], bool]
-
-
 class Issue(NamedTuple):
-    """A wgmma of another class of the role: if ``flag`` of its completion is set, ``earlier`` marks are past too."""
+    """A wgmma of a class: once its ``completion`` is known, so are the runs that another class of the role has
+    ``issued`` with it, and all ``earlier`` runs of that class."""
 
-    mark: int
-    flag: int
-    issued: list[int]
-    earlier: list[int]
+    completion: Mark
+    issued: list[Mark]
+    earlier: list[Mark]
 
 
 class Facts:
@@ -57,16 +44,17 @@ class Facts:
 
     def __init__(self, graph: EventGraph, policy: Policy):
         self.graph, self.policy, self.protocol = graph, policy, graph.protocol
-        self.issue_plans: dict[Ref, list[Issue]] = {}
-        self.absent: dict[Piece, NDArray[np.bool_]] = {}
-        """Per piece: marks without execution in the iteration of its use."""
-        self._mine: dict[tuple[Ref, Ref], Rows] = {}
+        self._mine: dict[tuple[Ref, Ref], Row] = {}
+        self._rows: dict[tuple[int, int], Row] = {}
+        self._passed: dict[tuple[frozenset[int], int], bool] = {}
+        self._reached: dict[tuple[Unit, tuple[Piece, ...], int], int] = {}
         self.inits: dict[Array, list[Ref]] = {}
         self.k = Knowledge(graph)
         self.bars = barrier_uses(graph, self.k)
         self.syncs, self.barriers = thread_barriers(graph, self.k)
-        self.accesses = list(self._accesses())
-        self.k.prepare([u for u in graph.units if u])
+        self.accesses = list(accesses_of(graph, self.k.classes, self.bars))
+        units = [u for u in graph.units if u]
+        self.k.prepare(units, [self._thresholds(u) for u in units])
         self.column = {u: i for i, u in enumerate(self.k.units)}
         self.wait_of = {p.ref: (use, p) for use in self.bars.values() for p in use.waits}
         self.position = {
@@ -76,43 +64,89 @@ class Facts:
             for i, site in enumerate(code)
         }
 
-    def rows(self, ref: Ref) -> Rows:
-        """What the class knows just before the op."""
-        return self.k.before[ref.c.index, ref.s, ref.i]
+    def _thresholds(self, unit: Unit) -> set[int]:
+        """What rules may ask for: now, or the lap of a ring before, a few turns more or less."""
+        laps = {0}
+        laps |= {-w.number for use in self.bars.values() if use.unit == unit for w in use.waits}
+        laps |= {a.place.stages for a in self.accesses if a.place.index is not None and a.place.index.unit == unit}
+        return {lap + near for lap in laps for near in NEAR}
 
-    def mine(self, ref: Ref, other: Ref) -> Rows:
+    # -- what a class knows at a place --------------------------------------------------------------------------------
+    def says(self, ref: Ref, segment: Segment, mark: Mark, question: Question) -> bool:
+        """Whether the class knows so much of a mark just before the op."""
+        k = self.k
+        return bool(k.at(ref.c, ref.s, ref.i) >> question.plane * k.statements.n + k.slots[segment][mark] & 1)
+
+    def says_itself(self, ref: Ref, block: str, mark: Mark, question: Question) -> bool:
+        """The same of a mark of the class's own, in a block of what it knows of itself."""
+        own = self.k.own[ref.c.index]
+        slot = own.blocks[block][mark]
+        return bool(own.at(ref.s, ref.i) >> question.plane * own.statements.n + slot & 1)
+
+    def mine(self, ref: Ref, other: Ref) -> Row:
         """What program order says of an op of the same class."""
         found = self._mine.get((ref, other))
         if found is None:
-            row = [FAR] * self.k.j + [0, 0 if other.s == ref.s and other.i < ref.i else 1]
+            row = [FAR] * len(self.k.units) + [0, 0 if other.s == ref.s and other.i < ref.i else 1]
             found = self._mine[ref, other] = self.k.closed_row(row, ref.s, other.s)
         return found
 
-    def known(self, ref: Ref, segment: int, other: Ref, own: bool = False) -> Rows:
-        """The row of an op at another: of its whole class."""
-        row = self.rows(ref)[segment, self.k.mark[other.c.index, other.s, other.i]]
-        if other.c is ref.c and (own or ref.c.group.size == 1):
-            return np.minimum(row, self.mine(ref, other))
-        return row
+    def knows(self, ref: Ref, segment: Segment, other: Ref, question: Question, own: bool = False) -> bool:
+        """What an op's class knows of another op: of the whole class that executes that."""
+        if self.says(ref, segment, self.k.marks.event[other.c.index, other.s, other.i], question):
+            return True
+        return other.c is ref.c and (own or ref.c.group.size == 1) and question.holds(self.mine(ref, other))
 
-    def seen(self, ref: Ref, segment: int, use: BarrierUse, wait: Piece) -> list[Rows]:
-        """The rows of a wait at an op, one for each class that runs it."""
-        return [self.known(ref, segment, w, own=w.c is ref.c) for w in use.alike[wait.ref.site]]
+    def hands_on(self, ref: Ref, other: Ref, question: Question) -> bool:
+        """Whether an arrival tells so much of another op."""
+        k = self.k
+        slot = k.slots[Segment.SCHEDULE][k.marks.event[other.c.index, other.s, other.i]]
+        told = k.at(ref.c, ref.s, ref.i) | k.told(ref.c, ref.s, ref.i)
+        return bool(told >> question.plane * k.statements.n + slot & 1)
 
-    def upto(self, use_unit: object, bound: int) -> Answer:
-        """Whether a row covers all executions up to ``bound`` turns before now."""
-        if not use_unit:
-            return self.past
-        column = self.column[use_unit]  # type: ignore[index]
-        return lambda row: bool(row[column] <= bound)
+    def seen(self, ref: Ref, segment: Segment, use: BarrierUse, wait: Piece) -> list[Row]:
+        """What an op knows of a wait, one row for each class that runs it."""
+        return [self._seen(ref, segment, w) for w in use.alike[wait.ref.site]]
 
-    def reached(self, use: BarrierUse, pieces: Sequence[Piece], s: int) -> int:
+    def _seen(self, ref: Ref, segment: Segment, wait: Ref) -> Row:
+        row = self.row(ref, segment, wait)
+        return list(map(min, row, self.mine(ref, wait))) if wait.c is ref.c else row
+
+    def row(self, ref: Ref, segment: Segment, other: Ref) -> Row:
+        """All that an op knows of another."""
+        k = self.k
+        variable = k.places[ref.c.index][ref.s][ref.i]
+        slot = k.slots[segment][k.marks.event[other.c.index, other.s, other.i]]
+        found = self._rows.get((variable, slot))
+        if found is None:
+            found = self._rows[variable, slot] = k.statements.row(k.values[variable], slot)
+        return found
+
+    def row_of_own(self, ref: Ref, block: str, other: Ref) -> Row:
+        """All that a class knows of an op of its own, in a block of what it knows of itself."""
+        own = self.k.own[ref.c.index]
+        slot = own.blocks[block][self.k.marks.event[other.c.index, other.s, other.i]]
+        return own.statements.row(own.at(ref.s, ref.i), slot)
+
+    def upto(self, unit: Unit, bound: int) -> Question:
+        """All executions up to ``bound`` turns before now; without a unit, all until now."""
+        return self.k.levels.upto(self.column[unit], bound) if unit else self.k.levels.past
+
+    # -- ways through the word ----------------------------------------------------------------------------------------
+    def reached(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
         """The word has come to the ops among ``pieces`` for all uses up to ``now + reached`` where we stand in stretch
         ``s``; each use has one of them. -FAR: none for sure.
 
         Rows may say more: that executions still to come are past, of which there are none. Another op must not be
         told of those as if there were one.
         """
+        key = use.unit, pieces, s
+        found = self._reached.get(key)
+        if found is None:
+            found = self._reached[key] = self._reach(use, pieces, s)
+        return found
+
+    def _reach(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
         held: dict[int, int] = {}
         for piece in pieces:
             held[piece.ref.s] = max(piece.number, held.get(piece.ref.s, piece.number))
@@ -138,7 +172,15 @@ class Facts:
 
     def passed(self, there: Set[int], s: int) -> bool:
         """Whether every way from the start to stretch ``s`` passes one of ``there``; it may be one of them."""
-        seen, pending = set[int](), [*self.graph.word.starts]
+        key = frozenset(there), s
+        found = self._passed.get(key)
+        if found is None:
+            found = self._passed[key] = self.passed_since(self.graph.word.starts, there, s, frozenset())
+        return found
+
+    def passed_since(self, since: Iterable[int], there: Set[int], s: int, unit: Unit) -> bool:
+        """The same for the ways from stretches ``since`` on which ``unit`` does not turn."""
+        seen, pending = set[int](), [*since]
         while pending:
             at = pending.pop()
             if at in there or at in seen:
@@ -146,15 +188,32 @@ class Facts:
             if at == s:
                 return False
             seen.add(at)
-            pending += [x for x, _ in self.flows(at)]
+            pending += [f.target for f in self.graph.word.flows if f.source == at and not unit.intersection(f.turns)]
         return True
 
-    def past(self, row: Rows) -> bool:
-        """Whether all executions until now are covered."""
-        return bool(row[self.k.j + 1] == 0)
+    def issues(self, ref: Ref) -> Iterator[Issue]:
+        """What the completions of a class's wgmma tell of the other classes of its role."""
+        k = self.k
+        ops_of: dict[Mark, tuple[int, int]] = {}
+        for (c, s, i), mark in k.marks.done.items():
+            if c == ref.c.index and isinstance(ref.c.code[s][i].step.op, ops.Wgmma):
+                ops_of[mark] = s, i  # the last of its run
+        for mark, (s, i) in ops_of.items():
+            for d in k.classes:
+                if d is ref.c or d.role != ref.c.role:
+                    continue
+                place = self.position.get((d.index, ref.c.code[s][i]))
+                if place is None:
+                    raise NoWord("wgmma by part of a role")
+                runs = k.marks.events[d.index]
+                issued = [m for m in runs if m.stretch == s and m.end <= place[1] + 1]
+                if s == ref.s:
+                    yield Issue(mark, issued, runs)
+                else:
+                    yield Issue(mark, issued, [m for m in runs if self._issued_after(m.stretch, s, ref.s)])
 
-    def name(self, ref: Ref) -> str:
-        return f"{type(ref.op).__name__} of {ref.c.group.label}"
+    def _issued_after(self, at: int, s: int, here: int) -> bool:
+        return at not in (s, here) and self.k.ways.parted(at, here, s)
 
     def repeats(self, s: int) -> bool:
         seen, pending = set[int](), [s]
@@ -169,54 +228,3 @@ class Facts:
 
     def flows(self, s: int) -> list[tuple[int, int]]:
         return [(f.target, len(f.turns)) for f in self.graph.word.flows if f.source == s]
-
-    def _accesses(self) -> Iterator[Access]:
-        for c in self.k.classes:
-            for s, code in enumerate(c.code):
-                for i, site in enumerate(code):
-                    for a in self._of(Ref(c, s, i), site.step.op):
-                        if a.place.memory[0] != "register" or c.group.primary:
-                            yield a
-
-    def _of(self, ref: Ref, op: ops.Op) -> Iterator[Access]:
-        def place(region: ops.Region, cta: int | None = None) -> Place:
-            found = self.graph.place(ref.site, region, cta)
-            if cta is None and found.memory[0] in ("shared", "tmem") and found.memory[1] != ref.c.cta:
-                raise NoWord("bytes of a peer")
-            return found
-
-        match op:
-            case ops.Read(region, private):
-                yield Access(ref, place(region), "generic", False, private)
-            case ops.Write(region, private):
-                yield Access(ref, place(region), "generic", True, private)
-            case ops.TmaLoad():
-                for array, use in self.bars.items():
-                    for f in use.landings:
-                        for p in f.pieces:
-                            if p.ref == ref:
-                                yield Access(ref, place(op.dst, array[0]), "tma_load", True, False, (array, p.number))
-            case ops.TmaStore(src, dst):
-                yield Access(ref, place(src), "tma_store", False)
-                if dst is not None:
-                    raise NoWord("bulk stores to named bytes")
-            case ops.Wgmma(accumulator, operands):
-                for region in operands:
-                    yield Access(ref, place(region), "wgmma", False)
-                yield Access(ref, place(accumulator), "wgmma", True)
-            case ops.CpAsync(dst):
-                yield Access(ref, place(dst), "cp_async", True, private=True)
-            case ops.Tcgen05Mma(accumulator, operands):
-                for region in operands:
-                    yield Access(ref, place(region), "mma", False)
-                yield Access(ref, place(accumulator), "mma", True)
-            case ops.Tcgen05Ld(region):
-                yield Access(ref, place(region), "ld", False)
-            case ops.Tcgen05St(region):
-                yield Access(ref, place(region), "st", True)
-            case ops.Tcgen05Dealloc(buffer) if ref.c.group.primary:
-                yield Access(
-                    ref, place(ops.Region(buffer, ops.ZERO, self.protocol.buffer(buffer).size)), "dealloc", True
-                )
-            case _:
-                pass

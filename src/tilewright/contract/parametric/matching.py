@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tilewright.contract.parametric.knowledge import Class, Knowledge
+from tilewright.contract.parametric.knowledge import Knowledge
+from tilewright.contract.parametric.marks import Class
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Index, Site, Unit
 from tilewright.protocol.word import NoWord, Word, numbered
@@ -37,6 +38,11 @@ class Ref(NamedTuple):
     def op(self) -> ops.Op:
         """The op."""
         return self.site.step.op
+
+    @property
+    def name(self) -> str:
+        """The op for people."""
+        return f"{type(self.op).__name__} of {self.c.group.label}"
 
 
 class Piece(NamedTuple):

@@ -53,7 +53,7 @@ def check_progress(facts: Facts) -> None:
                 stack.pop()
                 state[at] = 2
             elif state.get(following) == 1:
-                raise NoWord(f"{facts.name(at)} waits in a circle")
+                raise NoWord(f"{at.name} waits in a circle")
             elif following not in state:
                 state[following] = 1
                 stack.append((following, _edges(following, needs)))
@@ -82,7 +82,7 @@ def _needed_arrivals(facts: Facts, ref: Ref) -> list[Ref]:
             continue
         here = family.at(ref.s)
         if ahead >= len(here):
-            raise NoWord(f"{facts.name(ref)} on {use.array[1]} waits for what comes later")
+            raise NoWord(f"{ref.name} on {use.array[1]} waits for what comes later")
         out += [p.ref for p in here[: ahead + 1]]
     return out
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.learning import acquire
+from tilewright.contract.parametric.learning import learn
 from tilewright.contract.parametric.memory import check_memory
 from tilewright.contract.parametric.progress import check_progress
 from tilewright.contract.parametric.registers import check_pool, check_wgmma_registers
@@ -85,8 +85,7 @@ def _prove(graph: EventGraph, policy: Policy) -> None:
     init_sites(facts)
     check_pool(facts)
     check_progress(facts)
-    laps = {-wait.number for use in facts.bars.values() for wait in use.waits}
-    facts.k.solve(lambda c, s, i, rows: acquire(facts, c, s, i, rows), laps)
+    learn(facts)
     for use in facts.bars.values():
         check_barrier(facts, use)
     for ref in facts.syncs:

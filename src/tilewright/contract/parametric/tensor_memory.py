@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import M
+from tilewright.contract.parametric.knowledge import Segment
 from tilewright.contract.parametric.matching import Ref, refs_of
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -35,10 +35,14 @@ def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
     for access in facts.accesses:
         if access.place.memory == ("tmem", cta) and access.place.buffer.name == buffer:
             for alloc in allocs:
-                known = facts.mine(access.ref, alloc) if alloc.c is access.ref.c else facts.known(access.ref, M, alloc)
-                if not facts.past(known):
-                    raise NoWord(f"{facts.name(access.ref)} may come before {buffer} is allocated")
+                past = facts.k.levels.past
+                if alloc.c is access.ref.c and (alloc.c.group.size == 1 or access.engine == "dealloc"):
+                    known = past.holds(facts.mine(access.ref, alloc))
+                else:
+                    known = facts.knows(access.ref, Segment.MEMORY, alloc, past)
+                if not known:
+                    raise NoWord(f"{access.ref.name} may come before {buffer} is allocated")
             for free in frees:
                 after = access.ref.s == free.s and (access.ref.c is not free.c or access.ref.i > free.i)
                 if (after and access.ref != free) or facts.k.ways.reaches[free.s, access.ref.s]:
-                    raise NoWord(f"{facts.name(access.ref)} may come after {buffer} is freed")
+                    raise NoWord(f"{access.ref.name} may come after {buffer} is freed")

@@ -49,6 +49,8 @@ class Ways:
             self.reaches |= self.reaches[:, via, None] & self.reaches[None, via, :]
             np.minimum(least, least[:, :, via, None] + least[:, None, via, :], out=least)
         self.least = np.minimum(least, FAR)
+        self.turns: list[list[list[int]]] = np.moveaxis(self.least, 0, -1).tolist()
+        """The same by source, target and unit."""
         starts = list(word.starts)
         self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
         for s in starts:

@@ -1,0 +1,141 @@
+"""What the ops of each class do to which bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.contract.parametric.marks import Class
+from tilewright.contract.parametric.matching import Array, BarrierUse, Ref
+from tilewright.protocol import ops
+from tilewright.protocol.graph import EventGraph, Place, Site
+from tilewright.protocol.word import NoWord
+
+ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma"))
+RUNS = (ops.Wgmma, ops.TmaLoad, ops.TmaStore)
+"""Ops that come in runs, of which nothing tells one from the other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """What an op of a class, or a run of them, does to some bytes."""
+
+    ref: Ref
+    place: Place
+    engine: str
+    writes: bool
+    private: bool = False
+    landing: tuple[Array, int] | None = None
+    """The barrier that tracks a copy, and the number of its phase in turns."""
+
+    @property
+    def register(self) -> bool:
+        """Whether the bytes are the role's own registers."""
+        return self.place.memory[0] == "register"
+
+    @property
+    def reaches(self) -> bool:
+        """Whether the bytes are accessed through the asynchronous proxy."""
+        return self.engine in ASYNC_PROXY
+
+
+def same_ring(x: Place, y: Place) -> bool:
+    """Whether both are stages of one ring, told apart by one counter."""
+    return (
+        x.index is not None
+        and y.index is not None
+        and (x.base, x.stage, x.stages) == (y.base, y.stage, y.stages)
+        and x.index.unit == y.index.unit
+    )
+
+
+def overlap(x: Place, y: Place) -> bool:
+    """Whether some executions may touch the same bytes."""
+    if same_ring(x, y):
+        return x.begin < y.end and y.begin < x.end
+    a, b = x.span, y.span
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Array, BarrierUse]) -> Iterator[Access]:
+    """All accesses, class by class; raises ``NoWord``."""
+    landings: dict[Ref, list[tuple[Array, int]]] = {}
+    for array, use in bars.items():
+        for p in (p for f in use.landings for p in f.pieces):
+            landings.setdefault(p.ref, []).append((array, p.number))
+    for c in classes:
+        for s, code in enumerate(c.code):
+            run: list[Access] = []
+            for i in range(len(code)):
+                run += (a for a in _of(graph, Ref(c, s, i), landings) if not a.register or c.group.primary)
+                if not _goes_on(code, i):
+                    yield from _merged(run)
+                    run = []
+
+
+def _goes_on(code: tuple[Site, ...], i: int) -> bool:
+    op = code[i].step.op
+    return isinstance(op, RUNS) and i + 1 < len(code) and type(code[i + 1].step.op) is type(op)
+
+
+def _merged(run: list[Access]) -> list[Access]:
+    """The accesses of a run; those of one kind that continue each other as one.
+
+    Writes of the same bytes stay apart, since each must know the other; wgmma in the same registers need not.
+    """
+    if len(run) < 2:
+        return run
+    out: list[Access] = []
+    for a in sorted(run, key=lambda a: a.place.begin):
+        for n, b in enumerate(out):
+            if (a.engine, a.writes, a.private, a.landing) != (b.engine, b.writes, b.private, b.landing):
+                continue
+            one, two = a.place, b.place
+            if replace(one, begin=two.begin, end=two.end) != two or one.begin > two.end:
+                continue
+            if one.begin == two.end or not a.writes or (a.register and a.engine == "wgmma"):
+                out[n] = replace(b, place=replace(two, end=max(one.end, two.end)))
+                break
+        else:
+            out.append(a)
+    return out
+
+
+def _of(graph: EventGraph, ref: Ref, landings: Mapping[Ref, list[tuple[Array, int]]]) -> Iterator[Access]:
+    def place(region: ops.Region, cta: int | None = None) -> Place:
+        found = graph.place(ref.site, region, cta)
+        if cta is None and found.memory[0] in ("shared", "tmem") and found.memory[1] != ref.c.cta:
+            raise NoWord("bytes of a peer")
+        return found
+
+    match ref.op:
+        case ops.Read(region, private):
+            yield Access(ref, place(region), "generic", False, private)
+        case ops.Write(region, private):
+            yield Access(ref, place(region), "generic", True, private)
+        case ops.TmaLoad(dst):
+            for array, number in landings.get(ref, ()):
+                yield Access(ref, place(dst, array[0]), "tma_load", True, False, (array, number))
+        case ops.TmaStore(src, dst):
+            yield Access(ref, place(src), "tma_store", False)
+            if dst is not None:
+                raise NoWord("bulk stores to named bytes")
+        case ops.Wgmma(accumulator, operands):
+            for region in operands:
+                yield Access(ref, place(region), "wgmma", False)
+            yield Access(ref, place(accumulator), "wgmma", True)
+        case ops.CpAsync(dst):
+            yield Access(ref, place(dst), "cp_async", True, private=True)
+        case ops.Tcgen05Mma(accumulator, operands):
+            for region in operands:
+                yield Access(ref, place(region), "mma", False)
+            yield Access(ref, place(accumulator), "mma", True)
+        case ops.Tcgen05Ld(region):
+            yield Access(ref, place(region), "ld", False)
+        case ops.Tcgen05St(region):
+            yield Access(ref, place(region), "st", True)
+        case ops.Tcgen05Dealloc(buffer) if ref.c.group.primary:
+            whole = ops.Region(buffer, ops.ZERO, graph.protocol.buffer(buffer).size)
+            yield Access(ref, place(whole), "dealloc", True)
+        case _:
+            pass

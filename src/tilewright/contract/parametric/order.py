@@ -1,0 +1,203 @@
+"""Whether an access is over, visible and fenced when another one begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tilewright.contract.parametric.accesses import Access, same_ring
+from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.knowledge import Segment
+from tilewright.contract.parametric.marks import Mark
+from tilewright.contract.parametric.matching import BarrierUse, Piece, Ref
+from tilewright.contract.parametric.statements import Question, Row
+from tilewright.contract.parametric.ways import FAR
+from tilewright.protocol import ops
+
+TENSOR = frozenset(("mma", "ld", "st"))
+
+Seen = Callable[[Facts, Ref, BarrierUse, Piece], list[Row]]
+"""What an op knows of a wait, by the classes that run it."""
+
+
+class Order:
+    """Answers about pairs of accesses."""
+
+    def __init__(self, facts: Facts):
+        self.facts, self.k = facts, facts.k
+        self._told: dict[tuple[object, ...], list[Row]] = {}
+        self._completions: dict[Access, list[tuple[int, Mark]]] = {}
+
+    def before(self, x: Access, y: Access, laps: int) -> bool:
+        """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
+        use (or turn) too, with 1 those of earlier ones."""
+        one, two = x.place.index, y.place.index
+        if one is not None and two is not None and same_ring(x.place, y.place):
+            bound = one.offset - two.offset + laps * x.place.stages
+            return self.done(x, y, self.facts.upto(one.unit, bound))
+        levels = self.k.levels
+        return self.done(x, y, levels.past if laps == 0 and x.ref.s == y.ref.s else levels.earlier)
+
+    def done(self, x: Access, y: Access, question: Question) -> bool:
+        """Whether ``y`` knows so much of ``x``, in the way in which it needs to."""
+        match x.engine:
+            case "generic":
+                return self._synchronous(x, y, question)
+            case "wgmma" | "tma_store":
+                return self._grouped(x, y, question)
+            case "tma_load":
+                return any(question.holds(row) for row in self._landed(x, y))
+            case "dealloc":
+                if x.ref.c is y.ref.c:
+                    return question.holds(self.facts.mine(y.ref, x.ref))
+                return self.facts.knows(y.ref, Segment.MEMORY, x.ref, question)
+            case "cp_async":
+                if y.engine == "cp_async" and x.ref.c.role == y.ref.c.role:
+                    return True  # each thread copies its own part
+                seen = _copy_seen if y.reaches else _plainly(_segment(y))
+                return any(question.holds(row) for row in self._committed(x, y, ops.CpAsyncArrive, seen))
+            case "mma":
+                if y.engine == "mma" and x.ref.c is y.ref.c:
+                    return True  # one thread's tensor-core ops are in order
+                seen = _tensor_seen if _fenced(x, y) else _plainly(_segment(y))
+                return any(question.holds(row) for row in self._committed(x, y, ops.Tcgen05Commit, seen))
+            case _:
+                return self._tensor(x, y, question)
+
+    def _synchronous(self, x: Access, y: Access, question: Question) -> bool:
+        facts, register = self.facts, x.register
+        same_role = x.ref.c.role == y.ref.c.role
+        own = register or (x.private and y.private and same_role)
+        reaches = y.reaches
+        if own and not reaches:
+            return True
+        if same_role and x.writes and y.writes and x.ref.site.step is y.ref.site.step:
+            return True  # one write that the threads share
+        mine = x.ref.c is y.ref.c and (own or x.ref.c.group.size == 1)
+        if mine and not question.holds(facts.mine(y.ref, x.ref)):
+            return False
+        if register:
+            return mine
+        mark = self.k.marks.event[x.ref.c.index, x.ref.s, x.ref.i]
+        if not mine and not facts.says(y.ref, Segment.MEMORY, mark, question):
+            return False
+        if not reaches:
+            return True
+        if mine:
+            return facts.says_itself(y.ref, "fenced", mark, question)
+        if facts.says(y.ref, Segment.WRITER_FENCED, mark, question):
+            return True
+        if x.writes and not y.writes:
+            return False  # a fence of the reader's is left to the canonical runs: it is refuted, or told when lenient
+        return facts.says(y.ref, Segment.FENCED, mark, question)
+
+    def _grouped(self, x: Access, y: Access, question: Question) -> bool:
+        if x.register and x.engine == y.engine == "wgmma":
+            return True
+        segment = _segment(y)
+        for d, mark in self._marks_of(x):
+            # one thread's wait speaks for its own stores only
+            if d == y.ref.c.index and (x.engine == "wgmma" or y.ref.c.group.size == 1):
+                if self.facts.says_itself(y.ref, "done", mark, question):
+                    return True
+            elif self.facts.says(y.ref, segment, mark, question):
+                return True
+        return False
+
+    def _marks_of(self, x: Access) -> list[tuple[int, Mark]]:
+        """The completions of an access in groups, by the classes that may wait for them."""
+        found = self._completions.get(x)
+        if found is None:
+            found = self._completions[x] = []
+            for d in self.k.classes:
+                if d.role == x.ref.c.role and (x.engine == "wgmma" or d is x.ref.c):
+                    place = self.facts.position.get((d.index, x.ref.site))
+                    if place is not None:
+                        found.append((d.index, self.k.marks.done[d.index, place[0], place[1]]))
+        return found
+
+    def _tensor(self, x: Access, y: Access, question: Question) -> bool:
+        lanes = y.engine in ("ld", "st")
+        if lanes and x.ref.c is not y.ref.c and x.ref.c.role == y.ref.c.role:
+            return True  # each warp reaches its own lanes
+        mark = self.k.marks.done[x.ref.c.index, x.ref.s, x.ref.i]
+        if x.ref.c is y.ref.c and (lanes or y.ref.c.group.size == 1):
+            return self.facts.says_itself(y.ref, "done", mark, question)
+        return self.facts.says(y.ref, Segment.TENSOR if _fenced(x, y) else _segment(y), mark, question)
+
+    # -- what waits tell ----------------------------------------------------------------------------------------------
+    def _landed(self, x: Access, y: Access) -> list[Row]:
+        """What waits on the barrier of a copy tell of it."""
+        assert x.landing is not None
+        key = x.landing, x.ref.s, y.ref, _segment(y)
+        found = self._told.get(key)
+        if found is None:
+            array, number = x.landing
+            use, seen = self.facts.bars[array], _plainly(_segment(y))
+            found = self._told[key] = list(self._waited(x.ref.s, use, number, y.ref, seen))
+        return found
+
+    def _committed(self, x: Access, y: Access, kind: type[ops.Op], seen: Seen) -> Iterator[Row]:
+        """What waits tell of an op that a later commit (or arrival for its copies) of its threads tracks."""
+        for use in self.facts.bars.values():
+            pieces = [p for f in use.arrivals for p in f.pieces if isinstance(p.ref.op, kind)]
+            for piece in pieces:
+                ref = piece.ref
+                if ref.c is not x.ref.c or (ref.s == x.ref.s and ref.i < x.ref.i):
+                    continue
+                for row in self._waited(ref.s, use, piece.number, y.ref, seen):
+                    if ref.s == x.ref.s:
+                        yield row
+                    elif self._covered(x.ref.s, y.ref.s, ref.s, row):
+                        yield self.k.closed_row([FAR] * len(self.k.units) + [0, 1], y.ref.s, x.ref.s)
+
+    def _covered(self, at: int, here: int, commit: int, row: Row) -> bool:
+        """Whether commits in another stretch, known by ``row``, come after all executions in stretch ``at`` so far."""
+        if commit == here:
+            return self.k.levels.past.holds(row)
+        return at != here and self.k.levels.earlier.holds(row) and self.k.ways.parted(at, here, commit)
+
+    def _waited(self, of: int, use: BarrierUse, number: int, y: Ref, seen: Seen) -> Iterator[Row]:
+        """What waits for a barrier tell, at ``y``, of an op in stretch ``of`` that completes on it in the phase of its
+        use ``number``."""
+        k, facts = self.k, self.facts
+        for cover in use.covers:
+            row = [FAR] * len(k.units) + [1, 1]
+            told = [(w, seen(facts, y, use, w)) for w in cover.pieces]
+            if use.unit:
+                column = facts.column[use.unit]
+                behind = max(min(r[column] for r in rows) - w.number for w, rows in told)
+                row[column] = max(behind, -facts.reached(use, cover.pieces, y.s)) + number
+            elif facts.passed({w.ref.s for w in cover.pieces}, y.s) and all(
+                any(map(k.levels.past.holds, rows)) for _, rows in told
+            ):
+                row[len(k.units) :] = 0, 0
+            yield k.closed_row(row, y.s, of)
+
+
+def _segment(y: Access) -> Segment:
+    """An access by threads needs the effect on memory; the asynchronous proxy that the other one is over."""
+    return Segment.MEMORY if y.engine == "generic" else Segment.SCHEDULE
+
+
+def _fenced(x: Access, y: Access) -> bool:
+    return x.place.memory[0] == "tmem" and y.engine in TENSOR
+
+
+def _plainly(segment: Segment) -> Seen:
+    return lambda facts, ref, use, wait: facts.seen(ref, segment, use, wait)
+
+
+def _tensor_seen(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Row]:
+    """Behind tcgen05 fences: handed over so, or seen by the thread itself before its last after-fence."""
+    return _rows_of(facts, ref, use, wait, "after", Segment.TENSOR)
+
+
+def _copy_seen(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Row]:
+    """Behind a proxy fence: cp.async writes through the generic proxy."""
+    return _rows_of(facts, ref, use, wait, "fenced", Segment.FENCED)
+
+
+def _rows_of(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece, own: str, told: Segment) -> list[Row]:
+    return [
+        facts.row_of_own(ref, own, w) if w.c is ref.c else facts.row(ref, told, w) for w in use.alike[wait.ref.site]
+    ]

@@ -1,0 +1,149 @@
+"""What a class knows of itself: program order, its proxy fences, its groups of asynchronous ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tilewright.contract.parametric.equations import Equations
+from tilewright.contract.parametric.marks import Asked, Class, Mark, Marks
+from tilewright.contract.parametric.statements import Levels, Statements
+from tilewright.contract.parametric.ways import Link, Ways
+from tilewright.protocol import ops
+from tilewright.protocol.word import Word
+
+COMMITS: dict[type[object], str] = {ops.WgmmaCommit: "wgmma", ops.BulkCommit: "bulk"}
+
+
+class Own:
+    """Statements of one class about its own marks, in *blocks* of slots:
+
+    fenced  accesses before its last proxy fence       done  asynchronous ops that are complete
+    before  ops before its last tcgen05 before-fence   after ops before its last after-fence
+    groups  asynchronous ops committed at least 1, 2, ... groups ago
+    """
+
+    def __init__(self, c: Class, marks: Marks, levels: Levels, ways: Ways, word: Word):
+        self.c, self.word, self.ways = c, word, ways
+        self.events, self.completions = marks.events[c.index], marks.completions[c.index]
+        fenced = [m for m in self.events if m.asked & Asked.FENCED]
+        tensor = [m for m in self.events if m.asked & Asked.TENSOR]
+        waits = [s.step.op for s in c.sites()]
+        self.depth = max([x.pending + 1 for x in waits if isinstance(x, ops.WgmmaWait | ops.BulkWait)], default=1)
+        self.slots: list[Mark] = []
+        self.fenced = self._block(fenced)
+        self.done = self._block(self.completions)
+        self.before = self._block([*tensor, *(m for m in self.completions if m.asked & Asked.TENSOR)])
+        self.after = self._block(tensor)
+        self.groups = [self._block(self.completions) for _ in range(self.depth)]
+        self.blocks = {"fenced": self.fenced, "done": self.done, "before": self.before, "after": self.after}
+        self.statements = Statements(levels, ways, [m.stretch for m in self.slots])
+        self._places: list[list[int]] = []
+
+    def _block(self, marks: Iterable[Mark]) -> dict[Mark, int]:
+        out: dict[Mark, int] = {}
+        for mark in marks:
+            out[mark] = len(self.slots)
+            self.slots.append(mark)
+        return out
+
+    def at(self, s: int, i: int) -> int:
+        """What is known before op ``i`` of stretch ``s``."""
+        return self._places[s][i] if self.slots else 0
+
+    def solve(self) -> None:
+        """Finds what is known at every place."""
+        if not self.slots:
+            return
+        n = len(self.word.stretches)
+        equations = Equations(self.statements.everything)
+        entries = [equations.variable() for _ in range(n)]
+        places: list[list[int]] = []
+        for s, code in enumerate(self.c.code):
+            at = [entries[s]]
+            for i, site in enumerate(code):
+                run = self._step(s, i, site.step.op)
+                if run is None:
+                    at.append(at[-1])
+                else:
+                    at.append(_applied(equations, at[-1], run))
+            places.append(at)
+        for s in range(n):
+            flows = [
+                (places[x][-1], self.statements.mover(x, s, Link(turned, frozenset())))
+                for x, turned in self.ways.entering[s]
+            ]
+            first = self.statements.closed(0, s) if s in self.word.starts else self.statements.everything
+            equations.define(entries[s], [v for v, _ in flows], _met(first, flows))
+        equations.solve()
+        self._places = [[equations.values[v] for v in at] for at in places]
+
+    def _step(self, s: int, i: int, op: ops.Op) -> Callable[[int], int] | None:
+        """What an op changes."""
+        match op:
+            case ops.FenceProxyAsync():
+                return self._adding(self.ordered(self.fenced, s, i + 1))
+            case ops.WgmmaCommit() | ops.BulkCommit():
+                return self._commit(s, i, COMMITS[type(op)])
+            case ops.WgmmaWait(pending):
+                return self._retire("wgmma", pending)
+            case ops.BulkWait(pending):
+                return self._retire("bulk", pending)
+            case ops.Tcgen05WaitLd() | ops.Tcgen05WaitSt():
+                queue = "ld" if isinstance(op, ops.Tcgen05WaitLd) else "st"
+                commit, retire = self._commit(s, i, queue), self._retire(queue, 0)
+                return lambda x: retire(commit(x))
+            case ops.Tcgen05FenceBefore() | ops.Tcgen05Commit():
+                past = self.ordered(self.before, s, i + 1)
+                finished = self._moved([m for m in self.before if m.queue], self.done, self.before)
+                return lambda x: x | past | finished(x)
+            case ops.Tcgen05FenceAfter():
+                return self._adding(self.ordered(self.after, s, i + 1))
+            case _:
+                return None
+
+    @staticmethod
+    def _adding(learned: int) -> Callable[[int], int]:
+        return lambda x: x | learned
+
+    def ordered(self, block: dict[Mark, int], s: int, i: int) -> int:
+        """What program order tells before op ``i`` of a stretch of the runs in a block."""
+        runs = [(m, slot) for m, slot in block.items() if not m.queue]
+        slots = sum(1 << slot for _, slot in runs)
+        here = sum(1 << slot for m, slot in runs if m.stretch == s and m.end <= i)
+        return self.statements.said(slots, here, s)
+
+    def _moved(self, marks: list[Mark], source: dict[Mark, int], target: dict[Mark, int]) -> Callable[[int], int]:
+        """Says what is said of ``marks`` in one block of another one, which has them in the same order."""
+        if not marks:
+            return lambda x: 0
+        return self.statements.copier(target[marks[0]] - source[marks[0]], sum(1 << source[m] for m in marks))
+
+    def _queue(self, queue: str) -> list[Mark]:
+        return [m for m in self.completions if m.queue == queue]
+
+    def _commit(self, s: int, i: int, queue: str) -> Callable[[int], int]:
+        marks, spread = self._queue(queue), self.statements.spread
+        slots = [sum(1 << group[m] for m in marks) for group in self.groups]
+        older, kept = spread(sum(slots[:-1])), self.statements.everything ^ spread(sum(slots))
+        width, newest = len(self.completions), self.groups[0]
+        here = sum(1 << newest[m] for m in marks if m.stretch != s or m.end <= i)
+        issued = self.statements.said(slots[0], here, s)
+        return lambda x: x & kept | (x & older) << width | issued
+
+    def _retire(self, queue: str, pending: int) -> Callable[[int], int]:
+        done = self._moved(self._queue(queue), self.groups[pending], self.done)
+        return lambda x: x | done(x)
+
+
+def _applied(equations: Equations, before: int, run: Callable[[int], int]) -> int:
+    return equations.define(equations.variable(), [before], lambda values: run(values[before]))
+
+
+def _met(first: int, flows: list[tuple[int, Callable[[int], int]]]) -> Callable[[list[int]], int]:
+    def run(values: list[int]) -> int:
+        out = first
+        for v, move in flows:
+            out &= move(values[v])
+        return out
+
+    return run
