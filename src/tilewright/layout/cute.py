@@ -233,6 +233,7 @@ def static_size(layout: CuteLayout) -> int:
 
 
 def symbolic(operation: str, what: CuteLayout | Leaf) -> NoReturn:
+    """Refuse an operation on symbols that it can't decide about (LAY010)."""
     fail(
         "LAY010",
         title=f"{operation} needs numbers where the layout has symbols",

@@ -26,10 +26,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, cast
 
-from tilewright.base.expr import Expr
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.rewrite import expressions_of
 
 Thing: TypeAlias = tuple[object, ...]
 """An object that steps touch: a name, or ``bytes`` with space, begin and end."""
@@ -134,7 +134,7 @@ def _of_all(protocol: Protocol, nodes: tuple[Node, ...]) -> Footprint:
 def _of_step(protocol: Protocol, op: ops.Op) -> Footprint:
     if isinstance(op, _FIXED):
         return Footprint(everything=True)
-    reads: set[Thing] = {("counter", name) for e in expressions(op) for name in e.symbols}
+    reads: set[Thing] = {("counter", name) for e in expressions_of(op) for name in e.symbols}
     writes: set[Thing] = {("queue", name) for name, kinds in _QUEUES.items() if isinstance(op, kinds)}
     adds: set[Thing] = set()
     touched = list(_bytes(protocol, op))
@@ -203,18 +203,6 @@ def _bytes(protocol: Protocol, op: ops.Op) -> Iterator[tuple[Thing, bool]]:
                 low, high = buffer.offset + int(begin), buffer.offset + int(begin) + region.size
             is_write = f.name in ("dst", "accumulator", "map") or isinstance(op, ops.Write | ops.Tcgen05St)
             yield ("bytes", buffer.space, low, high), is_write
-
-
-def expressions(value: Any) -> Iterator[Expr]:
-    """All expressions in an op or a part of one."""
-    if isinstance(value, Expr):
-        yield value
-    elif isinstance(value, tuple):
-        for item in cast(tuple[Any, ...], value):
-            yield from expressions(item)
-    elif hasattr(value, "__dataclass_fields__"):
-        for f in fields(value):
-            yield from expressions(getattr(value, f.name))
 
 
 # -- traces --------------------------------------------------------------------------------------------------------

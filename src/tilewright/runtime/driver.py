@@ -230,6 +230,7 @@ class Driver:
         _checked("cuMemcpyDtoDAsync", call)
 
     def fill(self, destination: int, pattern: int, width_bytes: int, count: int, stream: int) -> None:
+        """Write ``count`` elements of ``width_bytes`` (1, 2 or 4), each ``pattern``."""
         set_elements = {1: cuda.cuMemsetD8Async, 2: cuda.cuMemsetD16Async, 4: cuda.cuMemsetD32Async}[width_bytes]
         _checked("cuMemsetAsync", set_elements(destination, pattern, count, cuda.CUstream(stream)))
 
