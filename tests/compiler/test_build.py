@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from xdsl.dialects.builtin import IntAttr
@@ -37,6 +38,15 @@ def pinned(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=1024):
 
 
 @tw.kernel
+def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
 def written_twice(x: tw.Tensor["M"], y: tw.Tensor["M"]):
     i = tw.grid(x, None)
     y[i // 2] = x[i]
@@ -56,7 +66,8 @@ def fits_from(attempts: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def built(kernel: KernelFunction, **options: object) -> build_room.Artifact:
     compiled = Kernel(kernel)
-    return build_room.build(compiled._plan(compiled._ahead("sm_90a", None, None, options.get("schedule"), None, {})))
+    ahead = compiled._ahead("sm_90a", options.get("dtypes"), None, options.get("schedule"), None, {})
+    return build_room.build(compiled._plan(ahead))
 
 
 def test_a_spill_is_answered_by_fewer_ctas_then_smaller_tiles_then_more_threads(
@@ -88,6 +99,49 @@ def test_a_kernel_that_spills_whatever_is_done_is_refused(monkeypatch: pytest.Mo
         assert "96 bytes spilled" in str(caught.value)
     with pytest.raises(TilewrightError, match="CGN002"):
         built(pinned, schedule=tw.Schedule(warps=4))
+
+
+# ptxas' own words; those on wgmma.wait and setmaxnreg were recorded from kernels of ours that were changed for it
+SERIALISED = (
+    "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+    "insufficient register resources for the wgmma pipeline in the function 'product'"
+)
+IGNORED = (
+    "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at "
+    "entry."
+)
+WAITED = (
+    "ptxas info    : (C7517) warpgroup.wait is injected in around line 566 by compiler to allow use of registers "
+    "defined by GMMA in function 'product'"
+)
+assemble_once = cache(build_room.assemble)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        (lambda good: replace(good, log=f"{good.log}\n{SERIALISED}"), "C7510"),
+        (lambda good: replace(good, log=f"{good.log}\n{IGNORED}"), "C7508"),
+        (lambda good: replace(good, log=f"{good.log}\n{WAITED}"), "C7517"),
+        (lambda good: replace(good, spill_bytes=16), "16 bytes spilled"),
+        (lambda good: replace(good, ptx=good.ptx.replace("wgmma.fence", "// ", 1)), "CGN004, role consumer"),
+    ],
+)
+def test_what_the_assembler_spoils_falls_to_the_next_schedule(
+    monkeypatch: pytest.MonkeyPatch, spoilt: Callable[[Assembled], Assembled], said: str
+) -> None:
+    sources: list[str] = []
+
+    def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
+        sources.append(source)
+        found = assemble_once(source, arch, name, numerics)
+        return spoilt(found) if len(sources) == 1 else found
+
+    monkeypatch.setattr(build_room, "assemble", assembled)
+    artifact = built(product, dtypes=dict.fromkeys("abc", "bf16"))
+    assert len(set(sources)) == len(sources) == 2
+    assert artifact.kernels[0].source == sources[1]
+    assert any("given up: " in line and said in line for line in artifact.plan)
 
 
 def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:

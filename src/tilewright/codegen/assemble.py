@@ -63,7 +63,9 @@ def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> As
     )
 
 
-_IGNORED = re.compile(r"C7504|C7508|C7510|C7511|setmaxnreg.*ignored|wgmma.*serializ", re.IGNORECASE)
+_IGNORED = re.compile(r"\(C75\d\d\)|setmaxnreg.*ignored|wgmma.*serializ", re.IGNORECASE)
+"""The advisories on wgmma and setmaxnreg: ignored (C7504, C7507, C7508), serialised (C7510), waits and fences that
+ptxas put in (C7517, C7519)."""
 
 
 def defects(assembled: Assembled) -> tuple[str, ...]:

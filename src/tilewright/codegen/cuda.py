@@ -254,6 +254,7 @@ class Emitter(ElementWriter):
             return ""
         begin = start + (f" + {first} * ({stride})" if first else "")
         by = f"{step} * ({stride})" if step > 1 else stride
+        self.line("#pragma unroll 1")
         return f"for (int program = {begin}; program < {total}; program += {by})"
 
     def band(self, names: Sequence[str], extents: Sequence[Expr], group: int) -> str:

@@ -1,118 +1,125 @@
-"""The guard below the IR: the PTX that is assembled holds every asynchronous instruction of the Transport IR, once.
+"""The guard below the IR: in the PTX that is assembled every role synchronises as its Transport IR says.
 
-A compiler that unrolled a loop around a barrier, dropped a fence or duplicated a branch would change these counts.
+A compiler that unrolled a loop around a barrier, dropped a fence, duplicated a branch or moved an instruction would
+change how often an instruction stands in a role, or what follows what.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from itertools import product
 
-from xdsl.ir import Operation
-
-from tilewright.transport import asynchronous as a
+from tilewright.codegen.flow import Flow
+from tilewright.codegen.planned_flow import planned_flows, role_threads
+from tilewright.codegen.ptx_flow import Unreadable, ptx_flows
 from tilewright.transport import dialect as t
 
-_INSTRUCTIONS = (
-    "mbarrier.init",
-    "mbarrier.arrive.expect_tx",
-    "mbarrier.arrive.shared::cluster",
-    "mbarrier.arrive",
-    "mbarrier.try_wait",
-    "barrier.cluster.arrive",
-    "barrier.cluster.wait",
-    "cp.async.bulk.tensor.load",
-    "cp.async.bulk.tensor.multicast",
-    "cp.async.bulk.tensor.store",
-    "cp.async.bulk.commit_group",
-    "cp.async.bulk.wait_group",
-    "fence.proxy.async",
-    "fence.mbarrier_init",
-    "wgmma.fence",
-    "wgmma.mma_async",
-    "wgmma.commit_group",
-    "wgmma.wait_group",
-    "setmaxnreg",
-    "stmatrix",
-    "ldmatrix",
-)
+CODE = "CGN004"
+"""What a mismatch is, in the catalogue."""
 
 
-_FIRST_WORDS = ("mbarrier", "barrier.cluster", "cp.async.bulk", "fence.", "wgmma", "setmaxnreg", "stmatrix", "ldmatrix")
+@dataclass(frozen=True)
+class Mismatch:
+    """A role whose instructions are not the IR's: both sides."""
+
+    role: str
+    ptx: str
+    ir: str
+
+    def __str__(self) -> str:
+        return f"{CODE}, role {self.role}: the PTX has {self.ptx}; the IR has {self.ir}"
 
 
-def instruction_counts(ptx: str) -> Counter[str]:
-    """How often each asynchronous instruction stands in ``ptx``, by the name used here."""
-    found: Counter[str] = Counter()
-    for line in ptx.splitlines():
-        text = re.sub(r"^\s*(\{|@!?%?\w+)?\s*", "", line)
-        if not text.startswith(_FIRST_WORDS):
-            continue
-        if text.startswith("cp.async.bulk.tensor"):
-            multicast, load = ".multicast::cluster" in text, ".shared::cluster.global" in text
-            found[f"cp.async.bulk.tensor.{'multicast' if multicast else 'load' if load else 'store'}"] += 1
-            continue
-        name = next((n for n in _INSTRUCTIONS if text.startswith(n)), None)
-        if name is not None:
-            found[name] += 1
-    return found
+def mismatches(kernel: t.Kernel, ptx: str) -> tuple[Mismatch, ...]:
+    """Where the PTX does not synchronise as the IR says, one for each role at most; empty when all is well."""
+    planned, threads = planned_flows(kernel), role_threads(kernel)
+    try:
+        found = ptx_flows(ptx, kernel.threads.data, threads)
+    except Unreadable as error:
+        return (Mismatch("any", f"what can't be read, {error}", "branches and instructions of known kinds"),)
+    pairs = ((role, _counted(found[role], flow) or _ordered(found[role], flow)) for role, flow in planned.items())
+    return tuple(Mismatch(role, *difference) for role, difference in pairs if difference is not None)
 
 
-def planned_counts(kernel: t.Kernel) -> Counter[str]:
-    """What the IR asks for."""
-    return Counter(name for op in kernel.walk() for name in _names(op))
+_Difference = tuple[str, str]
+"""What the PTX has, what the IR has."""
 
 
-def mismatches(kernel: t.Kernel, ptx: str) -> tuple[str, ...]:
-    """Instructions whose number in the PTX is not the IR's; empty when all is well."""
-    planned, found = planned_counts(kernel), instruction_counts(ptx)
-    return tuple(
-        f"{name}: {found[name]} in the PTX, {planned[name]} in the IR"
-        for name in _INSTRUCTIONS
-        if found[name] != planned[name]
-    )
+def _counted(found: Flow, planned: Flow) -> _Difference | None:
+    """Instructions that stand in one more often than in the other."""
+    shown = {i.name for i in found.instructions if i.size is None}
+
+    def counts(flow: Flow) -> Counter[str]:
+        return Counter(i.name if i.name in shown else str(i) for i in flow.instructions)
+
+    ours, theirs = counts(planned), counts(found)
+    names = [name for name in {**ours, **theirs} if ours[name] != theirs[name]]
+    if not names:
+        return None
+    ptx, ir = (", ".join(f"{side[name]} x {name}" for name in names) for side in (theirs, ours))
+    return ptx, ir
 
 
-def _names(op: Operation) -> Iterator[str]:
-    match op:
-        case a.MbarrierInit():
-            yield from ("mbarrier.init",) * a.mbarriers_of(op.bars).slots.data
-        case a.MbarrierArriveExpectTx():
-            yield "mbarrier.arrive.expect_tx"
-        case a.MbarrierArrive():
-            yield "mbarrier.arrive" if op.cta is None else "mbarrier.arrive.shared::cluster"
-        case a.MbarrierWait():
-            yield "mbarrier.try_wait"
-        case a.ClusterArrive():
-            yield "barrier.cluster.arrive"
-        case a.ClusterWait():
-            yield "barrier.cluster.wait"
-        case a.TmaLoad():
-            yield "cp.async.bulk.tensor.multicast" if op.ctas else "cp.async.bulk.tensor.load"
-        case a.TmaStore():
-            yield "cp.async.bulk.tensor.store"
-        case a.BulkCommit():
-            yield "cp.async.bulk.commit_group"
-        case a.BulkWait():
-            yield "cp.async.bulk.wait_group"
-        case a.FenceProxyAsync():
-            yield "fence.proxy.async"
-        case a.FenceMbarrierInit():
-            yield "fence.mbarrier_init"
-        case a.WgmmaFence():
-            yield "wgmma.fence"
-        case a.Wgmma():
-            yield "wgmma.mma_async"
-        case a.WgmmaCommit():
-            yield "wgmma.commit_group"
-        case a.WgmmaWait():
-            yield "wgmma.wait_group"
-        case a.SetMaxRegisters():
-            yield "setmaxnreg"
-        case a.StoreMatrix():
-            yield "stmatrix"
-        case a.LoadMatrix():
-            yield "ldmatrix"
-        case _:
-            pass
+def _ordered(found: Flow, planned: Flow) -> _Difference | None:
+    """A way through the PTX that is none through the IR, or a loop of the IR that the PTX does not go round."""
+    walk = _Walk(found, planned)
+    return walk.ways() or walk.rounds()
+
+
+class _Walk:
+    """All ways through the PTX, beside those through the IR: each instruction of the one is read as those of the other
+    that it may be after the ways that lead to it."""
+
+    def __init__(self, found: Flow, planned: Flow):
+        self.found, self.planned = found, planned
+        self.pending: list[tuple[int, frozenset[int]]] = []
+        self.seen: set[tuple[int, frozenset[int]]] = set()
+        self.passed: set[tuple[int, int]] = set()
+        """Instructions of the IR that the PTX has one after the other."""
+
+    def ways(self) -> _Difference | None:
+        """The first way of the PTX that leaves those of the IR."""
+        found, planned = self.found, self.planned
+        if found.empty and not planned.empty:
+            return "a way without any instruction", _any_of(planned, planned.first)
+        different = self.step("first ", found.first, {p: frozenset() for p in planned.first})
+        while self.pending and different is None:
+            number, read_as = self.pending.pop()
+            after = f"after {found.instructions[number]} (line {found.places[number]}) "
+            nexts: defaultdict[int, set[int]] = defaultdict(set)
+            for one in read_as:
+                for other in planned.follow[one]:
+                    nexts[other].add(one)
+            if number in found.last and not read_as & planned.last:
+                return f"{after}the end", f"{after}{_any_of(planned, nexts)}"
+            different = self.step(after, found.follow[number], nexts)
+        return different
+
+    def step(self, after: str, numbers: Set[int], nexts: Mapping[int, Set[int]]) -> _Difference | None:
+        """Reads the PTX's next instructions as the IR's ``nexts``, each with those it may follow."""
+        for number in numbers:
+            instruction = self.found.instructions[number]
+            read_as = frozenset(p for p in nexts if self.planned.instructions[p].fits(instruction))
+            if not read_as:
+                place = f"(line {self.found.places[number]})"
+                return f"{after}{instruction} {place}", f"{after}{_any_of(self.planned, nexts)}"
+            self.passed.update((one, other) for other in read_as for one in nexts[other])
+            if (number, read_as) not in self.seen:
+                self.seen.add((number, read_as))
+                self.pending.append((number, read_as))
+        return None
+
+    def rounds(self) -> _Difference | None:
+        """The first loop of the IR that no way of the PTX goes round."""
+        for loop in self.planned.loops:
+            if self.passed.isdisjoint(product(loop.last, loop.first)):
+                turn = f"{_any_of(self.planned, loop.first)} after {_any_of(self.planned, loop.last)}"
+                return "no way back", f"a loop with {turn}"
+        return None
+
+
+def _any_of(flow: Flow, numbers: Iterable[int]) -> str:
+    names = dict.fromkeys(str(flow.instructions[n]) for n in sorted(numbers))
+    return " or ".join(names) or "nothing"

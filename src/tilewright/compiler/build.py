@@ -108,7 +108,9 @@ def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel,
         numerics = planned.transport.numerics.data
         with timed("assemble"):
             assembled = assemble(emitted.source, request.target.name, emitted.entry, numerics)
-        found = (*defects(assembled), *(mismatches(planned.transport, assembled.ptx) if planned.later else ()))
+        with timed("guard"):
+            unlike = mismatches(planned.transport, assembled.ptx) if planned.later else ()
+        found = (*defects(assembled), *map(str, unlike))
         if not found or request.debug:  # a debug build's reports cost registers, and calls between wgmmas
             return planned, emitted, assembled
         if planned.later is not None:

@@ -30,4 +30,12 @@ CODES: tuple[Code, ...] = (
         good="m, n = tw.grid(x, (64, 64)); y[n, m] = x[m, n].T",
         source="CUDA C++ Programming Guide, Compute Capabilities; hw.target",
     ),
+    Code(
+        "CGN004",
+        "the PTX does not synchronise as the Transport IR says",
+        "The proofs are about the IR. In the PTX that is assembled every role holds the IR's barriers, copies, products "
+        "and fences, each once and in its order; where a compiler moved, lost or repeated one, the next schedule is "
+        "taken.",
+        source="codegen.guard; PTX ISA, Control Flow Instructions",
+    ),
 )

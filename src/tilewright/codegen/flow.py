@@ -1,0 +1,110 @@
+"""Which synchronising instructions follow one another: what Transport IR plans and PTX holds, in one form.
+
+Each instruction stands for one letter, and a program for the words that its ways spell. As every letter stands at one
+place, the words are given by which letters may come first, which last, and which may follow which (V. M. Glushkov,
+"The abstract theory of automata", 1961): loops that were rotated or peeled into a test before them spell what they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A synchronising instruction: its name, and sizes that it carries; None where a text does not show them."""
+
+    name: str
+    size: str | None = ""
+
+    def fits(self, other: Instruction) -> bool:
+        """Both may be the same instruction."""
+        return self.name == other.name and (self.size is None or other.size is None or self.size == other.size)
+
+    def __str__(self) -> str:
+        return self.name if not self.size else f"{self.name} {self.size}"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that is known to go round: the instructions it may begin and end a turn with."""
+
+    first: frozenset[int]
+    last: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Instructions by number: which come first, which last, which follow each; whether a way meets none at all."""
+
+    instructions: tuple[Instruction, ...]
+    first: frozenset[int]
+    last: frozenset[int]
+    follow: tuple[frozenset[int], ...]
+    empty: bool
+    loops: tuple[Loop, ...] = ()
+    places: tuple[int, ...] = ()
+    """Lines of the text they were read from."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a program: its instructions that may come first and last, and whether a way passes none."""
+
+    first: frozenset[int] = frozenset()
+    last: frozenset[int] = frozenset()
+    empty: bool = True
+
+
+@dataclass
+class FlowBuilder:
+    """Composes a flow of parts, as the program is composed of blocks."""
+
+    instructions: list[Instruction] = field(default_factory=list[Instruction])
+    follow: list[set[int]] = field(default_factory=list[set[int]])
+    loops: list[Loop] = field(default_factory=list[Loop])
+
+    def one(self, instruction: Instruction) -> Part:
+        """A single instruction."""
+        self.instructions.append(instruction)
+        self.follow.append(set())
+        here = frozenset((len(self.instructions) - 1,))
+        return Part(here, here, empty=False)
+
+    def sequence(self, parts: Iterable[Part]) -> Part:
+        """Parts one after another."""
+        first, last, empty = set[int](), set[int](), True
+        for part in parts:
+            for earlier in last:
+                self.follow[earlier] |= part.first
+            if empty:
+                first |= part.first
+            last = last | part.last if part.empty else set(part.last)
+            empty = empty and part.empty
+        return Part(frozenset(first), frozenset(last), empty)
+
+    @staticmethod
+    def choice(parts: Sequence[Part]) -> Part:
+        """One of several parts."""
+        return Part(
+            frozenset[int]().union(*(p.first for p in parts)),
+            frozenset[int]().union(*(p.last for p in parts)),
+            any(p.empty for p in parts),
+        )
+
+    def repeated(self, part: Part, *, surely: bool = True) -> Part:
+        """A part that may be run again and again, at least once; ``surely``: there are ways on which it is."""
+        for end in part.last:
+            self.follow[end] |= part.first
+        if part.first and surely:
+            self.loops.append(Loop(part.first, part.last))
+        return part
+
+    def flow(self, part: Part) -> Flow:
+        """The flow of the program that is ``part``."""
+        follow = tuple(frozenset(f) for f in self.follow)
+        return Flow(tuple(self.instructions), part.first, part.last, follow, part.empty, tuple(self.loops))
+
+
+__all__ = ["Flow", "FlowBuilder", "Instruction", "Loop", "Part"]

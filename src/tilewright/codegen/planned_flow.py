@@ -1,0 +1,157 @@
+"""The synchronising instructions that a kernel's Transport IR asks for, role by role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdsl.ir import Block, Operation
+
+from tilewright.codegen.flow import Flow, FlowBuilder, Instruction, Part
+from tilewright.hw.target import SM90A
+from tilewright.transport import asynchronous as a
+from tilewright.transport import conversion
+from tilewright.transport import dialect as t
+
+ALL = "all threads"
+"""What runs outside of roles of some threads."""
+WHOLE_CTA = "cta"
+"""The threads of a CTA's barrier."""
+
+_READ = frozenset((*a.OPS, t.For, t.If, t.Programs, t.Barrier, conversion.WarpBarrier))
+"""Ops that may hold or be synchronising instructions."""
+
+
+def planned_flows(kernel: t.Kernel) -> dict[str, Flow]:
+    """Per role of some threads, and for what all threads run, the instructions and their order."""
+    found = {ALL: _Planned(None).read(kernel.body.block)}
+    return found | {role.label.data: _Planned(role).read(role.body.block) for role in _roles(kernel)}
+
+
+def role_threads(kernel: t.Kernel) -> dict[str, tuple[int, int]]:
+    """First and last thread of every role of some threads."""
+    return {r.label.data: (r.first.data, r.first.data + r.threads.data - 1) for r in _roles(kernel)}
+
+
+def _roles(kernel: t.Kernel) -> list[a.Role]:
+    """The roles that do not hold all threads."""
+    roles = (op for op in kernel.body.block.ops if isinstance(op, a.Role))
+    return [role for role in roles if role.threads.data < kernel.threads.data]
+
+
+class _Planned(FlowBuilder):
+    """Reads one role, or what all threads run."""
+
+    def __init__(self, role: a.Role | None):
+        super().__init__()
+        self.role = role
+
+    def read(self, block: Block) -> Flow:
+        return self.flow(self.block(block))
+
+    def block(self, block: Block) -> Part:
+        return self.sequence(self.op(op) for op in block.ops)
+
+    def op(self, op: Operation) -> Part:
+        if type(op) not in _READ:
+            return Part()
+        match op:
+            case a.Role():
+                return self.role_of_all(op)
+            case a.Elected():
+                return self.choice((self.block(op.body.block), Part()))
+            case t.If():
+                return self.choice((self.block(op.then.block), self.block(op.otherwise.block)))
+            case t.For():
+                return self.loop(op)
+            case t.Programs():
+                body = self.block(op.body.block)
+                return self.choice((self.repeated(body), Part())) if op.persistent.data and op.names else body
+            case a.MbarrierWait():
+                return self.repeated(self.one(Instruction("mbarrier.try_wait")))
+            case t.Barrier():
+                threads = WHOLE_CTA if self.role is None else str(self.role.threads.data)
+                return self.one(Instruction("bar.sync", threads))
+            case a.SetMaxRegisters():
+                assert self.role is not None, "registers move between roles"
+                kernel = self.role.parent_op()
+                assert isinstance(kernel, t.Kernel)
+                way = "dec" if op.count.data <= SM90A.registers_per_sm // kernel.threads.data else "inc"
+                return self.one(Instruction(f"setmaxnreg.{way}", str(op.count.data)))
+            case _:
+                return self.sequence(self.one(i) for i in instructions(op))
+
+    def role_of_all(self, op: a.Role) -> Part:
+        """A role that holds all threads stands where it is written."""
+        kernel = op.parent_op()
+        assert isinstance(kernel, t.Kernel)
+        if op in _roles(kernel):
+            return Part()
+        self.role = op
+        return self.block(op.body.block)
+
+    def loop(self, op: t.For) -> Part:
+        """A loop of one turn is none. Only one from a number to a size is known to go round: the steps that are left
+        between two sizes may be one at most, and a compiler may see that."""
+        body = self.block(op.body.block)
+        begin, end, step = (e.expr.constant for e in (op.begin, op.end, op.step))
+        if begin is None or end is None or step is None:
+            return self.choice((self.repeated(body, surely=begin is not None), Part()))
+        turns = -(-(end - begin) // step)
+        return Part() if turns <= 0 else body if turns == 1 else self.repeated(body)
+
+
+def instructions(op: Operation) -> Iterator[Instruction]:
+    """What an op without regions becomes."""
+    match op:
+        case a.MbarrierInit():
+            kind = a.mbarriers_of(op.bars)
+            yield from (Instruction("mbarrier.init", str(kind.count.data)),) * kind.slots.data
+        case a.MbarrierArriveExpectTx():
+            yield Instruction("mbarrier.arrive.expect_tx", str(op.bytes.data))
+        case a.MbarrierArrive():
+            yield Instruction("mbarrier.arrive" if op.cta is None else "mbarrier.arrive.shared::cluster")
+        case a.ClusterArrive():
+            yield Instruction("barrier.cluster.arrive")
+        case a.ClusterWait():
+            yield Instruction("barrier.cluster.wait")
+        case a.NamedBarrierSync():
+            yield Instruction("bar.sync", str(op.threads.data))
+        case a.NamedBarrierArrive():
+            yield Instruction("bar.arrive", str(op.threads.data))
+        case conversion.WarpBarrier():
+            yield Instruction("bar.warp.sync")
+        case a.TmaLoad():
+            way = "multicast" if op.ctas else "load"
+            yield Instruction(f"cp.async.bulk.tensor.{way}", f"{len(op.coords)}d")
+        case a.TmaStore():
+            yield Instruction("cp.async.bulk.tensor.store", f"{len(op.coords)}d")
+        case a.BulkCommit():
+            yield Instruction("cp.async.bulk.commit_group")
+        case a.BulkWait():
+            yield Instruction("cp.async.bulk.wait_group" + (".read" if op.read.data else ""), str(op.pending.data))
+        case a.FenceProxyAsync():
+            yield Instruction("fence.proxy.async")
+        case a.FenceMbarrierInit():
+            yield Instruction("fence.mbarrier_init")
+        case a.WgmmaFence():
+            yield Instruction("wgmma.fence")
+        case a.Wgmma():
+            yield Instruction("wgmma.mma_async", _shape(op))
+        case a.WgmmaCommit():
+            yield Instruction("wgmma.commit_group")
+        case a.WgmmaWait():
+            yield Instruction("wgmma.wait_group", str(op.pending.data))
+        case a.StoreMatrix() | a.LoadMatrix():
+            name = "stmatrix" if isinstance(op, a.StoreMatrix) else "ldmatrix"
+            yield Instruction(name, f"x{op.matrices.data}" + (".trans" if op.trans.data else ""))
+        case _:
+            pass
+
+
+def _shape(op: a.Wgmma) -> str:
+    """Shape and types as the instruction spells them."""
+    kind = op.dtype.dtype
+    return f"m64n{op.n.data}k{256 // kind.bits}.f32.{kind.name}.{kind.name}"
+
+
+__all__ = ["ALL", "WHOLE_CTA", "instructions", "planned_flows", "role_threads"]

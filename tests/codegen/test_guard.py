@@ -1,0 +1,196 @@
+"""The guard below the IR: PTX as NVRTC writes it passes, and every change of what a role synchronises is refused."""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import cache
+
+import pytest
+
+import tilewright as tw
+from support import products as p
+from tilewright.codegen.assemble import assemble
+from tilewright.codegen.cuda import emit_kernel
+from tilewright.codegen.guard import mismatches
+from tilewright.codegen.planned_flow import planned_flows, role_threads
+from tilewright.codegen.ptx_flow import ptx_flows
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.place import Refused
+from tilewright.transport import dialect as t
+
+CASES: dict[str, tuple[tw.Kernel, dict[str, int], Candidate]] = {
+    "matmul": (p.nt, {"bm": 128, "bn": 128}, Candidate(2)),
+    "cluster": (p.nt, {"bm": 128, "bn": 64}, Candidate(2, cluster=(2, 1))),
+    "turns": (p.nt, {"bm": 64, "bn": 64}, Candidate(1, turns=2)),
+    "attention": (p.attention, {}, Candidate(1)),
+    "threads": (p.nt, {"bm": 64, "bn": 64}, Candidate(1, copies=False)),
+}
+WORD = re.compile(r"^\s*(mbarrier|barrier|bar|cp\.async\.bulk|fence|wgmma|setmaxnreg|stmatrix)\b", re.MULTILINE)
+
+
+@cache
+def compiled(case: str, pragma: str = "#pragma unroll 1") -> tuple[t.Kernel, str, str]:
+    """The kernel of a case, its CUDA C++, and its PTX with another pragma at its loops."""
+    kernel, extents, candidate = CASES[case]
+    found = p.lower(kernel, candidate, **extents)
+    assert not isinstance(found, Refused), found.reason
+    emitted = emit_kernel(found.scheduled.kernel)
+    source = emitted.source.replace("#pragma unroll 1\n", f"{pragma}\n")
+    return found.scheduled.kernel, emitted.source, assemble(source, "sm_90a", emitted.entry).ptx
+
+
+def synchronising(ptx: str) -> tuple[list[str], list[int]]:
+    """The lines of a text, and the numbers of those that synchronise."""
+    lines = ptx.split("\n")
+    return lines, [i for i, line in enumerate(lines) if WORD.match(line)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_nvrtc_writes_passes(case: str) -> None:
+    kernel, _, ptx = compiled(case)
+    found = ptx_flows(ptx, kernel.threads.data, role_threads(kernel))
+    planned = planned_flows(kernel)
+    assert mismatches(kernel, ptx) == ()
+    assert {role: len(flow.instructions) for role, flow in planned.items()} == {
+        role: len(flow.instructions) for role, flow in found.items()
+    }
+    assert all(i.size is not None for flow in found.values() for i in flow.instructions)
+    assert sum(len(flow.instructions) for flow in found.values()) == len(synchronising(ptx)[1])
+
+
+@pytest.mark.parametrize("case", ["cluster", "turns"])
+def test_a_dropped_a_repeated_and_a_swapped_instruction_is_refused(case: str) -> None:
+    kernel, _, ptx = compiled(case)
+    lines, places = synchronising(ptx)
+    for place, following in list(zip(places, [*places[1:], None], strict=True))[:: 2 if case == "turns" else 1]:
+        dropped, repeated = list(lines), list(lines)
+        dropped[place] = ""
+        repeated[place] += f"\n{lines[place]}"
+        assert mismatches(kernel, "\n".join(dropped)), lines[place]
+        assert mismatches(kernel, "\n".join(repeated)), lines[place]
+        if following is None or lines[place].split()[0] == lines[following].split()[0]:
+            continue
+        swapped = list(lines)
+        swapped[place], swapped[following] = lines[following], lines[place]
+        assert mismatches(kernel, "\n".join(swapped)), (lines[place], lines[following])
+
+
+@pytest.mark.parametrize("case", ["cluster", "turns"])
+def test_an_instruction_in_another_role_is_refused(case: str) -> None:
+    kernel, _, ptx = compiled(case)
+    lines, places = synchronising(ptx)
+    homes = {i: role for role, lines_ in by_role(kernel, ptx).items() for i in lines_}
+    for place in places[::3]:
+        for other in {role: i for i, role in homes.items() if role != homes[place]}.values():
+            moved = list(lines)
+            moved[place] = ""
+            moved[other] += f"\n{lines[place]}"
+            found = mismatches(kernel, "\n".join(moved))
+            assert {homes[place], homes[other]} <= {m.role for m in found}, lines[place]
+
+
+def by_role(kernel: t.Kernel, ptx: str) -> dict[str, list[int]]:
+    """Numbers of the lines that synchronise, by role."""
+    flows = ptx_flows(ptx, kernel.threads.data, role_threads(kernel))
+    return {role: [place - 1 for place in flow.places] for role, flow in flows.items()}
+
+
+def test_an_unrolled_loop_is_refused() -> None:
+    kernel, _, unrolled = compiled("matmul", "#pragma unroll 2")
+    assert len(synchronising(unrolled)[1]) > len(synchronising(compiled("matmul")[2])[1])
+    assert any("try_wait" in m.ptx for m in mismatches(kernel, unrolled))
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 0;"),
+        ("setmaxnreg.inc.sync.aligned.u32 240;", "setmaxnreg.inc.sync.aligned.u32 232;"),
+        ("wgmma.mma_async.sync.aligned.m64n128k16", "wgmma.mma_async.sync.aligned.m64n64k16"),
+        (".x4.shared.b16", ".x2.shared.b16"),
+    ],
+)
+def test_another_size_is_refused_with_both_sides(line: str, other: str) -> None:
+    kernel, _, ptx = compiled("matmul")
+    assert line in ptx
+    (found,) = mismatches(kernel, ptx.replace(line, other, 1))
+    assert str(found).startswith("CGN004, role consumer: the PTX has ")
+    assert "; the IR has " in str(found)
+
+
+def test_another_number_of_bytes_is_refused() -> None:
+    kernel, _, ptx = compiled("matmul")
+    bytes_ = next(i.size for f in planned_flows(kernel).values() for i in f.instructions if "expect_tx" in i.name)
+    assert len(re.findall(rf"mov\.u32 \t%r\d+, {bytes_};", ptx)) == 1
+    changed = re.sub(rf"(mov\.u32 \t%r\d+, ){bytes_};", r"\g<1>64;", ptx)
+    (found,) = mismatches(kernel, changed)
+    assert found.role == "producer"
+    assert f"expect_tx {bytes_}" in found.ir
+    assert "expect_tx 64" in found.ptx
+
+
+def test_a_wait_that_does_not_wait_and_a_loop_that_does_not_go_round_are_refused() -> None:
+    kernel, _, ptx = compiled("matmul")
+    for wait in re.findall(r"bra WAIT_\d+;", ptx):
+        (found,) = mismatches(kernel, ptx.replace(wait, ""))
+        assert "try_wait after mbarrier.try_wait" in found.ir
+    lines = ptx.split("\n")
+    labels = {line[:-1]: i for i, line in enumerate(lines) if line.startswith("$L")}
+    back = [i for i, line in enumerate(lines) if "bra" in line and labels.get(line.split()[-1][:-1], i) < i]
+    noticed: list[str] = []
+    for place in back:
+        stopped = list(lines)
+        stopped[place] = ""
+        noticed += [m.role for m in mismatches(kernel, "\n".join(stopped))]
+    assert len(back) == 4  # programs and steps, of two roles
+    assert noticed == ["consumer"] * 2  # the producer's two loops hold the same ops: either alone spells their words
+
+
+def test_what_can_not_be_read_is_refused() -> None:
+    kernel, _, ptx = compiled("matmul")
+    for line, other in (
+        ("ret;", "@%p1 call.uni f;"),
+        ("\n{", "\n.entry g {"),
+        ("\n}", "\n}\n.func f {\n\twgmma.fence.sync.aligned;\n}"),
+        ("fence.mbarrier_init", "@%p1 fence.mbarrier_init"),
+        ("bra.uni", "bra.uni $nowhere; //"),
+        ("setmaxnreg.dec", "brx.idx"),
+    ):
+        assert line in ptx
+        (found,) = mismatches(kernel, ptx.replace(line, other, 1))
+        assert "can't be read" in found.ptx
+
+
+def test_threads_that_leave_a_role_are_noticed() -> None:
+    kernel, _, ptx = compiled("matmul")
+    (test,) = re.findall(r"setp\.\w\w\.u32 \t%p\d+, %r\d+, 12[78];", ptx)
+    assert mismatches(kernel, ptx.replace(test, test.replace("128", "256").replace("127", "255")))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loops_that_synchronise_are_not_unrolled(case: str) -> None:
+    lines = [line.strip() for line in compiled(case)[1].split("\n")]
+    loops = [i for i, line in enumerate(lines) if line.startswith("for (")]
+    depth, open_ = 0, list[tuple[int, int]]()
+    held: set[int] = set()
+    for i, line in enumerate(lines):
+        if i in loops:
+            open_.append((i, depth))
+        if re.search(r'\b(mbarrier|tma|named_barrier|wgmma|stmatrix|__syncthreads)|asm volatile\("\w', line):
+            held |= {loop for loop, _ in open_}
+        depth += line.count("{") - line.count("}")
+        while open_ and depth <= open_[-1][1]:
+            open_.pop()
+    assert held
+    assert all(lines[i - 1] == "#pragma unroll 1" for i in held)
+
+
+def test_the_guard_is_quick() -> None:
+    kernel, _, ptx = compiled("turns")
+    times: list[float] = []
+    for _ in range(5):
+        started = time.process_time()
+        mismatches(kernel, ptx)
+        times.append(time.process_time() - started)
+    assert min(times) < 0.03
