@@ -437,7 +437,9 @@ class Normal:
             if x.engine in ("mma", "tcp", "cp_async"):
                 pending = min(pending, 3)
             return (x.engine, self.stream(x.stream), pending, order, x.agent, id(x.step))
-        self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, True)
+        # a thread's wait for its own ops tells it nothing of those of its class
+        told = not any(k.own and self.m.agents[k.c].group.size > 1 for k in marks)
+        self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, told)
         return (x.engine, self.stream(x.stream), "done", order, x.agent, id(x.step))
 
 

@@ -21,6 +21,10 @@ ASYNC_PROXY = frozenset(("tma_load", "tma_store", "tma_reduce", "wgmma", "mma", 
 TENSOR_ENGINES = frozenset(("mma", "tcp", "ld", "st"))
 IN_ORDER = frozenset(("mma", "tcp"))
 """Engines that work through one thread's tensor-core ops in order (PTX ISA 9.1, 9.7.16.6)."""
+LANES = frozenset(("ld", "st"))
+"""Engines by which each warp reaches its own lanes."""
+PER_THREAD = frozenset(("tma_store", "tma_reduce", "cp_async", "ld", "st"))
+"""Engines whose groups are each thread's own."""
 
 _MUST_BE_WRITTEN = frozenset((Space.SHARED, Space.TMEM))
 
@@ -154,7 +158,8 @@ def _allocated(
     if state is None or (state[0] != "live" and use.engine != "dealloc"):
         what = "freed" if state else "not allocated"
         raise Breach(Rule.TMEM, agent.index, step, f"{agent.label} uses {place.buffer.name}, which is {what}")
-    if state[0] != "freed" and state[1] != agent.index and not m.knows(agent, a, M, state[1], state[2]):
+    mine = state[1] == agent.index and use.engine == "dealloc"  # one thread of a role does both
+    if state[0] != "freed" and not mine and not m.knows(agent, a, M, state[1], state[2]):
         raise Breach(
             Rule.TMEM, agent.index, step, f"the allocation of {place.buffer.name} is not ordered before {agent.label}"
         )
@@ -237,7 +242,7 @@ def _after_async(
         return None
     if place.space is Space.REGISTER and x.engine == use.engine == "wgmma":
         return None
-    if same_role and x.agent != agent.index and {x.engine, use.engine} <= {"ld", "st"}:
+    if same_role and x.agent != agent.index and {x.engine, use.engine} <= LANES:
         return None  # each warp reaches its own lanes (PTX ISA 9.1, 9.7.16.8.1)
     if same_role and x.engine == use.engine == "cp_async":
         return None  # each thread copies its own part
@@ -245,9 +250,10 @@ def _after_async(
     marks = [k for k in st.marks.get(x.stream, ()) if k.upto >= x.seq and k.acquired]
     segment = M if use.engine == GENERIC else A
     told = [k for k in marks if m.saw(agent, a, segment, k.c, k.e)]
-    if x.engine == "cp_async" and not (x.private and use.private and same_role):
-        # one thread's wait speaks for its own copies only: all threads of the class must have waited
-        told = [k for k in told if not k.own or m.knows(agent, a, M, k.c, k.e)]
+    if x.engine in PER_THREAD and not (x.private and use.private and same_role) and not {x.engine, use.engine} <= LANES:
+        # one thread's wait speaks for its own ops only: all threads of the class must have waited
+        asked = M if x.engine == "cp_async" else segment
+        told = [k for k in told if not k.own or m.knows(agent, a, asked, k.c, k.e)]
     if not told:
         unwaited = same_role and not any(k.c == agent.index for k in marks)
         return Rule.GROUP if unwaited and x.engine not in ("tma_load", "dsmem") else _race(x_writes, use.writes)

@@ -114,6 +114,8 @@ def _fences(g: Instance, w: World, t: int, place: Bytes, writes: bool) -> None:
         return
     if strict:
         dirty = [u for x, u, _ in w.unfenced if x.meets(place)]
+        # the copies of cp.async are written by nobody's program: any thread's fence will do
+        dirty += [u for x, u, is_write, site in w.bare if is_write and not site and x.meets(place)]
     else:
         dirty = [u for x, u, is_write, _ in w.bare if is_write and x.meets(place)]
     if dirty:
