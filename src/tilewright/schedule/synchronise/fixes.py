@@ -12,8 +12,8 @@ from typing import Any, cast
 from tilewright.base.expr import Const, Expr, Mod, children, sym
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Insertion, Spot, spots
-from tilewright.protocol.independence import expressions
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
+from tilewright.protocol.rewrite import expressions_of
 from tilewright.schedule.synchronise.cost import join
 from tilewright.schedule.synchronise.types import Clash, Fix
 
@@ -347,12 +347,12 @@ def _wait(name: str, slots: int, use: Expr, lap: int, scope: ops.Scope) -> ops.W
 
 def symbols_of(op: ops.Op) -> frozenset[str]:
     """Names that an op's indices use."""
-    return frozenset[str]().union(*(e.symbols for e in expressions(op)))
+    return frozenset[str]().union(*(e.symbols for e in expressions_of(op)))
 
 
 def _numerators(op: ops.Op, slots: int) -> Iterator[Expr]:
     """``v`` of every ``v % slots`` in an op."""
-    for e in expressions(op):
+    for e in expressions_of(op):
         yield from _inner(e, slots)
 
 
