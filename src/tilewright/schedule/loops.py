@@ -103,7 +103,7 @@ class LoopLowering(MoveLowering):
         self.hoist(op)
         sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.Write) and (r := sinkable(w, op))}
         for reduction in sunk.values():
-            self.partials[reduction] = Reduction(self, reduction).start()
+            self.partials[reduction] = Reduction(self, reduction).begin()
         self.sunk |= sunk.keys()
         self.loops_of(op, split=split)
         for write, reduction in sunk.items():
@@ -112,7 +112,7 @@ class LoopLowering(MoveLowering):
 
     def combine(self, write: tile.Write, reduction: Reduction) -> None:
         """After a stream: the threads' partial results are reduced and added to the fragment."""
-        total = reduction.across(self.partials.pop(reduction.op))[-1]
+        total = reduction.across(reduction.end(self.partials.pop(reduction.op)))[-1]
         target = self.scope.buffers[write.frag]
         builder = self.mapping(target.axes)
         old = builder.read(target, element(write.frag))

@@ -1,4 +1,9 @@
-"""Reductions along one axis: registers, then lanes, then warps through shared memory."""
+"""Reductions along one axis: registers, then lanes, then warps through shared memory.
+
+Sums of floats are trees all the way, for the error of a chain grows with its length: a thread adds its elements up in
+``_WAYS`` chains, a stream's steps in runs of ``_RUN``, and what lanes and warps hold is halved again and again
+(Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
-from tilewright.schedule.mapping import Buffered
+from tilewright.schedule.mapping import Buffered, MapBuilder
 from tilewright.schedule.tiles import element, spans_of
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -22,6 +27,15 @@ if TYPE_CHECKING:
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 _LANE_BITS = LANES.bit_length() - 1
+
+_WAYS = 4
+"""Chains in which a thread adds up the elements of a row that it holds."""
+
+_WIDE = 32
+"""Registers that the chains of all its rows may take."""
+
+_RUN = 16
+"""Steps of a stream that are added up before their sum joins the total."""
 
 _READ_BACK = 16
 """Partial results that a thread reads back and reduces by itself; more would take the registers of its elements."""
@@ -70,44 +84,92 @@ class Reduction:
         several = cls is not None and self.lowering.placement.digits(cls).registers > 1
         return several or self.lowering.live(self.outer, spans_of(self.source)) != TRUE
 
+    @property
+    def rounds(self) -> bool:
+        """The order of the operands shows in the result."""
+        return self.fn == "sum" and self.dtype.is_float
+
+    @property
+    def ways(self) -> int:
+        """Chains in which a thread adds up each row."""
+        cls = self.outer[self.axis]
+        if not self.rounds or cls is None:
+            return 1
+        length, rows = self.lowering.placement.digits(cls).registers, self.home.registers(self.inner)
+        return max(1, min(_WAYS, length // 2, _WIDE // rows))
+
     def lower(self) -> None:
         """The reduction where it stands."""
-        if self.folds:
-            targets = self.start()
-            self.fold(targets)
-        else:
-            targets = self.operands()
+        targets = self.folded() if self.folds else self.operands()
         self.pin_rows()
         self.publish(self.across(targets)[-1])
 
-    # -- a reduction that is accumulated over a stream -------------------------------------------------------------
-    def start(self) -> list[SSAValue]:
-        """Partial results, one per thread, holding the identity."""
+    def folded(self) -> list[SSAValue]:
+        """The elements at hand reduced by each thread alone."""
+        ways = self.ways
+        targets = self.start(ways)
+        self.fold(targets, ways)
+        return targets if ways == 1 else [self.sum_of([(targets[0], i) for i in range(ways)])]
+
+    def start(self, ways: int = 1) -> list[SSAValue]:
+        """Partial results, ``ways`` per row and thread, holding the identity."""
         lowering = self.lowering
-        builder = lowering.mapping(self.inner)
+        window = (0, self.home.registers(self.inner) * ways)
+        builder = MapBuilder(self.home, self.inner, {}, {}, {}, window)
         starts = [builder.constant(v, d) for v, d in zip(self.identities, self.kinds, strict=False)]
         targets = [lowering.registers(self.fn, d, builder.count) for d in self.kinds]
         lowering.emit(builder.finish(starts, targets))
         return targets
 
-    def accumulate(self, partials: list[SSAValue]) -> None:
-        """Reduces the elements at hand into the thread's partial results.
+    def fold(self, targets: list[SSAValue], ways: int = 1) -> None:
+        """Adds the elements at hand to ``targets``, one of every ``ways`` to each."""
+        lowering = self.lowering
+        live = lowering.live(self.outer, spans_of(self.source))
+        place = self.home.register_of((self.outer[self.axis],), self.outer, R)
+        into = self.into + place % ways * self.home.registers(self.inner)
+        lowering.emit(t.Fold(self.fn, self.operands(), targets, into, live), self.op)
 
-        Sums of floats are added up within each step first: one long chain of additions would lose a digit more.
-        """
-        if not (self.fn == "sum" and self.dtype.is_float and self.folds):
+    def sum_of(self, parts: Sequence[tuple[SSAValue, int]], into: SSAValue | None = None) -> SSAValue:
+        """The sum of partial results, each the so-manieth of a buffer, as a tree."""
+        lowering = self.lowering
+        builder = lowering.mapping(self.inner)
+        terms = [builder.read(Buffered(b, self.inner, window=-i * builder.count), self.dtype) for b, i in parts]
+        while len(terms) > 1:
+            pairs = [builder.add(x, y) for x, y in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[len(terms) & ~1 :]
+        target = lowering.registers(self.fn, self.dtype, builder.count) if into is None else into
+        lowering.emit(builder.finish(terms, [target]))
+        return target
+
+    # -- a reduction that is accumulated over a stream -------------------------------------------------------------
+    def begin(self) -> list[SSAValue]:
+        """What a thread carries through the stream: partial results; of sums the total and that of the latest run."""
+        return [*self.start(), *self.start()] if self.rounds else self.start()
+
+    def accumulate(self, partials: list[SSAValue]) -> None:
+        """Reduces the elements at hand into the thread's partial results."""
+        if not self.rounds:
             self.fold(partials)
             return
-        step = self.start()
-        self.fold(step)
-        builder = self.lowering.mapping(self.inner)
-        parts = [builder.read(Buffered(b, self.inner), self.dtype) for b in (partials[0], step[0])]
-        self.lowering.emit(builder.finish([builder.add(*parts)], partials))
+        total, latest = partials
+        self.sum_of([(latest, 0), (self.folded()[0], 0)], latest)
+        stream = self.op.parent_op()
+        assert isinstance(stream, tile.Stream)
+        ended = Block()
+        with self.lowering.into(ended):
+            self.join(total, latest)
+        last = (Sym(stream.counter.data) % _RUN).eq(_RUN - 1)
+        self.lowering.emit(t.If(last, Region(ended), Region(Block())))
 
-    def fold(self, targets: list[SSAValue]) -> None:
-        """Adds the elements at hand to ``targets`` one by one."""
-        live = self.lowering.live(self.outer, spans_of(self.source))
-        self.lowering.emit(t.Fold(self.fn, self.operands(), targets, self.into, live), self.op)
+    def join(self, total: SSAValue, latest: SSAValue) -> None:
+        """Adds the sum of a run to the total, and begins another."""
+        self.sum_of([(total, 0), (latest, 0)], total)
+        builder = self.lowering.mapping(self.inner)
+        self.lowering.emit(builder.finish([builder.constant(0.0, self.dtype)], [latest]))
+
+    def end(self, partials: list[SSAValue]) -> list[SSAValue]:
+        """The threads' results after the stream."""
+        return [self.sum_of([(b, 0) for b in partials])] if self.rounds else partials
 
     def across(self, buffers: list[SSAValue]) -> list[SSAValue]:
         """Reduces the threads' partial results: lanes, then warps."""

@@ -201,6 +201,8 @@ class _Extraction:
             return
         then = self._block(op.then.block, scope.inside())
         otherwise = self._block(op.otherwise.block, scope.inside())
+        if not then and not otherwise:  # nothing of the protocol either way
+            return
         if condition.symbols <= {*self.counters, *scope.loops}:
             yield If(condition, then, otherwise, _where(op))
             return
