@@ -345,11 +345,6 @@ def _wait(name: str, slots: int, use: Expr, lap: int, scope: ops.Scope) -> ops.W
     return ops.Wait(ops.Slot(name, use % slots), (use // slots + lap) % 2, scope)
 
 
-def symbols_of(op: ops.Op) -> frozenset[str]:
-    """Names that an op's indices use."""
-    return frozenset[str]().union(*(e.symbols for e in expressions_of(op)))
-
-
 def _numerators(op: ops.Op, slots: int) -> Iterator[Expr]:
     """``v`` of every ``v % slots`` in an op."""
     for e in expressions_of(op):
