@@ -143,8 +143,11 @@ def expect(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: in
 def land(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, bytes: int) -> None:
     """Bytes of a copy that the agent issued land; the canonical run lets them land at once."""
     visible(m, st, agent, a, step, b)
-    _phase_open(m, st, agent, a, step, b, "the copy's bytes")
     bar = st.bars[b]
+    if not bar.expects and not knows_phase(m, st, agent, a, b, bar.phase - 1):
+        last = f"phase {bar.phase - 1} of {m.bar_name(b)}, which has all the bytes that it expects"
+        raise Breach(Rule.BYTES, agent.index, step, f"the copy's bytes of {agent.label} may land in {last}")
+    _phase_open(m, st, agent, a, step, b, "the copy's bytes")
     bar.tx -= bytes
     bar.landed = True
     if abs(bar.tx) > MAX_TX:
