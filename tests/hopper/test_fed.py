@@ -1,4 +1,4 @@
-"""Operands that threads copy with cp.async where no tensor map is legal: right, proved, and refuted when weakened."""
+"""Operands that threads copy where no tensor map is legal: right, proved, and refuted when weakened."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def run(kernel: tw.Kernel, found: p.Lowered, m: int, n: int, k: int, dtype: str,
     close(out, (x.T if ta else x) @ (y.T if tb else y))
 
 
-def copies_of(found: p.Lowered) -> list[a.CpAsync]:
-    return [op for op in found.scheduled.kernel.walk() if isinstance(op, a.CpAsync)]
+def copies_of(found: p.Lowered) -> list[a.ThreadCopies]:
+    return [op for op in found.scheduled.kernel.walk() if isinstance(op, a.ThreadCopies)]
 
 
 CASES = [
@@ -93,6 +93,10 @@ CASES = [
     (p.tn, "f16", 8, (70, 68, 130)),
     (p.tt, "bf16", 4, (1, 8, 3)),
     (p.nt, "e4m3", 4, (66, 63, 131)),
+    (p.nt, "bf16", 2, (70, 71, 139)),
+    (p.nn, "f16", 2, (65, 71, 67)),
+    (p.tt, "bf16", 2, (66, 1, 70)),
+    (p.nt, "e4m3", 1, (67, 65, 133)),
 ]
 
 
@@ -102,7 +106,7 @@ def test_products_of_rows_that_no_map_reaches(
 ) -> None:
     found = lowered(kernel, align, dtype)
     copies = copies_of(found)
-    assert {op.copy_bytes for op in copies} == {align}
+    assert {(type(op), op.copy_bytes) for op in copies} == {(a.CpAsync if align >= 4 else a.LoadStore, align)}
     assert not any(isinstance(op, a.TensorMap) for op in found.scheduled.kernel.walk())
     assert isinstance(prove_maps(found.tile, found.scheduled.kernel), Proved)
     assert isinstance(check(protocol_of(found.scheduled.kernel)), Proved)
@@ -140,9 +144,9 @@ def test_one_operand_by_tensor_copies_the_other_by_threads() -> None:
 
 
 # -- what is left out is noticed --------------------------------------------------------------------------------------
-def weakened(kind: type[Operation], where: Callable[[Operation], bool]) -> p.Lowered:
+def weakened(align: int, kind: type[Operation], where: Callable[[Operation], bool]) -> p.Lowered:
     """The kernel without the first op of a kind."""
-    found = lowered(p.nt, 8)
+    found = lowered(p.nt, align)
     op = next(op for op in found.scheduled.kernel.walk() if isinstance(op, kind) and where(op))
     op.detach()
     return found
@@ -159,20 +163,24 @@ def in_role(label: str) -> Callable[[Operation], bool]:
 
 
 DROPPED = {
-    "the fence between the proxies": (a.FenceProxyAsync, "consumer", "SIM017"),
-    "the arrival of the copies": (a.CpAsyncMbarrierArrive, "producer", "SIM014"),
-    "the wait for copies": (a.MbarrierWait, "consumer", "SIM004"),
-    "the wait for a free stage": (a.MbarrierWait, "producer", "SIM005"),
+    "the fence after cp.async": (8, a.FenceProxyAsync, "consumer", "SIM017"),
+    "the arrival of cp.async": (8, a.CpAsyncMbarrierArrive, "producer", "SIM014"),
+    "the wait for cp.async": (8, a.MbarrierWait, "consumer", "SIM004"),
+    "the wait of cp.async for a free stage": (8, a.MbarrierWait, "producer", "SIM005"),
+    "the fence after stores": (2, a.FenceProxyAsync, "producer", "SIM017"),
+    "the arrival of stores": (2, a.MbarrierArrive, "producer", "SIM014"),
+    "the wait for stores": (2, a.MbarrierWait, "consumer", "SIM004"),
+    "the wait of stores for a free stage": (2, a.MbarrierWait, "producer", "SIM005"),
 }
 
 
 @pytest.mark.parametrize("what", DROPPED)
 def test_dropping_what_orders_the_copies_is_refuted_and_does_harm(what: str) -> None:
-    kind, role, code = DROPPED[what]
-    found = weakened(kind, in_role(role))
+    align, kind, role, code = DROPPED[what]
+    found = weakened(align, kind, in_role(role))
     assert search(machine(protocol_of(found.scheduled.kernel), Policy.STRICT)).failure is not None
     with pytest.raises(TilewrightError) as error:
-        run(p.nt, found, 70, 72, 300, "bf16", 8)
+        run(p.nt, found, 70, 72, 300, "bf16", align)
     assert error.value.diagnostics[0].code == code
 
 

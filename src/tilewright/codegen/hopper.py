@@ -10,7 +10,7 @@ from tilewright.base.expr import Const, Expr, Sum, simplify
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
-from tilewright.codegen.thread_copies import BYTES, FROM, ROWS, STEP, ThreadCopies
+from tilewright.codegen.thread_copies import BYTES, FROM, HELD, ROWS, STEP, ThreadCopyWriter
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -32,7 +32,7 @@ RESERVED: frozenset[str] = frozenset(
         "in_band",
         a.WARPGROUP,
         a.CTA_RANK,
-        *(FROM, STEP, ROWS, BYTES),
+        *(FROM, STEP, ROWS, BYTES, HELD),
     )
 )
 """Names that this room's lines declare."""
@@ -114,6 +114,12 @@ class HopperEmitter:
         constant += self.offsets[shared]
         return f"{SHARED_BASE}{f' + {varies}' if varies else ''} + {constant}"
 
+    def pointer(self, shared: SSAValue, offset: Expr) -> str:
+        """The same byte as a pointer."""
+        varies, constant = self.split(offset)
+        constant += self.offsets[shared]
+        return f"shared{f' + {varies}' if varies else ''} + {constant}"
+
     def barrier(self, bars: SSAValue, index: Expr) -> str:
         """Address of one mbarrier."""
         return self.address(bars, index * BARRIER_BYTES)
@@ -172,8 +178,8 @@ class HopperEmitter:
                 self.mbarrier(op)
             case a.TmaLoad() | a.TmaStore() | a.BulkCommit() | a.BulkWait():
                 self.copy(op)
-            case a.CpAsync():
-                ThreadCopies(self, op).write()
+            case a.ThreadCopies():
+                ThreadCopyWriter(self, op).write()
             case a.CpAsyncMbarrierArrive():
                 e.line(f"cp_async_arrive({self.barrier(op.bars, op.index.expr)});")
             case a.WgmmaFence() | a.Wgmma() | a.WgmmaCommit() | a.WgmmaWait():

@@ -1,4 +1,4 @@
-"""cp.async as CUDA C++: one instruction for each copy of a thread, its address one step after the one before.
+"""Copies of tiles by threads as CUDA C++, the address of each one step after that of the one before.
 
 The copies of a tile stand in the loop over its stream, and most of what they need does not change there. A compiler
 that sees this keeps the address and the predicate of every copy in registers of its own (656 bytes spilled for 48
@@ -7,7 +7,7 @@ copies), so the running address and the count of rows are made opaque: the next 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from math import gcd
 from typing import TYPE_CHECKING
 
 from tilewright.base.expr import Compare, Const, Expr, Sym, maximum, minimum, simplify
@@ -18,62 +18,101 @@ from tilewright.transport import dialect as t
 if TYPE_CHECKING:
     from tilewright.codegen.hopper import HopperEmitter
 
-FROM, STEP, ROWS, BYTES = "copy_from", "copy_step", "copy_rows", "copy_bytes"
+FROM, STEP, ROWS, BYTES, HELD = "copy_from", "copy_step", "copy_rows", "copy_bytes", "copied"
+LOADS_TOGETHER = 32
+"""Elements that a thread holds between their loads and their stores, at most."""
 _COPY = Sym(t.REGISTER)
 _FIRST = {t.REGISTER: Const(0)}
 
 
-class ThreadCopies:
+class ThreadCopyWriter:
     """Writes the copies of one op. Of a copy that leaves the domain fewer bytes are read, and the rest are zeros; an
     address from which nothing is read may be any."""
 
-    def __init__(self, hopper: HopperEmitter, op: a.CpAsync):
+    def __init__(self, hopper: HopperEmitter, op: a.ThreadCopies):
         self.hopper, self.emitter, self.op = hopper, hopper.emitter, op
         self.coords = [c.expr for c in op.coords]
         self.symbol = self.emitter.symbols[op.tensor]
+        self.memory = Storage(t.shared_of(op.shared).dtype.dtype, 1).memory
+        steps = [_step(c) for c in self.coords]
+        self.steps = [s for s in steps if s is not None]
+        self.walks = op.count.data > 1 and len(self.steps) == len(steps)
+        """Coordinates advance by constants from copy to copy."""
 
     def write(self) -> None:
         e, count = self.emitter, self.op.count.data
         e.comment(self.op)
-        steps = [_step(c) for c in self.coords]
         with e.braces(""), e.binding({t.REGISTER: (0, count - 1)}):
-            if count > 1 and None not in steps:
-                self.walk([s or 0 for s in steps])
-                return
-            with e.registers(count):
-                source = e.address(self.op.tensor, self.coords, self.symbol)
-                self.copy(source, self.guarded(e.c(self.op.guard.expr), self.bytes()))
+            read = self.begin()
+            if isinstance(self.op, a.CpAsync):
+                with e.registers(count):
+                    self.copy(read)
+                    self.advance()
+            else:
+                self.load_and_store(read)
 
-    def walk(self, steps: Sequence[int]) -> None:
-        """Coordinates advance by ``steps`` from copy to copy."""
+    def begin(self) -> str:
+        """Declares what copies have in common; returns how many bytes copy ``r`` reads."""
         e, op = self.emitter, self.op
+        if not self.walks:
+            return self.guarded(e.c(op.guard.expr), self.bytes())
         source = e.address(op.tensor, [c.substitute(_FIRST) for c in self.coords], self.symbol)
+        e.line(f"const {self.memory}* {FROM} = {source};")
         advance: Expr = Const(0)
-        for axis, s in enumerate(steps):
+        for axis, s in enumerate(self.steps):
             advance = advance + e.constants.get(f"{self.symbol}.stride{axis}", Sym(f"{self.symbol}.stride{axis}")) * s
-        e.line(f"const {Storage(t.shared_of(op.shared).dtype.dtype, 1).memory}* {FROM} = {source};")
         e.line(f"const auto {STEP} = {e.c(advance)};")
         whole = self.bytes()
         if t.REGISTER not in (op.stop.expr - self.coords[op.axis.data]).symbols:
             e.line(f"const int {BYTES} = {whole};")
             whole = BYTES
-        guard, per_copy = e.c(op.guard.expr), _rows(op.guard.expr)
-        if per_copy is not None and not e.holds(op.guard.expr):
-            rows, each = per_copy
-            e.line(f"int {ROWS} = {e.c(rows)};")
+        guard, rows = e.c(op.guard.expr), _rows(op.guard.expr)
+        if rows is not None and not e.holds(op.guard.expr):
+            e.line(f"int {ROWS} = {e.c(rows[0])};")
             e.line(f"opaque({ROWS});")
-            guard = f"{ROWS} > r*{each}"
-        with e.registers(op.count.data):
-            self.copy(FROM, self.guarded(guard, whole))
-            e.line(f"{FROM} += {STEP};")
-            e.line(f"opaque({FROM});")
+            guard = f"{ROWS} > r*{rows[1]}"
+        return self.guarded(guard, whole)
 
-    def copy(self, source: str, read: str) -> None:
-        """Copy ``r``, of which the first ``read`` bytes are read."""
-        e, op = self.emitter, self.op
-        to, active = self.hopper.address(op.shared, op.offset.expr), op.active.expr
-        condition = "" if e.holds(active) else f"if ({e.c(active)}) "
-        e.line(f"{condition}cp_async_{op.copy_bytes}({to}, {source}, {read});")
+    def advance(self) -> None:
+        """The address of the next copy."""
+        if self.walks:
+            self.emitter.line(f"{FROM} += {STEP};")
+            self.emitter.line(f"opaque({FROM});")
+
+    @property
+    def source(self) -> str:
+        """The address of copy ``r``."""
+        return FROM if self.walks else self.emitter.address(self.op.tensor, self.coords, self.symbol)
+
+    @property
+    def condition(self) -> str:
+        """What stands before a copy that not every thread makes."""
+        active = self.op.active.expr
+        return "" if self.emitter.holds(active) else f"if ({self.emitter.c(active)}) "
+
+    def copy(self, read: str) -> None:
+        """cp.async of copy ``r``."""
+        op = self.op
+        to = self.hopper.address(op.shared, op.offset.expr)
+        self.emitter.line(f"{self.condition}cp_async_{op.copy_bytes}({to}, {self.source}, {read});")
+
+    def load_and_store(self, read: str) -> None:
+        """Loads, several at a time, then their stores: no load waits for the one before."""
+        e, op, count = self.emitter, self.op, self.op.count.data
+        together = gcd(count, LOADS_TOGETHER)
+        e.line(f"{self.memory} {HELD}[{together}];")
+        with e.unrolled("b", count // together) as block:
+            for store in (False, True):
+                with e.unrolled("v", together) as step:
+                    e.line(f"const int r = {e.c(block * together + step)};")
+                    place = f"{HELD}[{e.c(step)}]"
+                    if store:
+                        to = self.hopper.pointer(op.shared, op.offset.expr)
+                        e.line(f"{self.condition}*reinterpret_cast<{self.memory}*>({to}) = {place};")
+                        continue
+                    e.line(f"{place} = 0;")
+                    e.line(f"{self.condition}if ({read}) {place} = *({self.source});")
+                    self.advance()
 
     def guarded(self, guard: str, read: str) -> str:
         """Nothing is read where ``guard`` is false."""

@@ -112,7 +112,7 @@ class _Load:
     Of copies by threads ``offset`` is that of the whole tile; their coordinates are read from the op.
     """
 
-    op: a.TmaLoad | a.CpAsync
+    op: a.TmaLoad | a.ThreadCopies
     receiver: int
     coords: tuple[Expr, ...]
     offset: Expr
@@ -134,7 +134,7 @@ def _loads(kernel: tile.Kernel, lowered: Sequence[Operation]) -> dict[SSAValue, 
                 found.setdefault(op.shared, []).append(
                     _Load(op, receiver, coords, op.offset.expr.substitute(rank), mine)
                 )
-        elif isinstance(op, a.CpAsync):
+        elif isinstance(op, a.ThreadCopies):
             where = (name_of(op.tensor), place_of(op))
             mine = tuple(s for s in sources if (tensor_name(s), place(s)) == where)
             found.setdefault(op.shared, []).append(_Load(op, 0, (), op.base.expr, mine))
@@ -341,8 +341,8 @@ def _place_box(
     reading: _Reading,
 ) -> bool:
     """Writes the bytes of one box's elements; False where its coordinates are not the load's."""
-    if isinstance(copy.op, a.CpAsync):
-        return place_copies(landed, at, copy.op, source, step, mn_axis, k_axis)
+    if isinstance(copy.op, a.ThreadCopies):
+        return place_copies(landed, at, copy.op, source, step, (mn_axis, k_axis))
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers, coords = declared.numbers, coords_of(source)

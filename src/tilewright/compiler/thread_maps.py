@@ -20,10 +20,17 @@ from tilewright.transport import dialect as t
 
 
 def place_copies(
-    landed: Ints, first_byte: int, op: a.CpAsync, source: tile.Load, step: Mapping[str, Expr], mn_axis: int, k_axis: int
+    landed: Ints,
+    first_byte: int,
+    op: a.ThreadCopies,
+    source: tile.Load,
+    step: Mapping[str, Expr],
+    axes: tuple[int, int],
 ) -> bool:
-    """Writes the byte of every element, from the tile's begin, of a part that begins at ``first_byte``; False where
-    coordinates or zeros are not the load's, or bytes lie outside of those that the op names."""
+    """Writes the byte of every element (of axes mn and k), from the tile's begin, of a part that begins at
+    ``first_byte``; False where coordinates or zeros are not the load's, or bytes are none of those that the op names.
+    """
+    mn_axis, k_axis = axes
     if not _zeros_outside(op, source, step):
         return False
     thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
@@ -37,7 +44,7 @@ def place_copies(
         if not offset.symbols <= {t.THREAD, t.REGISTER}:
             return False
         place[axis] = _values(offset, at)[made][:, None] + (steps if axis == op.axis.data else 0 * steps)
-    if any(x.any() for axis, x in place.items() if axis not in (mn_axis, k_axis)):
+    if any(x.any() for axis, x in place.items() if axis not in axes):
         return False
     inside = op.offset.expr - op.base.expr
     if not inside.symbols <= {t.THREAD, t.REGISTER}:
@@ -60,7 +67,7 @@ def _values(node: Expr, at: Mapping[str, Ints]) -> Ints:
     return np.broadcast_to(np.asarray(node.evaluate(at)), at[t.THREAD].shape)
 
 
-def _zeros_outside(op: a.CpAsync, source: tile.Load, step: Mapping[str, Expr]) -> bool:
+def _zeros_outside(op: a.ThreadCopies, source: tile.Load, step: Mapping[str, Expr]) -> bool:
     """Elements are read exactly where they lie in the load's domain: the guard has each bound, or it always holds."""
     stops: dict[int, Expr] = {}
     for axis, own in enumerate(coords_of(source)):

@@ -1,6 +1,6 @@
-"""cp.async: copies that threads start, which land at some later moment, and arrivals that wait for them.
+"""Copies of tiles by threads: loads and stores, and cp.async, which lands at some later moment.
 
-A copy is checked when it is issued, against what its thread knows. The copies of one op that a warp makes land
+A cp.async is checked when it is issued, against what its thread knows. The copies of one op that a warp makes land
 together, when the seed chooses, those of several ops in any order; an arrival happens some time after all earlier ones.
 """
 
@@ -41,7 +41,7 @@ class _Copies:
     element_bytes: int
 
     @staticmethod
-    def of(op: a.CpAsync, agent: Agent, tensor: BoundTensor) -> _Copies:
+    def of(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor) -> _Copies:
         count, symbols = op.count.data, agent.symbols
         shape = (len(agent.rows), count)
 
@@ -68,13 +68,32 @@ class _Copies:
 def start_copies(op: a.CpAsync, agent: Agent) -> None:
     """Every thread of the agent starts its copies."""
     tensor, shared = agent.launch.arguments.tensors[op.tensor], agent.cta.shared[op.shared]
+    copies = _read(op, agent, tensor, shared)
+    for warp, rows in _warps(agent):
+        _start(op, agent, tensor, shared, warp, agent.rows[rows], copies.of_rows(rows))
+
+
+def load_and_store(op: a.LoadStore, agent: Agent) -> None:
+    """Every thread of the agent makes its copies, now."""
+    tensor, shared = agent.launch.arguments.tensors[op.tensor], agent.cta.shared[op.shared]
+    copies = _read(op, agent, tensor, shared)
+    size, who = copies.element_bytes, np.broadcast_to(agent.rows[:, None, None], copies.read.shape)
+    places, read = copies.places[copies.made].ravel(), copies.read[copies.made].ravel()
+    shared.written_by(op, places, who[copies.made].ravel(), size)
+    memory = agent.cta.arena.bytes.view(np.dtype(f"u{size}"))
+    values = np.zeros(len(places), memory.dtype)
+    values[read] = tensor.array[tuple(c[copies.made].ravel()[read] for c in copies.coords)].view(memory.dtype)
+    memory[(places + shared.offset) // size] = values
+
+
+def _read(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedBuffer) -> _Copies:
+    """The copies of an op, once they have been found to be in order."""
     copies = _Copies.of(op, agent, tensor)
     _check(op, agent, tensor, shared, copies)
     who = np.broadcast_to(agent.rows[:, None, None], copies.read.shape)[copies.read]
     agent.launch.memory.watch(op, tensor, tuple(c[copies.read] for c in copies.coords), who, agent.moment(), "read")
     agent.launch.memory.traffic.loaded += len(who)
-    for warp, rows in _warps(agent):
-        _start(op, agent, tensor, shared, warp, agent.rows[rows], copies.of_rows(rows))
+    return copies
 
 
 def arrive_when_copied(op: a.CpAsyncMbarrierArrive, agent: Agent, barrier: Mbarrier) -> None:
@@ -127,7 +146,7 @@ def _start(
     agent.cta.transfers.append(land)
 
 
-def _check(op: a.CpAsync, agent: Agent, tensor: BoundTensor, shared: SharedBuffer, copies: _Copies) -> None:
+def _check(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedBuffer, copies: _Copies) -> None:
     """What is read lies in the tensor, what is written in the buffer, both at multiples of a copy's size."""
     for axis, (coordinates, extent) in enumerate(zip(copies.coords, tensor.array.shape, strict=True)):
         outside = copies.read & ((coordinates < 0) | (coordinates >= extent))
@@ -143,6 +162,7 @@ def _check(op: a.CpAsync, agent: Agent, tensor: BoundTensor, shared: SharedBuffe
         address = address + coordinates[:, :, 0] * stride
     used = copies.read.any(axis=2)
     wrong = (used & (address % size != 0)) | (copies.made & ((copies.places[:, :, 0] + shared.offset) % size != 0))
-    if size not in _SIZES or wrong.any() or (used.any() and op.vector.data > 1 and tensor.strides[axis] != 1):
+    sizes = _SIZES if isinstance(op, a.CpAsync) else (copies.element_bytes,)
+    if size not in sizes or wrong.any() or (used.any() and op.vector.data > 1 and tensor.strides[axis] != 1):
         found = f"{size} bytes, strides {list(tensor.strides)} along axis {axis}, {int(wrong.sum())} misaligned"
-        refuse(op, "SIM009", found=found, required=f"{_SIZES} bytes that are consecutive, at multiples of their size")
+        refuse(op, "SIM009", found=found, required=f"{sizes} bytes that are consecutive, at multiples of their size")

@@ -19,7 +19,15 @@ from tilewright.protocol.access import (
     Parameter,
 )
 from tilewright.tile.attributes import TensorType, TileType
-from tilewright.transport.asynchronous import WARPGROUP, WARPGROUP_THREADS, CpAsync, Elected, Role, TensorMap, TmaStore
+from tilewright.transport.asynchronous import (
+    WARPGROUP,
+    WARPGROUP_THREADS,
+    Elected,
+    Role,
+    TensorMap,
+    ThreadCopies,
+    TmaStore,
+)
 from tilewright.transport.dialect import (
     REGISTER,
     THREAD,
@@ -148,7 +156,7 @@ class _Collector:
                     self._nested(op.body.block, [], [(Sym(THREAD) % WARPGROUP_THREADS).eq(0)])
                 case TmaStore():
                     self._copy(op)
-                case CpAsync():
+                case ThreadCopies():
                     self._thread_copies(op)
                 case Load():
                     self._access(op, AccessKind.READ)
@@ -187,7 +195,7 @@ class _Collector:
         self.part = _Part(where, coords, guard, registers, len(self.found))
         self._found(op, op.tensor, kind, registers, list(coords), guard)
 
-    def _thread_copies(self, op: CpAsync) -> None:
+    def _thread_copies(self, op: ThreadCopies) -> None:
         """Register ``r`` of the access is element ``r % vector`` of copy ``r // vector``."""
         vector, axis = op.vector.data, op.axis.data
         copy = {REGISTER: Sym(REGISTER) // vector}

@@ -62,7 +62,7 @@ from tilewright.transport.tensor_core import (
     WgmmaFence,
     WgmmaWait,
 )
-from tilewright.transport.thread_copies import CpAsync, CpAsyncMbarrierArrive
+from tilewright.transport.thread_copies import CpAsync, CpAsyncMbarrierArrive, LoadStore, ThreadCopies
 
 OPS = [*roles.OPS, *mbarriers.OPS, *tensor_copies.OPS, *thread_copies.OPS, *tensor_core.OPS]
 """Registered by the ``Transport`` dialect."""
@@ -86,6 +86,7 @@ __all__ = [
     "FenceMbarrierInit",
     "FenceProxyAsync",
     "LoadMatrix",
+    "LoadStore",
     "MatrixAccess",
     "MbarrierArrive",
     "MbarrierArriveExpectTx",
@@ -100,6 +101,7 @@ __all__ = [
     "StoreMatrix",
     "TensorMap",
     "TensorMapType",
+    "ThreadCopies",
     "TmaLoad",
     "TmaStore",
     "Wgmma",

@@ -97,6 +97,8 @@ class Accesses:
                 yield ops.TmaLoad(region, self._slot(op.bars, op.index.expr, scope), ctas)
             case a.CpAsync():
                 yield ops.CpAsync(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
+            case a.LoadStore():
+                yield ops.Write(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
             case a.CpAsyncMbarrierArrive():
                 yield ops.CpAsyncArrive(self._slot(op.bars, op.index.expr, scope))
             case a.TmaStore():

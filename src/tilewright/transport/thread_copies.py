@@ -1,6 +1,7 @@
-"""Copies into shared memory that threads start and do not wait for (PTX ISA 9.1, 9.7.9.25.3: cp.async).
+"""Copies of tiles into shared memory by threads: cp.async, which they start and do not wait for (PTX ISA 9.1,
+9.7.9.25.3), and loads followed by stores.
 
-They write through the generic proxy, each thread's in no order among themselves; an mbarrier may count the threads
+Both write through the generic proxy. The cp.async of a thread are done in no order; an mbarrier may count the threads
 whose copies have all been done.
 """
 
@@ -23,9 +24,8 @@ COPY_BYTES = (4, 8, 16)
 """What one cp.async moves."""
 
 
-@irdl_op_definition
-class CpAsync(TransportOp):
-    """cp.async: every executing thread starts ``count`` copies of ``vector`` elements each.
+class ThreadCopies(TransportOp):
+    """Shared by both: every executing thread makes ``count`` copies of ``vector`` elements each.
 
     Copy ``r`` takes the elements that are consecutive along dimension ``axis`` from ``coords`` on, and lands at byte
     ``offset`` of the shared buffer. Where ``guard`` is false, and from coordinate ``stop`` along ``axis`` on, zeros
@@ -33,7 +33,6 @@ class CpAsync(TransportOp):
     from ``base`` on, which the executing threads fill together.
     """
 
-    name = "transport.cp_async"
     tensor = operand_def(TensorType)
     shared = operand_def(SharedType)
     coords = attr_def(ArrayAttr[ExprAttr])
@@ -93,10 +92,32 @@ class CpAsync(TransportOp):
             )
         if tensor.element != shared_of(self.shared).dtype.dtype:
             raise VerifyException(f"elements of {tensor.element} copied to {shared_of(self.shared).dtype.dtype}")
-        if self.copy_bytes not in COPY_BYTES:
-            raise VerifyException(f"cp.async moves {COPY_BYTES} bytes, not {self.copy_bytes}")
         if self.count.data < 1:
             raise VerifyException(f"{self.count.data} copies")
+
+
+@irdl_op_definition
+class CpAsync(ThreadCopies):
+    """cp.async: the copies are started, and done at some later moment."""
+
+    name = "transport.cp_async"
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.copy_bytes not in COPY_BYTES:
+            raise VerifyException(f"cp.async moves {COPY_BYTES} bytes, not {self.copy_bytes}")
+
+
+@irdl_op_definition
+class LoadStore(ThreadCopies):
+    """ld.global, then st.shared, of single elements: any address will do."""
+
+    name = "transport.load_store"
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.vector.data != 1:
+            raise VerifyException(f"loads and stores of single elements, not of {self.vector.data}")
 
 
 @irdl_op_definition
@@ -111,4 +132,4 @@ class CpAsyncMbarrierArrive(TransportOp):
         super().__init__(operands=[bars], attributes={"index": ExprAttr.of(index)})
 
 
-OPS = [CpAsync, CpAsyncMbarrierArrive]
+OPS = [CpAsync, LoadStore, CpAsyncMbarrierArrive]

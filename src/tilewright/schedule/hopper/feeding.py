@@ -127,13 +127,18 @@ class RingLowering(HandOperands):
 
     def feed(self, ring: Ring, use: Expr, at: Mapping[str, Expr]) -> None:
         """The copies that all of the producer's threads make, and their arrivals once these are done."""
-        for slot in ring.slots:
-            if isinstance(slot.copied, Fed):
-                tensor, begin = self.arguments[slot.copied.load.tensor], self.stage(ring, use) + slot.offset
-                bounds = self.placement.bounds
-                for copies in thread_copies(slot.copied, tensor, self.data[ring.name], begin, at, bounds):
-                    self.emit(copies, slot.copied.load)
-        self.emit(a.CpAsyncMbarrierArrive(self.full[ring.name], use % ring.stages))
+        full, index = self.full[ring.name], use % ring.stages
+        for asynchronous in (True, False):
+            for fed, place in ((s.copied, s.offset) for s in ring.fed):
+                if isinstance(fed, Fed) and fed.asynchronous is asynchronous:
+                    tensor, begin = self.arguments[fed.load.tensor], self.stage(ring, use) + place
+                    for copies in thread_copies(fed, tensor, self.data[ring.name], begin, at, self.placement.bounds):
+                        self.emit(copies, fed.load)
+            if asynchronous and ring.asynchronous:
+                self.emit(a.CpAsyncMbarrierArrive(full, index))
+        if ring.loaded:  # generic writes, which wgmma reads through the asynchronous proxy
+            self.emit(a.FenceProxyAsync())
+            self.emit(a.MbarrierArrive(full, index))
 
     def fetch(self, ring: Ring, copied: Copied, place: int, use: Expr, at: Mapping[str, Expr]) -> None:
         """The tensor copies of one tile into the stage of ``use``, or of this CTA's share of it."""
@@ -160,7 +165,7 @@ class RingLowering(HandOperands):
         """The consumers' wait for the tiles of one use."""
         use = Sym(counter(ring))
         self.emit(a.MbarrierWait(self.full[ring.name], use % ring.stages, use // ring.stages % 2))
-        if ring.fed:  # cp.async writes through the generic proxy, wgmma reads through the asynchronous one
+        if ring.asynchronous:  # what cp.async wrote; who copied has not waited for it
             self.emit(a.FenceProxyAsync())
 
     def release(self, ring: Ring, use: Expr) -> None:
@@ -175,7 +180,7 @@ class RingLowering(HandOperands):
 
 def arrivals(ring: Ring) -> int:
     """Arrivals that fill a stage: one for all tensor copies, one of each thread that copies."""
-    return (1 if ring.tx_bytes else 0) + (a.WARPGROUP_THREADS if ring.fed else 0)
+    return (1 if ring.tx_bytes else 0) + a.WARPGROUP_THREADS * (ring.asynchronous + ring.loaded)
 
 
 def counter(ring: Ring) -> str:

@@ -44,7 +44,7 @@ from tilewright.transport.base import exprs
 REGISTERS = {2: (24, 240), 3: (32, 160)}
 """setmaxnreg of the producer and of each consumer warpgroup, by the number of these: 24 + 2 * 240 = 3 * 168 registers
 at launch, 32 + 3 * 160 = 4 * 128 (measured on H200; benchmarks/results)."""
-COPYING_REGISTERS = {2: (40, 232), 3: (56, 152)}
+COPYING_REGISTERS = {2: (56, 224), 3: (56, 152)}
 """The same where the producer's threads hold addresses of what they copy."""
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""

@@ -20,13 +20,14 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE as ALWAYS
 from tilewright.base.expr import All, Expr, Interval, Sym, divisor, simplify
 from tilewright.base.verdict import Legal
+from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.tensormap import PATTERNS, Direction, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.repairs import Change, Remedy, ThreadCopy, thread_copies
+from tilewright.legal.repairs import Remedy, ThreadCopy, thread_copies
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import Role as OperandRole
@@ -74,6 +75,16 @@ class Fed(Brought):
         """How the threads copy."""
         assert self.remedy.threads is not None
         return self.remedy.threads
+
+    @property
+    def asynchronous(self) -> bool:
+        """By cp.async; else by loads and stores, element by element."""
+        return self.copies.method is CopyMethod.CP_ASYNC
+
+    @property
+    def vector(self) -> int:
+        """Elements that a thread copies at a time."""
+        return self.copies.vector_bytes // self.shared.element_bytes if self.asynchronous else 1
 
 
 @dataclass(frozen=True)
@@ -218,11 +229,11 @@ class Analysis:
         return None
 
     def fed(self, value: SSAValue, role: OperandRole, n: int) -> Fed | None:
-        """The operand copied by threads, if its addresses allow copies of 4 bytes and wgmma reads where they land."""
+        """The operand copied by threads, if wgmma reads where they put it: by cp.async before loads and stores."""
         for load, extents, swizzle, major in self.layouts(value, role):
             for remedy in thread_copies(tile_access(load, extents, (swizzle,), self.known), self.known):
                 copies = remedy.threads
-                if remedy.change is not Change.CP_ASYNC or copies is None or copies.shared.shared_tile is None:
+                if copies is None or copies.shared.shared_tile is None:
                     continue
                 answer = wgmma.plan(WgmmaOperand(role, element(load.result), copies.shared, major, n, "f32"))
                 if isinstance(answer, Legal):

@@ -50,9 +50,19 @@ class Ring:
         return sum(s.copied.map.tx_bytes for s in self.slots if isinstance(s.copied, Copied))
 
     @property
-    def fed(self) -> bool:
-        """Threads copy some of its tiles."""
-        return any(isinstance(s.copied, Fed) for s in self.slots)
+    def fed(self) -> tuple[Slot, ...]:
+        """The tiles that threads copy."""
+        return tuple(s for s in self.slots if isinstance(s.copied, Fed))
+
+    @property
+    def asynchronous(self) -> bool:
+        """Some of them by cp.async."""
+        return any(isinstance(s.copied, Fed) and s.copied.asynchronous for s in self.slots)
+
+    @property
+    def loaded(self) -> bool:
+        """Some of them by loads and stores."""
+        return any(isinstance(s.copied, Fed) and not s.copied.asynchronous for s in self.slots)
 
     def slot(self, load: tile.Load) -> Slot:
         """The slot of a load."""

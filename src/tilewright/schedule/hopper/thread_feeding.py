@@ -1,4 +1,4 @@
-"""Tiles that the producer's threads copy to a ring with cp.async, into the layout that a tensor copy would have left.
+"""Tiles that the producer's threads copy to a ring, into the layout that a tensor copy would have left.
 
 The lines of a landing tile (rows of one panel after the other) are dealt to the threads so that neighbours copy what
 lies side by side in memory, as many lines at once as there are threads for::
@@ -33,7 +33,7 @@ def thread_copies(
     begin: Expr,
     at: Mapping[str, Expr],
     bounds: Mapping[str, Interval],
-) -> Iterator[a.CpAsync]:
+) -> Iterator[a.ThreadCopies]:
     """The copies of one tile to byte ``begin`` of a ring, where counters have the values ``at``: an op for each panel,
     whose copies are one step apart in memory, or one op where its rows are no multiple of those copied at once.
 
@@ -41,7 +41,7 @@ def thread_copies(
     """
     tile = fed.shared.shared_tile
     assert tile is not None, "tiles are whole panels of whole swizzle periods"
-    vector = fed.copies.vector_bytes // tile.element_bytes
+    vector = fed.vector
     lanes = tile.panel // vector
     at_once = THREADS // lanes
     whole = tile.rows % at_once == 0
@@ -59,7 +59,7 @@ def thread_copies(
             coords.append(first.substitute(at) + simplify(place.get(axis, Const(0)), known))
         stops = {axis: c.stop.substitute(at) for axis, c in enumerate(coords_of(fed.load)) if isinstance(c, Span)}
         base = begin + part * tile.rows * tile.pitch_bytes
-        yield a.CpAsync(
+        yield (a.CpAsync if fed.asynchronous else a.LoadStore)(
             tensor,
             shared,
             coords=coords,
