@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -14,7 +16,8 @@ from tilewright.cli import app
 from tilewright.diag.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/contracts.md", "docs/legality.md"]
+PAGES = ["docs/contracts.md", "docs/legality.md", "docs/measured.md"]
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *PAGES]
 
 
 def test_the_readmes_kernel_runs(tmp_path: Path) -> None:
@@ -38,7 +41,7 @@ def test_modules_and_what_is_in_them_exist(document: str) -> None:
     package = ROOT / "src" / "tilewright"
     rooms = "|".join(p.name for p in package.iterdir() if p.is_dir())
     named = re.findall(rf"`(?:tilewright\.)?((?:{rooms})(?:\.\w+)+)[`(]", (ROOT / document).read_text())
-    assert named or document == "CONTRIBUTING.md"
+    assert named or document in ("CONTRIBUTING.md", "docs/measured.md")
     assert [name for name in named if not exists(f"tilewright.{name}")] == []
 
 
@@ -57,6 +60,13 @@ def test_rooms_exist(document: str) -> None:
     named = {room for row in rows for room in re.findall(r"(?:\| |· )`(\w+)`", row)}
     rooms = {p.name for p in (ROOT / "src" / "tilewright").iterdir() if (p / "__init__.py").is_file()}
     assert named == rooms
+
+
+def test_tables_are_those_of_the_results() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "measured.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_commands_exist() -> None:

@@ -1,0 +1,106 @@
+"""Write the tables of ``README.md`` and ``docs/measured.md`` from ``benchmarks/results``.
+
+python tools/measured.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "measured.md"
+
+HIGHLIGHTS = ("softmax 16384x4096", "rms_norm 8192x8192")
+PRODUCTS = ("8192x8192x8192", "4096x4096x4096", "4100x4100x4100")
+ATTENTIONS = ("full {}4x16x4096x128", "causal {}4x16x4096x128")
+COMPILED = {"compile": "torch.compile", "autotune": "torch.compile, max-autotune", "eager": "PyTorch"}
+
+
+def result(name: str) -> Mapping[str, Any]:
+    """A document of a run."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def by_case(name: str) -> dict[str, Any]:
+    """Its rows by their case."""
+    return {row["case"]: row for row in result(name)["rows"]}
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+def memory_bound() -> Iterator[str]:
+    """Every memory-bound kernel beside PyTorch."""
+    yield "| kernel | Tilewright, us | of copy | eager, us | torch.compile, us | max-autotune, us |"
+    for case, row in by_case("memory_bound").items():
+        us = {name: f"{value:.1f}" for name, value in row["microseconds"].items()}
+        cells = (us["ours"], f"{row['of_copy']['ours']:.2f}", us["eager"], us["compile"], us["autotune"])
+        yield f"| {case} | {' | '.join(cells)} |"
+
+
+def products() -> Iterator[str]:
+    """Every product beside cuBLAS or cuDNN."""
+    yield "| case | Tilewright | cuBLAS, cuDNN | ratio |"
+    for case, row in by_case("products").items():
+        ours, peer = row["tflops"].values()
+        yield f"| {case} | {ours:.0f} | {peer:.0f} | {row['of_peer']:.2f} |"
+
+
+def highlights() -> Iterator[str]:
+    """A few of each."""
+    yield "| kernel | Tilewright | peer | |"
+    for case in HIGHLIGHTS:
+        row = by_case("memory_bound")[case]
+        us = row["microseconds"]
+        best = min(COMPILED, key=us.__getitem__)
+        ours = f"{us['ours']:.1f} us, {row['of_copy']['ours']:.2f} of a copy"
+        yield f"| {case} | {ours} | {us[best]:.1f} us | {COMPILED[best]} |"
+    measured = by_case("products")
+    for shape in PRODUCTS:
+        ours, peer = measured[f"matmul {shape}"]["tflops"].values()
+        yield f"| matmul {shape} | {ours:.0f} TFLOP/s | {peer:.0f} TFLOP/s | cuBLAS |"
+    for kind in ATTENTIONS:
+        ours, peer = measured["attention " + kind.format("")]["tflops"].values()
+        fast = measured["attention " + kind.format("fast ")]["tflops"]["ours"]
+        name = "attention " + kind.format("").replace("full ", "")
+        yield f"| {name} | {ours:.0f} TFLOP/s, `fast` {fast:.0f} | {peer:.0f} TFLOP/s | cuDNN |"
+    calls = result("gpu_correctness")["launch_overhead"]
+    ours, peer = (calls[name]["median_us"] for name in ("kernel", "torch_add"))
+    yield f"| a call from Python | {ours:.1f} us | {peer:.1f} us | `torch.add` with `out=` |"
+
+
+# -- pages ------------------------------------------------------------------------------------------------------------
+def rewritten(text: str, table: Iterator[str]) -> str:
+    """The page with the rows of a table, found by its header, in place of those that it has."""
+    header, *rows = table
+    lines = text.splitlines()
+    begin = lines.index(header) + 2  # its rule stays
+    end = next(i for i in range(begin, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
+    return "\n".join([*lines[:begin], *rows, *lines[end:]]) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Both pages as the results have it."""
+    measured = rewritten(rewritten(PAGE.read_text(), memory_bound()), products())
+    return {README: rewritten(README.read_text(), highlights()), PAGE: measured}
+
+
+def main() -> int:
+    """Write the pages, or with ``--check`` say whether they are current."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = {page: text for page, text in pages().items() if page.read_text() != text}
+    for page, text in stale.items():
+        if not check:
+            page.write_text(text)
+        print(f"{page.relative_to(ROOT)} {'is stale: run python tools/measured.py' if check else 'written'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
