@@ -83,9 +83,9 @@ class _Builder:
     def chain(self, programs: Sequence[tuple[Node, ...]], context: Context, path: tuple[str, ...]) -> tuple[int, int]:
         items = [list(self.resolved(p, context)) for p in programs]
         items = [self.with_skipped(x, items) for x in items]
-        keys = max(([_key(n) for n in x if isinstance(n, Loop)] for x in items), key=len)
-        longest = next(x for x in items if [_key(n) for n in x if isinstance(n, Loop)] == keys)
-        meetings = _meetings(longest)
+        longest = max(items, key=lambda x: sum(isinstance(n, Loop) for n in x))
+        keys = _merged([_keys(longest), *map(_keys, items)])
+        meetings = _meetings(longest, keys)
         gaps = [self.placed(r, x, keys, meetings) for (r, _), x in zip(self.parties, items, strict=True)]
         first = last = self.stretch(path, "before" if keys else "body", [g.code[0] for g in gaps])
         for i, key in enumerate(keys):
@@ -184,8 +184,7 @@ class _Builder:
         """The role's loops matched with the body's, its other steps in the gaps between them. A role without loops
         works behind them, except for what all threads must meet for before: ``meetings`` in each gap."""
         gaps = _Gaps([[] for _ in range(len(keys) + 1)], [None] * len(keys))
-        loops = [n for n in items if isinstance(n, Loop)]
-        at, pending = 0, list[Step]()
+        at, pending, first = 0, list[Step](), True
         for n in items:
             if isinstance(n, Step):
                 pending.append(n)
@@ -194,19 +193,13 @@ class _Builder:
                 found = keys.index(_key(n), at)
             except ValueError:
                 raise NoWord(f"role {role.name} has a loop to {_key(n)} that others order differently") from None
-            gaps.code[at if at else found] += pending
+            if first:
+                gaps.spread(pending, 0, found, meetings, late=True)
+            else:
+                gaps.code[at] += pending
             gaps.loops[found] = n
-            at, pending = found + 1, []
-        if loops or not keys or role.name in self.early:
-            gaps.code[at] += pending
-            return gaps
-        gap = 0
-        for i, step in enumerate(pending):
-            while gap < len(keys) and not any(_meets(x) for x in pending[i:]):
-                gap += 1
-            while gap < len(keys) and meetings[gap] <= sum(map(_meets, gaps.code[gap])):
-                gap += 1
-            gaps.code[gap].append(step)
+            at, pending, first = found + 1, [], False
+        gaps.spread(pending, at, len(keys), meetings, late=first and role.name not in self.early)
         return gaps
 
     def resolved(self, nodes: tuple[Node, ...], context: Context) -> Iterator[Step | Loop]:
@@ -233,14 +226,29 @@ def _meets(step: Step) -> bool:
     return isinstance(step.op, ops.CtaSync | ops.ClusterWait)
 
 
-def _meetings(items: list[Step | Loop]) -> list[int]:
+def _merged(sequences: Sequence[list[str]]) -> list[str]:
+    """Loops of all roles in one order, the first sequence's and what others have besides; no order if they differ."""
+    out: list[str] = []
+    for keys in sequences:
+        at = 0
+        for key in keys:
+            if key in out[at:]:
+                at = out.index(key, at)
+            elif key not in out:
+                out.insert(at, key)
+            at += 1
+    return out
+
+
+def _meetings(items: list[Step | Loop], keys: list[str]) -> list[int]:
     """How often all threads meet before the first loop, between it and the second, and so on."""
-    out = [0]
-    for n in items:
+    out, at = [0] * (len(keys) + 1), 0
+    last = max((i for i, n in enumerate(items) if isinstance(n, Loop)), default=-1)
+    for i, n in enumerate(items):
         if isinstance(n, Loop):
-            out.append(0)
+            at = keys.index(_key(n), at) + 1
         else:
-            out[-1] += _meets(n)
+            out[at if i < last or last < 0 else -1] += _meets(n)
     return out
 
 
@@ -248,6 +256,22 @@ def _meetings(items: list[Step | Loop]) -> list[int]:
 class _Gaps:
     code: list[list[Step]]
     loops: list[Loop | None]
+
+    def spread(self, pending: list[Step], low: int, high: int, meetings: list[int], late: bool) -> None:
+        """Puts steps into the gaps ``low`` to ``high``: those up to the last meeting where all meet, the others behind
+        them, or (``late``) as late as may be."""
+        gap = low
+        for i, step in enumerate(pending):
+            if any(map(_meets, pending[i:])):
+                while gap < high and meetings[gap] <= sum(map(_meets, self.code[gap])):
+                    gap += 1
+            elif late:
+                gap = high
+            self.code[gap].append(step)
+
+
+def _keys(items: list[Step | Loop]) -> list[str]:
+    return [_key(n) for n in items if isinstance(n, Loop)]
 
 
 def _key(loop: Loop) -> str:

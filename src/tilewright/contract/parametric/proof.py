@@ -6,6 +6,9 @@ then each op puts its questions to that. Whatever is not understood, or not prov
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import combinations, islice
+
 from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import Facts
@@ -17,7 +20,7 @@ from tilewright.contract.parametric.tensor_memory import check_tensor_memory
 from tilewright.contract.rules import Policy
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, graph_of
-from tilewright.protocol.model import Protocol, Step
+from tilewright.protocol.model import If, Loop, Node, Protocol, Step
 from tilewright.protocol.word import NoWord
 
 UNDERSTOOD: dict[type[object], frozenset[str]] = {
@@ -63,10 +66,42 @@ UNDERSTOOD: dict[type[object], frozenset[str]] = {
 """The ops of the fragment with the fields that are modelled; any other field must have its default."""
 
 
+MAX_PLACEMENTS = 8
+"""Ways tried to lay roles beside the loops that they have no part in."""
+
+
 def prove(protocol: Protocol, policy: Policy = Policy.STRICT) -> str:
     """Empty if the protocol keeps every rule for all trip counts; else why this method leaves it open."""
-    graph = graph_of(protocol)
-    return graph if isinstance(graph, str) else prove_graph(graph, policy)
+    reasons: list[str] = []
+    for early in islice(_placements(protocol), MAX_PLACEMENTS):
+        graph = graph_of(protocol, early)
+        reasons.append(graph if isinstance(graph, str) else prove_graph(graph, policy))
+        if not reasons[-1]:
+            return ""
+    return reasons[0]
+
+
+def _placements(protocol: Protocol) -> Iterator[frozenset[str]]:
+    """Which roles with fewer loops than others do their work before the loops of a tile: an epilogue does not, who
+    hands out the tiles does. The order of the word is a label, so any placement that is proved will do."""
+    depths = {r.name: _depth(r.body) for r in protocol.roles}
+    shallow = [name for name, depth in depths.items() if 0 < depth < max(depths.values())]
+    for n in range(len(shallow) + 1):
+        yield from map(frozenset[str], combinations(shallow, n))
+
+
+def _depth(nodes: tuple[Node, ...]) -> int:
+    """Loops of a symbolic count within one another."""
+    depth = 0
+    for node in nodes:
+        match node:
+            case Loop():
+                depth = max(depth, (node.end.constant is None) + _depth(node.body))
+            case If():
+                depth = max(depth, _depth(node.then), _depth(node.otherwise))
+            case Step():
+                pass
+    return depth
 
 
 def prove_graph(graph: EventGraph, policy: Policy = Policy.STRICT) -> str:
