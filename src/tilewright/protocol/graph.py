@@ -37,7 +37,7 @@ class Index:
     offset: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Site:
     """One op at its place: ``party`` executes it as number ``position`` of its code in ``stretch``."""
 

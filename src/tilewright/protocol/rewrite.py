@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from tilewright.base.expr import Expr, expr
@@ -19,14 +19,22 @@ def expressions_of(op: ops.Op) -> list[Expr]:
 
 
 def mapped(item: Any, change: Callable[[Expr], Expr]) -> Any:
-    """An op (or a part of one) with every expression replaced."""
+    """An op (or a part of one) with every expression replaced; itself where nothing is."""
     if isinstance(item, Expr):
         return change(item)
     if isinstance(item, tuple):
-        return tuple(mapped(x, change) for x in cast(tuple[Any, ...], item))
+        parts = cast(tuple[Any, ...], item)
+        found = tuple(mapped(x, change) for x in parts)
+        return found if any(a is not b for a, b in zip(found, parts, strict=True)) else parts
     if not hasattr(item, "__dataclass_fields__") or isinstance(item, type):
         return item
-    return replace(item, **{f.name: mapped(getattr(item, f.name), change) for f in fields(item)})
+    changed: dict[str, Any] = {}
+    for name in item.__dataclass_fields__:
+        old = getattr(item, name)
+        new = mapped(old, change)
+        if new is not old:
+            changed[name] = new
+    return replace(item, **changed) if changed else item
 
 
 def symbols_of(step: Step) -> frozenset[str]:
