@@ -22,6 +22,8 @@ from tilewright.legal.facts import Facts as Known
 from tilewright.legal.repairs import Change, repairs_of
 from tilewright.legal.tma import TileAccess
 from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.place import Refused
 from tilewright.simulate import run_steps
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
@@ -63,16 +65,25 @@ def test_loads_by_threads() -> None:
     assert Change.LOADS in offered((64, 64), 4100)
     variant = planned(2, staged=False)
     assert not any(isinstance(op, a.TmaLoad) for op in variant.transport.walk())
-    assert any(isinstance(op, t.SharedWrite) for op in variant.transport.walk())
+    assert any(isinstance(op, a.LoadStore) for op in variant.transport.walk())
     assert agrees(variant, 65, 63, 101)
 
 
-def test_two_warpgroups_share_the_loads() -> None:
-    variant = planned(2, staged=False, bm=128, bn=64)
-    (role,) = (op for op in variant.transport.walk() if isinstance(op, a.Role))
+def test_copies_by_threads_that_do_not_wait() -> None:
+    access = TileAccess(bf16, (4100, 4100), (4100, 1), 0, (64, 64), swizzles=(Swizzle.B128,))
+    assert any(r.fields.change is Change.CP_ASYNC for r in repairs_of(access, Known()))
+    variant = planned(4, staged=False)
+    assert {op.copy_bytes for op in variant.transport.walk() if isinstance(op, a.CpAsync)} == {4}
+    assert agrees(variant, 65, 62, 102)
+
+
+def test_two_warpgroups_share_what_they_stage() -> None:
+    found = p.lower(p.nt, Candidate(2, copies=False), "bf16", 2, bm=128, bn=64)
+    assert not isinstance(found, Refused)
+    lowered = found.scheduled.kernel
+    (role,) = (op for op in lowered.walk() if isinstance(op, a.Role))
     assert role.threads.data == 256
-    assert agrees(variant, 130, 63, 101)
-    lowered = variant.transport.clone()
+    assert all(isinstance(check(protocol), Proved) for protocol in protocols_of(lowered))
     for op in lowered.walk():
         if isinstance(op, t.SharedWrite):  # both warpgroups write the same bytes
             op.attributes["offset"] = ExprAttr.of(op.offset.expr.substitute({t.THREAD: sym(t.THREAD) % 128}))

@@ -49,9 +49,31 @@ def test_the_fallback_names_its_threads() -> None:
     asked = replace(p.request(p.nt), facts=ODD, schedule=tw.Schedule(staged=False))
     a, b, _ = plan(asked).variants[0].verdicts(SM90A)
     assert isinstance(a.answer, Repairs)
-    assert a.repair == ""
-    assert any(way.startswith("threads") for way in a.made)
+    assert a.made == ("cp.async, 8 bytes at a time",)
+    assert a.taken is not None
+    assert a.taken.fields.change is Change.CP_ASYNC
     assert isinstance(b.answer, Legal)
+
+
+def test_every_repair_that_was_not_taken_is_shown_with_its_reason() -> None:
+    asked = replace(p.request(p.nt), facts=ODD, schedule=tw.Schedule(staged=False))
+    variant = plan(asked).variants[0]
+    a = variant.verdicts(SM90A)[0]
+    assert isinstance(a.answer, Repairs)
+    assert len(a.rejected) == len(a.answer.repairs) - 1
+    reasons = dict(a.rejected)
+    assert any("through registers" in action and "dearer" in why for action, why in reasons.items())
+    assert any("padded rows" in action and "where it pays" in why for action, why in reasons.items())
+    remarks = variant.remarks("sm_90a")
+    assert all(any(f"{a.place}: a, rejected: {action} (" in line for line in remarks) for action in reasons)
+
+
+def test_rows_of_odd_elements_are_loaded_and_stored() -> None:
+    facts = Facts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
+    a, *_ = plan(replace(p.request(p.nt), facts=facts, schedule=tw.Schedule(staged=False))).variants[0].verdicts(SM90A)
+    assert a.made == ("threads, 2 bytes at a time",)
+    assert a.taken is not None
+    assert a.taken.fields.change is Change.LOADS
 
 
 def test_solvers_stay_away_where_every_access_is_legal() -> None:

@@ -70,7 +70,7 @@ class PlannedKernel:
 
     def remarks(self, target: str) -> tuple[str, ...]:
         """What the plan says of this kernel, of each of its accesses, and how those to shared memory meet the banks."""
-        lines = map(str, self.verdicts(TARGETS[target]))
+        lines = (line for verdict in self.verdicts(TARGETS[target]) for line in verdict.lines)
         operands = operand_verdicts(self.transport)
         return (*self.notes, *self.placement.notes, *lines, *operands, *map(str, shared_uses(self.transport, target)))
 

@@ -1,17 +1,18 @@
 """The verdict of ``legal`` on every access of a kernel, and how the lowered kernel makes it: what a plan shows.
 
 Each load and store of the tile program is asked for as a tile of its tensor; operands of products in any layout that
-wgmma reads, with repairs where it is not legal as it lies. How it is made is read from the lowered ops of its line.
+wgmma reads, with repairs where it is not legal as it lies. How it is made is read from the lowered ops of its line, and
+with it the repair that was taken; the others are shown with their price, or with what keeps this access from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilewright.base.expr import TRUE, Expr
-from tilewright.base.verdict import Illegal, Legal, Repairs, Violation
+from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
 from tilewright.legal import tma
@@ -19,11 +20,12 @@ from tilewright.legal.repairs import Change, Remedy, legalise
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access
-from tilewright.schedule.tiles import Access, coords_of, place, tensor_name
+from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+CP_ASYNC, THREADS = "cp.async", "threads"
 Answer: TypeAlias = Legal[TensorMapPlan] | Repairs[Remedy] | Illegal
 
 
@@ -37,8 +39,8 @@ class AccessVerdict:
     tile: tuple[int | None, ...]
     answer: Answer
     made: tuple[str, ...]
-    repair: str = ""
-    """The repair that was taken, if one was."""
+    taken: Repair[Remedy] | None = None
+    """The repair that was made, if one was."""
 
     @property
     def core(self) -> tuple[Violation, ...]:
@@ -50,13 +52,56 @@ class AccessVerdict:
         """What the tensor map needs at launch."""
         return self.answer.fields.guard if isinstance(self.answer, Legal) else TRUE
 
+    @property
+    def repair(self) -> str:
+        """What the repair changes; empty where there is none."""
+        return "" if self.taken is None else self.taken.action
+
+    @property
+    def rejected(self) -> tuple[tuple[str, str], ...]:
+        """The other repairs offered, and why each was not taken."""
+        if not isinstance(self.answer, Repairs) or self.taken is None:
+            return ()
+        others = (r for r in self.answer.repairs if r is not self.taken)
+        return tuple((r.action, _why_not(r, self.taken)) for r in others)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The verdict, and a line for each repair that was not taken."""
+        rejected = (f"{self.place}: {self.tensor}, rejected: {action} ({why})" for action, why in self.rejected)
+        return (str(self), *rejected)
+
     def __str__(self) -> str:
         extents = " x ".join("1" if n is None else str(n) for n in self.tile)
         verdict = "legal for tensor copies" + (f" where {self.condition}" if self.condition != TRUE else "")
         if self.core:
             verdict = f"not legal for tensor copies: {', '.join(v.rule for v in self.core)} ({self.core[0].found})"
-        made = self.repair + "; " * bool(self.repair) + " and ".join(self.made)
+        price = f" ({_microseconds(self.taken)})" if self.taken is not None else ""
+        made = self.repair + price + "; " * bool(self.repair) + " and ".join(self.made)
         return f"{self.place}: {self.word} {self.tensor} [{extents}] {verdict}; by {made or 'nothing'}"
+
+
+_UNSUITED = {
+    Change.PHASES: "the rows of its tile lie shifted, wgmma reads rows at one pitch",
+    Change.WIDEN: "the tile's columns are the product's",
+    Change.SPLIT_COLUMNS: "both parts would have to be one operand's tile",
+    Change.RESHAPE: "tiles of folded axes are not the product's rows and columns",
+    Change.CONDITION: "arguments that satisfy it are served by a program of their own",
+}
+"""What no operand of a product can be brought by."""
+
+
+def _why_not(other: Repair[Remedy], taken: Repair[Remedy]) -> str:
+    reason = _UNSUITED.get(other.fields.change)
+    if reason is not None:
+        return reason
+    dearer = "dearer" if other.cost > taken.cost else "another kernel of the program makes it, where it pays"
+    return f"{_microseconds(other)}: {dearer}"
+
+
+def _microseconds(repair: Repair[Remedy]) -> str:
+    """The predicted price of a repair for sizes of 4096."""
+    return f"{1e6 * repair.cost:.1f} us more than tensor copies at extents of 4096"
 
 
 def verdicts(
@@ -81,16 +126,23 @@ def verdicts(
         name, where = tensor_name(op), place(op)
         ways = tuple(dict.fromkeys(way for n, at, note, way in made if (n, at, note) == (name, where, op.name)))
         word = {"tile.load": "load of", "tile.store": "store to"}.get(op.name, "addition to")
-        found.append(AccessVerdict(where, word, name, extents, answer, ways, _taken(op, answer, staged)))
+        taken = _taken(answer, ways, staged=name in staged)
+        found.append(AccessVerdict(where, word, name, extents, answer, ways, taken))
     return tuple(found)
 
 
-def _taken(op: Access, answer: Answer, staged: Collection[str]) -> str:
-    """The repair that the program makes of those offered."""
-    if tensor_name(op) not in staged:
-        return ""
+def _taken(answer: Answer, ways: Sequence[str], *, staged: bool) -> Repair[Remedy] | None:
+    """Of the repairs offered the one that the program makes."""
     offered = answer.repairs if isinstance(answer, Repairs) else ()
-    return next((r.action for r in offered if r.fields.change is Change.PAD), Change.PAD.value)
+    if staged:
+        change = Change.PAD
+    elif any(way.startswith(CP_ASYNC) for way in ways):
+        change = Change.CP_ASYNC
+    elif any(way.startswith(THREADS) for way in ways):
+        change = Change.LOADS
+    else:
+        return None
+    return next((r for r in offered if r.fields.change is change), None)
 
 
 def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
@@ -102,9 +154,13 @@ def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
                 declared = op.map.owner
                 assert isinstance(declared, a.TensorMap)
                 value, way = declared.tensor, "tensor copies"
+            case a.CpAsync():
+                value, way = op.tensor, f"{CP_ASYNC}, {op.copy_bytes} bytes at a time"
+            case a.LoadStore():
+                value, way = op.tensor, f"{THREADS}, {op.copy_bytes} bytes at a time"
             case t.Load() | t.Store() | t.ReduceAdd():
                 size = t.registers_of(op.buffer).dtype.dtype.bytes * op.vector.data
-                value, way = op.tensor, f"threads, {size} bytes at a time"
+                value, way = op.tensor, f"{THREADS}, {size} bytes at a time"
             case _:
                 continue
         kind = value.type
