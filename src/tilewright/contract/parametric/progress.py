@@ -28,7 +28,8 @@ def check_progress(facts: Facts) -> None:
                 after += _needed_partners(facts, ref)
             case ops.ClusterWait():
                 after += _needed_partners(facts, cluster_arrive(ref))
-            case ops.WgmmaWait():
+            case ops.WgmmaWait() | ops.WarpSync():
+                # the role's other threads must be there; a warp's sync is not taken to teach anything
                 after += [
                     Ref(d, ref.s, i)
                     for d in facts.k.classes

@@ -20,7 +20,7 @@ from tilewright.contract.parametric.tensor_memory import check_tensor_memory
 from tilewright.contract.rules import Policy
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, graph_of
-from tilewright.protocol.model import If, Loop, Node, Protocol, Step
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
 from tilewright.protocol.word import NoWord
 
 UNDERSTOOD: dict[type[object], frozenset[str]] = {
@@ -45,6 +45,7 @@ UNDERSTOOD: dict[type[object], frozenset[str]] = {
     ops.BarSync: frozenset(("id", "threads", "aligned", "site")),
     ops.BarArrive: frozenset(("id", "threads")),
     ops.CtaSync: frozenset(),
+    ops.WarpSync: frozenset(),
     ops.ClusterArrive: frozenset(("release",)),
     ops.ClusterWait: frozenset(),
     ops.Setmaxnreg: frozenset(("registers",)),
@@ -133,7 +134,7 @@ def _prove(graph: EventGraph, policy: Policy) -> None:
 
 def _understood(step: Step) -> None:
     known = UNDERSTOOD.get(type(step.op))
-    if known is None:
+    if known is None or (isinstance(step.op, ops.WarpSync) and step.by is not By.ALL):
         raise NoWord(f"{type(step.op).__name__}")
     for name, field in step.op.__dataclass_fields__.items():
         if name not in known and getattr(step.op, name) != field.default:
