@@ -547,6 +547,25 @@ def test_arguments_no_class_would_take_are_refused() -> None:
         p.launch_known((FakeTensor(X, (8, 64)), FakeTensor(X, (8, 64)), 1.0, 1))
 
 
+def test_addresses_seen_before_are_judged_as_they_are() -> None:
+    p, fake = program()
+    x, y = xy()
+    for _ in range(2):
+        p.launch((x, y, 1.0, 1))
+        with refused("RUN010"):
+            p.launch((x, FakeTensor(X + 512, (8, 64)), 1.0, 1))
+        p.launch((FakeTensor(X + 4096, (8, 64)), y, 1.0, 1))
+    assert len(fake.launches) == 4
+
+
+def test_shapes_that_alternate_have_each_their_plan() -> None:
+    p, fake = program()
+    for rows in (8, 16, 16, 8, 8):
+        p.launch((FakeTensor(X, (rows, 64)), FakeTensor(Y, (rows, 64)), 1.0, 1))
+    grids = [launch.shape.grid for launch in fake.launches]
+    assert grids[0] == grids[3] == grids[4] != grids[1] == grids[2]
+
+
 def test_checks_without_a_launch() -> None:
     x, y = xy()
     symbols = check(scale(), describe_all({"x": x, "y": y}), {"alpha": 1.0, "n": 3})

@@ -37,7 +37,8 @@ from tilewright.runtime.driver import DriverLike, LaunchOn, LaunchShape, TensorM
 from tilewright.runtime.frame import Frame
 from tilewright.runtime.scalars import CallScalar
 
-_MAX_CACHED_MAPS = 256
+_MAX_ADDRESSES = 256
+"""Sets of addresses of which a plan remembers something: callers alternate between few buffers."""
 
 Kernels = Callable[[KernelImage, LaunchShape], int]
 """Gives the driver's handle of a kernel."""
@@ -66,6 +67,7 @@ class Plan:
         self._scalars = tuple(s.name for s in scalars)
         self._lock = threading.Lock()  # one frame: a launch must read it before the next call rewrites it
         self._addresses: tuple[int, ...] | None = None
+        self._apart: set[tuple[int, ...]] = set()  # addresses at which no tensors share bytes
         self._maps: dict[tuple[int, ...], tuple[bytes, ...]] = {}
         self._mapped: tuple[int, ...] | None = None  # what the descriptors in the frame were encoded for
         self._recipes = [(s.slot, s.recipe) for s in variant.steps if isinstance(s, EncodeTensorMap)]
@@ -103,7 +105,11 @@ class Plan:
                     step(stream)
 
     def _rebind(self, addresses: tuple[int, ...], scalars: tuple[int | float, ...]) -> None:
-        self._aliasing.check(addresses)
+        if addresses not in self._apart:
+            self._aliasing.check(addresses)
+            if len(self._apart) >= _MAX_ADDRESSES:
+                self._apart.clear()
+            self._apart.add(addresses)
         self._addresses = None  # stays so if a descriptor is refused below
         self._frame.write_tensors(*addresses)
         if self._needs_scalars:
@@ -122,13 +128,13 @@ class Plan:
         self._mapped = (*addresses, *blocks)
 
     def _encode(self, addresses: tuple[int, ...]) -> tuple[bytes, ...]:
-        """The variant's descriptors for these addresses; kept, since callers alternate between few buffers."""
+        """The variant's descriptors for these addresses."""
         found = self._maps.get(addresses)
         if found is None:
             names = (*(f"{n}.address" for n in self._tensors), *map(workspace_address, range(len(self._workspace))))
             env = self._env | dict(zip(names, addresses, strict=False))
             found = tuple(self._driver.encode_tensor_map(_fields(recipe, env)) for _, recipe in self._recipes)
-            if len(self._maps) >= _MAX_CACHED_MAPS:
+            if len(self._maps) >= _MAX_ADDRESSES:
                 self._maps.clear()
             self._maps[addresses] = found
         return found

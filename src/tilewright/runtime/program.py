@@ -27,9 +27,9 @@ _OF_ANOTHER_CLASS = frozenset({"RUN004", "RUN006", "RUN007", "RUN008", "RUN012",
 
 
 Key = tuple[object, ...]
-Call = tuple[Key, tuple[int, ...], Plan | None, dict[str, Described] | None]
-"""Of a call's arguments: key, addresses, the plan if there is one, and their description, which PyTorch's tensors, read
-in place, do not need. A plain tuple: it is made at every launch."""
+Call = tuple[Sequence[object], tuple[int, ...], Plan | None, dict[str, Described] | None]
+"""Of a call's arguments: what a key is made of, addresses, the plan if there is one, and their description, which
+PyTorch's tensors, read in place, do not need. A plain tuple: it is made at every launch."""
 
 
 def load(artifact: Artifact, driver: DriverLike | None = None) -> Program:
@@ -48,6 +48,7 @@ class Program:
         self._libraries: dict[str, int] = {}
         self._devices: set[int] = set()
         self._plans: dict[Key, Plan] = {}
+        self._latest: tuple[list[object], Plan | None] = ([], None)  # of the call before: most are like it
         self._foreign: set[Key] = set()  # keys of arguments of another class
 
         parameters = artifact.parameters
@@ -74,7 +75,7 @@ class Program:
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
         key, addresses, plan, described = self._look_up(values, handle)
         if plan is None:
-            plan = self._build(key, described, values, handle)
+            plan = self._build(tuple(key), described, values, handle)
         self._run(plan, addresses, described, values, handle)
 
     def launch_known(self, values: Sequence[object], stream: object = None) -> bool:
@@ -86,8 +87,9 @@ class Program:
         if len(values) != len(self._names):
             return False
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
-        key, addresses, plan, described = self._look_up(values, handle)
+        parts, addresses, plan, described = self._look_up(values, handle)
         if plan is None:
+            key = tuple(parts)
             if key in self._foreign:
                 return False
             try:
@@ -105,6 +107,7 @@ class Program:
     def close(self) -> None:
         """Unload the kernels; the program can't be launched afterwards."""
         self._plans.clear()
+        self._latest = ([], None)
         while self._libraries:
             self._driver.unload_library(self._libraries.popitem()[1])
 
@@ -128,8 +131,12 @@ class Program:
             for i, parameter in self._key_scalars:
                 value = values[i]
                 key.append(value if type(value) is int else int_scalar(parameter, value))
-            whole = tuple(key)
-            return whole, tuple(addresses), self._plans.get(whole), None
+            latest, plan = self._latest
+            if key != latest:  # comparing two lists costs less than hashing one
+                plan = self._plans.get(tuple(key))
+                if plan is not None:
+                    self._latest = (key, plan)
+            return key, tuple(addresses), plan, None
         except (AttributeError, TypeError):  # another protocol
             return self._look_up_described(values, handle)
 
