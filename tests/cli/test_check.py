@@ -132,7 +132,38 @@ def test_unneeded_syncs_are_listed(ring: Path) -> None:
     assert listed.output.count("unneeded:") == 1
 
 
-@pytest.mark.parametrize("name", ["nothing.txt", f"{EXAMPLES / 'gemm.py'}:STAGE"])
-def test_what_is_no_protocol_is_refused(name: str) -> None:
-    with pytest.raises(TilewrightError, match="CMD006"):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nothing.txt", "nothing.txt is no file"),
+        (f"{EXAMPLES / 'gemm.py'}:STAGE", "STAGE is int"),
+        (f"{EXAMPLES / 'gemm.py'}", "names no function; the file has cooperative, pingpong, multicast"),
+        (f"{EXAMPLES / 'gemm.py'}:nothing", "has no nothing; the file has cooperative"),
+        (f"{EXAMPLES.parent / 'softmax.py'}:softmax", "softmax is a kernel"),
+    ],
+)
+def test_what_is_no_protocol_is_refused(name: str, words: str) -> None:
+    with pytest.raises(TilewrightError, match="CMD006") as caught:
         raise tilewright("check", name).exception or AssertionError
+    assert words in caught.value.diagnostics[0].found
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("def p(n): return n\n", "CMD006", "p takes n"),
+        ("def p(\n", "CMD007", "SyntaxError"),
+        ("import nothing_here\n", "CMD007", "No module named 'nothing_here'"),
+        ("\ndef p():\n    return 1 // 0\n", "CMD007", "ZeroDivisionError"),
+    ],
+)
+def test_what_a_file_raises_is_told_with_its_line(text: str, code: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(TilewrightError, match=code) as caught:
+        raise tilewright("check", f"{file}:p").exception or AssertionError
+    (diagnostic,) = caught.value.diagnostics
+    assert words in diagnostic.found
+    if code == "CMD007":
+        assert diagnostic.where is not None
+        assert (diagnostic.where.file, diagnostic.where.line) == (str(file), text.rstrip().count("\n") + 1)

@@ -96,6 +96,11 @@ def test_compile_needs_a_kernel(name: str, kernel_file: Path) -> None:
     refused("CMD001", "compile", f"{kernel_file.parent}/{name}", "--out", "out")
 
 
+def test_a_file_that_raises(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import tilewright as tw\n\nx = tw.nothing\n")
+    refused("CMD007", "compile", f"{tmp_path / 'broken.py'}:x", "--out", "out")
+
+
 @pytest.mark.parametrize("option", ["N", "N=", "=4", "N=x", "1N=4"])
 def test_compile_options(option: str, kernel_file: Path) -> None:
     refused("CMD002", "compile", f"{kernel_file}:scale", "--static", option, "--out", "out")

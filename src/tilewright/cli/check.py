@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli.compile_ import module_of
+from tilewright.cli.compile_ import module_of, running, split_name
 from tilewright.diag import fail, render
 
 if TYPE_CHECKING:
@@ -126,16 +127,30 @@ def _delay_waits(protocol: Protocol, policy: Policy, path: Path) -> None:
 
 def find_protocol(name: str) -> Protocol:
     """The protocol in a text file, or what FILE.py:NAME returns; runs a Python file. CMD006 if there is none."""
+    from tilewright.lang.params import KernelFunction
     from tilewright.protocol import Protocol, from_text
 
-    file, _, attribute = name.rpartition(":")
+    file, attribute = split_name(name)
     path = Path(file if file.endswith(".py") else name)
     if not path.is_file():
         fail("CMD006", found=f"{path} is no file", required="protocol text, or FILE.py:NAME")
     if path.suffix != ".py":
         return from_text(path.read_text())
-    made = getattr(module_of(path), attribute, None)
-    value = made() if callable(made) else made
+    required = "a function that returns a Protocol"
+    module = module_of(path)
+    made = getattr(module, attribute, None)
+    if made is None:
+        functions = [n for n, v in vars(module).items() if isfunction(v) and v.__module__ == path.stem and n[0] != "_"]
+        asked = f"{file} has no {attribute}" if attribute else f"{name} names no function"
+        fail("CMD006", found=f"{asked}; the file has {', '.join(functions) or 'none'}", required=required)
+    if isinstance(made, KernelFunction):
+        help = "compile it: a kernel's protocol is proved on the way, and shown by tilewright show"
+        fail("CMD006", found=f"{attribute} is a kernel", required=required, help=help)
+    needed = [p.name for p in signature(made).parameters.values() if p.default is p.empty] if isfunction(made) else []
+    if needed:
+        fail("CMD006", found=f"{attribute} takes {', '.join(needed)}", required=required + ", without arguments")
+    with running(path):
+        value = made() if callable(made) else made
     if not isinstance(value, Protocol):
-        fail("CMD006", found=f"{name} is {type(value).__name__}", required="a function that returns a Protocol")
+        fail("CMD006", found=f"{name} is {type(value).__name__}", required=required)
     return value

@@ -6,7 +6,10 @@ import ast
 import importlib.util
 import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +18,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact
 from tilewright.cli.options import by_name
-from tilewright.diag import fail
+from tilewright.diag import Location, TilewrightError, fail
 
 
 def register(app: typer.Typer) -> None:
@@ -53,30 +56,54 @@ def find_kernel(name: str) -> Any:
     """The kernel object that FILE.py:NAME names; runs the file. CMD001 if there is none."""
     from tilewright.lang.params import KernelFunction
 
-    file, _, attribute = name.rpartition(":")
-    path = Path(file)
-    if not file or not path.is_file():
-        _no_kernel(f"{file or name} is no file")
-    module = module_of(path)
+    file, attribute = split_name(name)
+    if not Path(file).is_file():
+        _no_kernel(f"{file} is no file")
+    module = module_of(Path(file))
     if module is None:
         _no_kernel(f"{file} is no Python file")
     found = getattr(module, attribute, None)
     if not isinstance(found, KernelFunction):
         kernels = [n for n, value in vars(module).items() if isinstance(value, KernelFunction)]
-        _no_kernel(f"{file} has no kernel {attribute}; it has {', '.join(kernels) or 'none'}")
+        asked = f"{file} has no kernel {attribute}" if attribute else f"{name} names no kernel"
+        _no_kernel(f"{asked}; the file has {', '.join(kernels) or 'none'}")
     return found
 
 
+def split_name(name: str) -> tuple[str, str]:
+    """File and name of ``FILE:NAME``; the name is empty where there is no colon."""
+    file, colon, attribute = name.rpartition(":")
+    return (file, attribute) if colon else (name, "")
+
+
 def module_of(path: Path) -> ModuleType | None:
-    """A Python file, run as a module; None if it is none."""
+    """A Python file, run as a module; None if it is none, CMD007 if it raises."""
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     if spec is None or spec.loader is None:
         return None
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # a user's dataclasses and annotations look their module up
     sys.path.insert(0, str(path.resolve().parent))  # its neighbours are importable, as under `python FILE.py`
-    spec.loader.exec_module(module)
+    with running(path):
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def running(path: Path) -> Generator[None]:
+    """CMD007 for what a person's file raises, at its line."""
+    try:
+        yield
+    except TilewrightError:
+        raise
+    except Exception as error:
+        file = str(path.resolve())
+        lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == file and f.lineno is not None]
+        if isinstance(error, SyntaxError) and error.filename == file and error.lineno is not None:
+            lines.append(error.lineno)
+        where = Location(str(path), lines[-1]) if lines else None
+        found = f"{type(error).__name__}: {error}"
+        fail("CMD007", where=where, found=found, required="a file that runs to its end")
 
 
 def literal(text: str) -> int | float | bool | str:

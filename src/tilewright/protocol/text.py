@@ -110,7 +110,7 @@ def from_text(text: str) -> Protocol:
     try:
         tree = ast.parse(text)
     except SyntaxError as e:
-        fail("MBR007", found=f"line {e.lineno}: {e.msg}")
+        _unreadable(f"line {e.lineno}: {e.msg}")
     return _Reader().protocol(tree)
 
 
@@ -139,7 +139,7 @@ class _Reader:
                 case _:
                     _bad(node)
         if not head:
-            fail("MBR007", found="no protocol(...) line")
+            _unreadable("no protocol(...) line")
         value = Protocol(
             roles=tuple(roles), buffers=tuple(buffers), barriers=tuple(barriers), symbols=tuple(symbols), **head
         )
@@ -201,11 +201,15 @@ class _Reader:
                 return _expr(node) if name in _EXPR_FIELDS else _literal(node)
 
 
+def _unreadable(found: str) -> NoReturn:
+    fail("MBR007", found=found, required="protocol(...), its declarations, and steps in the words of protocol.ops")
+
+
 def _expr(node: ast.expr) -> Expr:
     try:
         return parse(ast.unparse(node))
     except ExprError as e:
-        fail("MBR007", found=f"line {node.lineno}: {e}")
+        _unreadable(f"line {node.lineno}: {e}")
 
 
 def _literal(node: ast.expr) -> Any:
@@ -216,4 +220,4 @@ def _literal(node: ast.expr) -> Any:
 
 
 def _bad(node: ast.AST) -> NoReturn:
-    fail("MBR007", found=f"line {getattr(node, 'lineno', '?')}: {ast.unparse(node)[:80]}")
+    _unreadable(f"line {getattr(node, 'lineno', '?')}: {ast.unparse(node)[:80]}")

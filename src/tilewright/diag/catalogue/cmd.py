@@ -15,15 +15,18 @@ CODES: tuple[Code, ...] = (
         bad="tilewright compile add.py",
         good="tilewright compile add.py:add --out add.bundle",
         source=_SOURCE,
+        help="write the file, a colon, and the name of a function in it",
     ),
     Code(
         "CMD002",
-        "an option is not NAME=VALUE",
+        "an option's value can't be used",
         "Options that set something by name (--static, --dtype, --dim, --scalar, --input, --output) are written "
-        "NAME=VALUE and may be given several times, once a name.",
+        "NAME=VALUE and may be given several times, once a name; others take a shape such as 4096x64, or one of a few "
+        "words.",
         bad="--static 4096",
         good="--static N=4096 --static K=512",
         source=_SOURCE,
+        help="the command's --help shows what each option takes",
     ),
     Code(
         "CMD003",
@@ -32,6 +35,7 @@ CODES: tuple[Code, ...] = (
         bad="tilewright explain TMA",
         good="tilewright explain TMA012",
         source="tilewright.diag.catalogue",
+        help="tilewright explain, without a code, lists them all",
     ),
     Code(
         "CMD004",
@@ -40,6 +44,7 @@ CODES: tuple[Code, ...] = (
         bad="--input x=notes.txt",
         good="--input x=x.npy",
         source=_SOURCE,
+        help="write the array with numpy.save",
     ),
     Code(
         "CMD005",
@@ -48,6 +53,7 @@ CODES: tuple[Code, ...] = (
         bad="tilewright show layout '(8,8):(8,1)' --out x.jpg",
         good="tilewright show layout '(8,8):(8,1)' --out x.svg",
         source=_SOURCE,
+        help="name a file that ends in .svg or .png",
     ),
     Code(
         "CMD006",
@@ -57,5 +63,15 @@ CODES: tuple[Code, ...] = (
         bad="tilewright check gemm.py",
         good="tilewright check gemm.py:cooperative",
         source=_SOURCE,
+        help="write the file, a colon, and the name of a function in it that returns a Protocol",
+    ),
+    Code(
+        "CMD007",
+        "a Python file can't be run",
+        "The command runs the file to find what is named in it. Python raised something on the way.",
+        bad="tilewright compile add.py:add, where add.py imports a package that is not installed",
+        good="a file that python add.py runs to its end",
+        source=_SOURCE,
+        help="run the file with python by itself; TILEWRIGHT_TRACEBACK=1 shows the whole traceback here",
     ),
 )

@@ -62,6 +62,7 @@ CODES: tuple[Code, ...] = (
         bad="with role(producer):",
         good='with role("producer", 32):',
         source="Tilewright protocol notation",
+        help="tilewright.protocol.to_text writes a protocol made in Python in this notation",
     ),
     Code(
         id="MBR008",
