@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tilewright.diag import catalogue
+from tilewright.diag import Diagnostic, catalogue, render
 from tilewright.diag.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
@@ -56,3 +57,34 @@ def test_codes_in_the_source_are_in_the_catalogue() -> None:
 @pytest.mark.parametrize("code", sorted(c for c in CATALOGUE if c[:3] in NAMED_IN_TESTS))
 def test_every_code_has_a_test_that_names_it(code: str) -> None:
     assert code in codes_in(ROOT / "tests")
+
+
+@pytest.mark.parametrize("code", sorted(CATALOGUE))
+def test_every_diagnostic_has_help(code: str) -> None:
+    text = render(Diagnostic(code, found="found", required="required"))
+    assert re.search(r"^help: \S", text, re.M)
+
+
+def raised() -> list[tuple[str, ast.Call]]:
+    """The calls in the source that report a code, with their places."""
+    found: list[tuple[str, ast.Call]] = []
+    for file in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(ast.Name("fail" | "refuse" | "Diagnostic"), [ast.Constant(str() as code), *_]):
+                    if CODE.fullmatch(code):
+                        found.append((f"{file.relative_to(ROOT)}:{node.lineno}", node))
+                case _:
+                    pass
+    return found
+
+
+def test_whoever_reports_a_code_says_what_was_found_and_what_is_required() -> None:
+    silent = [
+        f"{place} {missing}"
+        for place, call in raised()
+        if (given := {k.arg for k in call.keywords}) and None not in given
+        for missing in {"found", "required"} - given
+    ]
+    assert len(raised()) > 100
+    assert silent == []

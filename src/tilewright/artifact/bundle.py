@@ -57,7 +57,12 @@ def write_folder(artifact: Artifact, folder: Path) -> None:
     """
     folder = Path(folder).absolute()
     if folder.exists() and not _may_replace(folder):
-        fail("ART007", found=f"{folder} holds other files", help="name a folder that doesn't exist yet")
+        fail(
+            "ART007",
+            found=f"{folder} holds other files",
+            required="an empty folder, or one that holds a bundle",
+            help="name a folder that doesn't exist yet",
+        )
     manifest, blobs = _pack(artifact)
     manifest["digest"] = hashlib.sha256(_canonical(manifest)).hexdigest()
     folder.parent.mkdir(parents=True, exist_ok=True)

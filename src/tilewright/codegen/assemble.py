@@ -43,7 +43,7 @@ def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> As
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
         if int(status) != 0:
-            fail("CGN001", found=log.strip(), help="report this kernel: emitted code always compiles")
+            fail("CGN001", found=log.strip(), required="code that NVRTC compiles")
         ptx = _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode()
         cubin = _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, text=False)
     finally:

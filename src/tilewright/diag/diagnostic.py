@@ -69,7 +69,7 @@ class Diagnostic:
         """The help of this case, or what helps in all."""
         from tilewright.diag.catalogue import CATALOGUE
 
-        return self.help or (CATALOGUE[self.code].help if self.code in CATALOGUE else "")
+        return self.help or (CATALOGUE[self.code].advice if self.code in CATALOGUE else "")
 
 
 def render(diagnostic: Diagnostic) -> str:

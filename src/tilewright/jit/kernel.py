@@ -149,7 +149,9 @@ class Kernel:
             for variant in self._plan(request, extents).variants:
                 if variant.predicate.evaluate(symbols):
                     return variant
-        fail("RUN015", where=self.function.where, found=", ".join(f"{n} = {v}" for n, v in symbols.items()))
+        tried = "; ".join(str(variant.predicate) for variant in self._plan(request).variants)
+        found = ", ".join(f"{n} = {v}" for n, v in symbols.items())
+        fail("RUN015", where=self.function.where, found=found, required=f"one of {tried}")
 
     # -- requests -------------------------------------------------------------------------------------------------
     def _request(

@@ -59,9 +59,12 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
         ("symbol", [s.name for s in p.symbols]),
     ):
         for name in sorted({n for n in names if names.count(n) > 1 or not n.isidentifier()}):
-            yield Diagnostic("MBR001", found=f"{kind} {name!r}, declared {names.count(name)} times")
+            found = f"{kind} {name!r}, declared {names.count(name)} times"
+            yield Diagnostic("MBR001", found=found, required="an identifier, declared once")
     if not p.roles:
-        yield Diagnostic("MBR001", title="a protocol without roles", found="no role declared")
+        yield Diagnostic(
+            "MBR001", title="a protocol without roles", found="no role declared", required="one role at least"
+        )
     for b in p.barriers:
         if b.slots < 1 or not 1 <= b.count <= MAX_ARRIVALS:
             yield Diagnostic(
@@ -74,7 +77,8 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
             yield Diagnostic("MBR002", found=f"buffer {b.name}: {b.size} bytes at {b.offset}", required="size >= 1")
     for s in p.symbols:
         if s.multiple_of < 1 or (s.most is not None and s.most < s.least):
-            yield Diagnostic("MBR002", found=f"symbol {s.name}: {s.least}..{s.most} by {s.multiple_of}")
+            found = f"symbol {s.name}: {s.least}..{s.most} by {s.multiple_of}"
+            yield Diagnostic("MBR002", found=found, required="least <= most, a multiple of 1 at least")
     if not 1 <= p.cluster <= MAX_CLUSTER:
         yield Diagnostic("MBR002", found=f"cluster of {p.cluster} CTAs", required=f"1 to {MAX_CLUSTER}")
     for role in p.roles:

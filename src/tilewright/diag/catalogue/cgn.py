@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from tilewright.diag.catalogue.entry import Code
 
+_REPORT = "this is a defect of Tilewright, please report it with the kernel; another schedule= may avoid it"
+
 CODES: tuple[Code, ...] = (
     Code(
         "CGN001",
         "NVRTC refuses the emitted CUDA C++",
         "Emitted code always compiles; where it doesn't, the code generator is wrong, not the kernel.",
         source="NVRTC documentation, nvrtcCompileProgram",
+        help=_REPORT,
     ),
     Code(
         "CGN002",
@@ -33,9 +36,10 @@ CODES: tuple[Code, ...] = (
     Code(
         "CGN004",
         "the PTX does not synchronise as the Transport IR says",
-        "The proofs are about the IR. In the PTX that is assembled every role holds the IR's barriers, copies, products "
-        "and fences, each once and in its order; where a compiler moved, lost or repeated one, the next schedule is "
-        "taken.",
+        "The proofs are about the IR. In the PTX that is assembled every role holds the IR's barriers, copies, "
+        "products and fences, each once and in its order; where a compiler moved, lost or repeated one, the next "
+        "schedule is taken.",
         source="codegen.guard; PTX ISA, Control Flow Instructions",
+        help=_REPORT,
     ),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tilewright.diag.catalogue.entry import Code
 
+_REPORT = "this is a defect of Tilewright, please report it with the kernel; another schedule= may avoid it"
+
 CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC001 to ACC005 now
     Code(
         "CRT003",
@@ -11,6 +13,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "A kernel reads a workspace that no earlier step fills, or fills in part, or that is laid out otherwise than "
         "it assumes. The program is not emitted. This is a defect of the compiler.",
         source="the order, whole, inside and bound obligations, tilewright.compiler.steps",
+        help=_REPORT,
     ),
     Code(
         "CRT004",
@@ -19,5 +22,6 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "descriptor, every barrier its protocol rules. Something is missing, so the kernel is not emitted. This is a "
         "defect of the compiler.",
         source="tilewright.compiler.obligations",
+        help=_REPORT,
     ),
 )

@@ -17,3 +17,8 @@ class Code:
     source: str = "Tilewright language rules"
     help: str = ""
     """What helps in every case; a diagnostic may know better."""
+
+    @property
+    def advice(self) -> str:
+        """``help``, or the right example, which shows as much."""
+        return self.help or (f"write, for example: {'; '.join(self.good.splitlines())}" if self.good else "")
