@@ -21,6 +21,9 @@ from support import products as p
 from tilewright import simulate
 from tilewright.base.expr import TRUE, sym
 from tilewright.base.verdict import Proved, Refuted
+from tilewright.codegen.assemble import assemble, defects
+from tilewright.codegen.cuda import emit_kernel
+from tilewright.codegen.guard import mismatches
 from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.maps import prove_maps
 from tilewright.compiler.program import traced
@@ -234,3 +237,15 @@ def test_copies_that_the_instruction_does_not_make(change: dict[str, IntAttr]) -
     op.attributes.update(change)
     with pytest.raises(VerifyException):
         op.verify_()
+
+
+def test_the_assembled_code_has_every_copy_once() -> None:
+    kernel = lowered(p.nt, 8).scheduled.kernel
+    emitted = emit_kernel(kernel)
+    assembled = assemble(emitted.source, "sm_90a", emitted.entry, "precise")
+    assert defects(assembled) == ()
+    assert mismatches(kernel, assembled.ptx) == ()
+    for instruction in ("cp.async.ca", "cp.async.mbarrier"):
+        lines = assembled.ptx.splitlines()
+        lines.remove(next(line for line in lines if instruction in line))
+        assert mismatches(kernel, "\n".join(lines))

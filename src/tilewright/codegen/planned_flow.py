@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from xdsl.ir import Block, Operation
 
+from tilewright.base.expr import TRUE
 from tilewright.codegen.flow import Flow, FlowBuilder, Instruction, Part
 from tilewright.hw.target import SM90A
 from tilewright.transport import asynchronous as a
@@ -71,6 +72,8 @@ class _Planned(FlowBuilder):
             case t.Barrier():
                 threads = WHOLE_CTA if self.role is None else str(self.role.threads.data)
                 return self.one(Instruction("bar.sync", threads))
+            case a.CpAsync():
+                return self.sequence(self.copy(op) for _ in range(op.count.data))
             case a.SetMaxRegisters():
                 assert self.role is not None, "registers move between roles"
                 kernel = self.role.parent_op()
@@ -79,6 +82,11 @@ class _Planned(FlowBuilder):
                 return self.one(Instruction(f"setmaxnreg.{way}", str(op.count.data)))
             case _:
                 return self.sequence(self.one(i) for i in instructions(op))
+
+    def copy(self, op: a.CpAsync) -> Part:
+        """One copy, which some threads may leave out."""
+        copy = self.one(Instruction("cp.async", str(op.copy_bytes)))
+        return copy if op.active.expr == TRUE else self.choice((copy, Part()))
 
     def role_of_all(self, op: a.Role) -> Part:
         """A role that holds all threads stands where it is written."""
@@ -129,6 +137,8 @@ def instructions(op: Operation) -> Iterator[Instruction]:
             yield Instruction("cp.async.bulk.commit_group")
         case a.BulkWait():
             yield Instruction("cp.async.bulk.wait_group" + (".read" if op.read.data else ""), str(op.pending.data))
+        case a.CpAsyncMbarrierArrive():
+            yield Instruction("cp.async.mbarrier.arrive")
         case a.FenceProxyAsync():
             yield Instruction("fence.proxy.async")
         case a.FenceMbarrierInit():

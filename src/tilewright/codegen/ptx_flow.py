@@ -19,7 +19,7 @@ _SYNCHRONISING = (
     "mbarrier.",
     "barrier.",
     "bar.",
-    "cp.async.bulk",
+    "cp.async.",
     "fence.",
     "wgmma.",
     "setmaxnreg",
@@ -161,6 +161,10 @@ class _Text:
                 return Instruction("bar.warp.sync")
             case ["bar" | "barrier", "sync" | "arrive" as what, *_]:
                 return Instruction(f"bar.{what}", self.number(operands) if "," in operands else WHOLE_CTA)
+            case ["cp", "async", "ca" | "cg", *_]:
+                return Instruction("cp.async", operands.split(",")[2].strip())
+            case ["cp", "async", "mbarrier", *_]:
+                return Instruction("cp.async.mbarrier.arrive")
             case ["cp", "async", "bulk", "tensor", rank, space, *more]:
                 way = "multicast" if "multicast::cluster" in more else "load" if space == "shared::cluster" else "store"
                 return Instruction(f"cp.async.bulk.tensor.{way}", rank)
