@@ -54,4 +54,6 @@ def describe(entry: Code) -> Iterator[str]:
         if text:
             yield f"\n{title}:"
             yield from (f"    {line}" for line in text.splitlines())
+    if entry.help:
+        yield f"\nhelp: {entry.help}"
     yield f"\nsource: {entry.source}"

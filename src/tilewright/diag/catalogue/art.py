@@ -24,6 +24,7 @@ CODES: tuple[Code, ...] = (
         bad="tilewright run built-by-an-older-release/",
         good="tilewright compile kernel.py:add --out add.bundle",
         source=_SOURCE,
+        help="compile the kernel again with this version of Tilewright",
     ),
     Code(
         "ART003",
@@ -51,6 +52,7 @@ CODES: tuple[Code, ...] = (
         bad='"threads": "128"',
         good='"threads": 128',
         source=_SOURCE,
+        help="write the bundle again with tilewright compile",
     ),
     Code(
         "ART006",
@@ -60,6 +62,7 @@ CODES: tuple[Code, ...] = (
         bad='Launch("add", ...) where kernels holds only "mul"',
         good='Launch("mul", ...)',
         source="tilewright.artifact.schema",
+        help="write the bundle again with tilewright compile",
     ),
     Code(
         "ART007",
@@ -85,5 +88,6 @@ CODES: tuple[Code, ...] = (
         bad="pip uninstall nvidia-cuda-nvdisasm",
         good="pip install nvidia-cuda-nvdisasm",
         source="CUDA Binary Utilities, nvdisasm",
+        help="pip install nvidia-cuda-nvdisasm",
     ),
 )

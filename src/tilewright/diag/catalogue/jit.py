@@ -11,6 +11,7 @@ CODES: tuple[Code, ...] = (
         "Tensors and runtime scalars are positional or named; compile-time keywords are named.",
         bad="softmax(x)",
         good="softmax(x, y)",
+        help="pass tensors and runtime scalars in the order of the signature, compile-time keywords by name",
     ),
     Code(
         "JIT002",
@@ -34,5 +35,6 @@ CODES: tuple[Code, ...] = (
         bad="compile(target='sm_90')",
         good="compile(target='sm_90a')",
         source="tilewright.hw.target",
+        help="name one of them, such as sm_90a",
     ),
 )

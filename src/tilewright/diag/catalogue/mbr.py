@@ -14,6 +14,7 @@ CODES: tuple[Code, ...] = (
         bad='b.mbarrier("full"); b.mbarrier("full")',
         good='b.mbarrier("full"); b.mbarrier("empty")',
         source="Tilewright protocol model",
+        help="declare each name once, before it is used",
     ),
     Code(
         id="MBR002",
@@ -22,6 +23,7 @@ CODES: tuple[Code, ...] = (
         bad='b.mbarrier("full", count=0)',
         good='b.mbarrier("full", count=1)',
         source=f"{_PTX}, 9.7.13.15.9",
+        help="sizes are bytes (columns in tensor memory), counts are arrivals of one phase",
     ),
     Code(
         id="MBR003",
@@ -30,6 +32,7 @@ CODES: tuple[Code, ...] = (
         bad="role.one(Wgmma(...))",
         good="role.all(Wgmma(...)) in a role of 128 threads",
         source=f"{_PTX}, 9.7.13, 9.7.15, 9.7.16",
+        help="let all threads of the role execute it, or give the role the threads that it needs",
     ),
     Code(
         id="MBR004",
@@ -38,6 +41,7 @@ CODES: tuple[Code, ...] = (
         bad="a loop k inside a loop k",
         good="a loop k inside a loop t",
         source="Tilewright protocol model",
+        help="give nested loops counters of their own, and a positive step",
     ),
     Code(
         id="MBR005",
@@ -46,6 +50,7 @@ CODES: tuple[Code, ...] = (
         bad="full[j % 4] where no loop j is open",
         good="full[k % 4] inside loop k",
         source="Tilewright protocol model",
+        help="use loop counters where they are in scope, carried counters of the role, or declared symbols",
     ),
     Code(
         id="MBR006",
@@ -54,6 +59,7 @@ CODES: tuple[Code, ...] = (
         bad='Wait(Slot("fulll"), parity)',
         good='Wait(Slot("full"), parity)',
         source="Tilewright protocol model",
+        help="declare it first: symbol, buffer, mbarrier or counter",
     ),
     Code(
         id="MBR007",

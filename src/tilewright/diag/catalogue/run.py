@@ -25,6 +25,7 @@ CODES: tuple[Code, ...] = (
         bad="program.launch({'x': x, 'z': z})",
         good="program.launch({'x': x, 'y': y})",
         source=_RULES,
+        help="pass each parameter once, by position or by name",
     ),
     Code(
         "RUN003",
@@ -42,6 +43,7 @@ CODES: tuple[Code, ...] = (
         bad="a program compiled for bf16, launched with x of float32",
         good="launched with x.to(torch.bfloat16)",
         source=_RULES,
+        help="cast the tensor, or compile the kernel for this dtype",
     ),
     Code(
         "RUN005",
@@ -59,6 +61,7 @@ CODES: tuple[Code, ...] = (
         bad='q: tw.Tensor["S", 128] with q of (512, 64)',
         good='q: tw.Tensor["S", 64]',
         source=_RULES,
+        help="pass a tensor of that extent, or compile the kernel for this one",
     ),
     Code(
         "RUN007",
@@ -76,6 +79,7 @@ CODES: tuple[Code, ...] = (
         bad="a program compiled with x.address % 16 == 0, launched with x[1:]",
         good="call the kernel itself, which compiles one artifact per class",
         source=_RULES,
+        help="call the kernel itself, which compiles one artifact per class, or compile with facts= of these tensors",
     ),
     Code(
         "RUN009",
@@ -130,6 +134,7 @@ CODES: tuple[Code, ...] = (
         bad="a launch after an illegal memory access",
         good="CUDA_LAUNCH_BLOCKING=1 finds the launch that caused it",
         source=_DRIVER + ", CUresult",
+        help="CUDA_LAUNCH_BLOCKING=1 finds the launch that caused it",
     ),
     Code(
         "RUN015",
@@ -138,6 +143,7 @@ CODES: tuple[Code, ...] = (
         bad="a program whose only variant has N <= 1024, launched with N = 2000",
         good="compile without the schedule that limits N",
         source=_RULES,
+        help="compile without the pin or the bound that leaves these extents out",
     ),
     Code(
         "RUN016",
@@ -146,6 +152,7 @@ CODES: tuple[Code, ...] = (
         bad="n: tw.i32 called with n=2**31",
         good="n: tw.i64",
         source=_RULES,
+        help="pass a number of the declared type, or declare a wider one",
     ),
     Code(
         "RUN017",
@@ -154,6 +161,7 @@ CODES: tuple[Code, ...] = (
         bad="a grid of 70000 in y",
         good="put the long axis first",
         source="CUDA C++ Programming Guide, Technical Specifications per Compute Capability",
+        help="split the call, or put the long axis first in the grid",
     ),
     Code(
         "RUN018",
@@ -162,6 +170,7 @@ CODES: tuple[Code, ...] = (
         bad="kernel(x, y, stream='main')",
         good="kernel(x, y, stream=torch.cuda.current_stream().cuda_stream)",
         source=_RULES,
+        help="pass None, a handle, or an object with __cuda_stream__, such as a stream of PyTorch",
     ),
     Code(
         "RUN019",
@@ -170,6 +179,7 @@ CODES: tuple[Code, ...] = (
         bad="an output whose __cuda_array_interface__ says data = (pointer, True)",
         good="an array of your own",
         source="CUDA Array Interface, version 3, data",
+        help="pass a copy that may be written",
     ),
     Code(
         "RUN020",
@@ -179,5 +189,6 @@ CODES: tuple[Code, ...] = (
         bad="a global stride that is not a multiple of 16 bytes",
         good="compile the kernel again with this version of Tilewright",
         source=_DRIVER + ", cuTensorMapEncodeTiled",
+        help="compile the kernel again with this version of Tilewright",
     ),
 )

@@ -115,6 +115,7 @@ CODES: tuple[Code, ...] = (
         bad="run(module with two kernels, ...)",
         good="run(one transport.kernel, ...)",
         source="Tilewright simulator",
+        help="pass one transport.kernel",
     ),
     Code(
         id="SIM014",
