@@ -7,6 +7,7 @@ Each case draws a tensor, a tile and one of its legal plans. The tile is loaded,
 compared, with the bytes that the copy must leave alone; then other bytes are stored through the same map, and every
 byte of the tensor compared, with those around it. Cases run in processes of their own, so that one that faults is
 named and costs only itself. ``--probes`` adds copies that no rule calls legal; their outcome is printed, not judged.
+``--family ragged`` draws maps for groups of rows, whose copies must end where the group does.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from numpy.typing import NDArray
 
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const, Sym
+from tilewright.base.verdict import Legal
 from tilewright.hw.tensormap import DataType, Direction
+from tilewright.legal.ragged import ragged_plan
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
 from tma_device import BUFFER_BYTES, GUARD_BYTES, MAX_COPIES, SHARED_LIMIT, UNTOUCHED, Bytes, Copies, Device, build
 from tma_device import kernel_driver as driver_version
@@ -52,6 +55,8 @@ class Case:
     shift_bytes: int
     first: tuple[int, ...]
     storable: bool
+    after_bytes: int = 0
+    """Bytes of the tensor behind those that the access may touch."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,35 @@ def draw(rng: np.random.Generator) -> Case:
         first = tuple(draw_first(access, axis, dense, rng) for axis in range(len(access.shape)))
         case = Case(access, chosen, 16 * int(rng.integers(0, 16)), first, storable)
         return broadcast(case, rng) if rng.random() < 0.1 else case
+
+
+def draw_ragged(rng: np.random.Generator) -> Case:
+    """Rows of one group, through the map for all groups of a tensor of rank 2 or 3. To the access the tensor ends where
+    the group does."""
+    while True:
+        dtype = list(DTYPES.values())[int(rng.integers(len(DTYPES)))]
+        unit, rank = 16 // dtype.bytes, int(rng.integers(2, 4))
+        rows, columns = int(rng.integers(1, 400)), unit * int(rng.integers(1, 40))
+        pitch = columns + unit * int(rng.integers(0, 3))
+        shape, strides = (3, rows, columns)[-rank:], (rows * pitch, pitch, 1)[-rank:]
+        tile = (None, int(rng.choice([1, 8, 24, 64, 300])), unit * int(rng.choice([1, 2, 4, 8, 16])))[-rank:]
+        axis, start = rank - 2, int(rng.integers(0, rows))
+        end = start + int(rng.integers(1, rows - start + 1))
+        access = TileAccess(dtype, shape, strides, 0, tile, first_multiples=(1, 1, unit)[-rank:])
+        answer = ragged_plan(access, axis, start, end)
+        if not isinstance(answer, Legal) or answer.fields.shared.size_bytes > SHARED_LIMIT:
+            continue
+        index = {f"index{axis}": Sym(f"index{axis}") - start}
+        plan = replace(answer.fields, coordinates=tuple(c.substitute(index) for c in answer.fields.coordinates))
+        stored = ragged_plan(replace(access, direction=Direction.STORE), axis, start, end)
+        group = replace(access, shape=(*shape[:axis], end, columns))
+        first = (int(rng.integers(0, 3)), int(rng.integers(start, end)), unit * int(rng.integers(0, columns // unit)))
+        shift, after = 16 * int(rng.integers(0, 16)), (rows - end) * pitch * dtype.bytes
+        return Case(group, plan, shift, first[-rank:], isinstance(stored, Legal), after)
+
+
+FAMILIES = {"tiles": draw, "ragged": draw_ragged}
+"""What cases are drawn from."""
 
 
 def draw_access(rng: np.random.Generator) -> tuple[TileAccess, int]:
@@ -178,8 +212,9 @@ def check(device: Device, case: Case, rng: np.random.Generator, parts: str) -> s
     access, size = case.access, case.access.dtype.bytes
     extent = (1 + sum((n - 1) * s for n, s in zip(access.shape, access.strides, strict=True))) * size
     begin = GUARD_BYTES + case.shift_bytes
-    assert begin + extent + GUARD_BYTES <= BUFFER_BYTES
-    memory = rng.integers(0, 256, begin + extent + GUARD_BYTES, dtype=np.uint8)
+    size_bytes = begin + extent + case.after_bytes + GUARD_BYTES
+    assert size_bytes <= BUFFER_BYTES
+    memory = rng.integers(0, 256, size_bytes, dtype=np.uint8)
     device.write(device.tensor, memory)
     lanes = np.arange(size)
     trouble = ""
@@ -235,12 +270,12 @@ def difference(what: str, got: Bytes, expected: Bytes) -> str:
     return f"{len(wrong)} bytes of {what} differ, first byte {at}: {got[at]:#04x}, expected {expected[at]:#04x}"
 
 
-def work(cubin: Path, seed: int, numbers: range, parts: str) -> None:
+def work(cubin: Path, family: str, seed: int, numbers: range, parts: str) -> None:
     """Run cases in this process, printing one line each."""
     device = Device(cubin)
     for number in numbers:
         rng = np.random.default_rng((seed, number))
-        case = draw(rng)
+        case = FAMILIES[family](rng)
         trouble = check(device, case, rng, parts)
         print(json.dumps(asdict(outcome(number, case, trouble))), flush=True)
 
@@ -267,11 +302,12 @@ def in_process(*args: object) -> tuple[list[str], str]:
     return done.stdout.splitlines(), failure[0] if done.returncode else ""
 
 
-def supervise(cubin: Path, seed: int, numbers: range) -> Iterator[Outcome]:
+def supervise(cubin: Path, family: str, seed: int, numbers: range) -> Iterator[Outcome]:
     """The outcomes of ``numbers``; a case that ends its process is named, and its parts run alone."""
     faults = 0
     while numbers and faults < FAULTS_SHOWN:
-        lines, failure = in_process("work", cubin, "--seed", seed, "--first", numbers.start, "--cases", len(numbers))
+        drawn = ("work", cubin, "--family", family, "--seed", seed)
+        lines, failure = in_process(*drawn, "--first", numbers.start, "--cases", len(numbers))
         for line in lines:
             yield Outcome(**json.loads(line))
         numbers = numbers[len(lines) :]
@@ -280,10 +316,9 @@ def supervise(cubin: Path, seed: int, numbers: range) -> Iterator[Outcome]:
         faults += 1
         number = numbers.start
         alone = {
-            part: in_process("work", cubin, "--seed", seed, "--first", number, "--cases", 1, "--parts", part)[1]
-            for part in ("load", "store")
+            part: in_process(*drawn, "--first", number, "--cases", 1, "--parts", part)[1] for part in ("load", "store")
         }
-        case = draw(np.random.default_rng((seed, number)))
+        case = FAMILIES[family](np.random.default_rng((seed, number)))
         yield outcome(number, case, f"{failure}; alone: {alone}\n  {case}")
         numbers = numbers[1:]
 
@@ -294,14 +329,14 @@ def run(args: argparse.Namespace) -> int:
     step = -(-args.cases // args.jobs)
     shares = [range(args.first + i, args.first + min(i + step, args.cases)) for i in range(0, args.cases, step)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        parts = pool.map(lambda share: list(supervise(args.cubin, args.seed, share)), shares)
+        parts = pool.map(lambda share: list(supervise(args.cubin, args.family, args.seed, share)), shares)
         outcomes = [o for part in parts for o in part]
     seconds = (datetime.now(UTC) - started).total_seconds()
     wrong = [o for o in outcomes if o.trouble]
     for o in wrong[:50]:
         print(f"case {o.number} (rank {o.rank}, {o.swizzle}, {o.data_type}): {o.trouble}")
     record = {
-        "command": f"tools/tma_execute.py run --cases {args.cases} --seed {args.seed}",
+        "command": f"tools/tma_execute.py run --family {args.family} --cases {args.cases} --seed {args.seed}",
         "date": started.date().isoformat(),
         "device": "",
         "driver": driver_version(),
@@ -341,6 +376,7 @@ def main() -> int:
     parser.add_argument("action", choices=("build", "run", "work", "probe", "device"))
     parser.add_argument("cubin", type=Path)
     parser.add_argument("--cases", type=int, default=4000)
+    parser.add_argument("--family", choices=tuple(FAMILIES), default="tiles")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=8)
@@ -353,7 +389,7 @@ def main() -> int:
         case "build":
             build(args.cubin)
         case "work":
-            work(args.cubin, args.seed, range(args.first, args.first + args.cases), args.parts)
+            work(args.cubin, args.family, args.seed, range(args.first, args.first + args.cases), args.parts)
         case "probe":
             PROBES[args.name](Device(args.cubin))
         case "device":

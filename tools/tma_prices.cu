@@ -2,8 +2,10 @@
 //
 // METHOD 0: one thread issues BOXES tensor copies a tile; 1: 128 threads issue cp.async of VEC bytes; 2: 128 threads load VEC
 // bytes into registers and store them. The tile has TILE_ROWS rows of TILE_ROW_BYTES, in panels of PANEL_ROW_BYTES that
-// are PANEL_BYTES apart, swizzled by SWIZZLE_MASK. 128 other threads add up every byte of every tile, 16 at a time or, if
-// rows are shifted, elements of ELEMENT bytes: row r is row r / CLASSES of class r % CLASSES, whose tile is CLASS_BYTES on.
+// are PANEL_BYTES apart, swizzled by SWIZZLE_MASK. 128 other threads add up every byte of every tile, 16 at a time, of
+// each row the first ASKED_BYTES where the tile was made wider. If rows are shifted they load elements of ELEMENT bytes:
+// row r is row r / CLASSES of class r % CLASSES, whose tile is CLASS_BYTES on. A warp reads rows of the same classes in
+// every tile, so that it looks its shifts up once.
 
 struct alignas(64) Map {
   unsigned long long words[16];
@@ -36,6 +38,19 @@ __device__ __forceinline__ void wait(unsigned barrier, int parity) {
 
 __device__ __forceinline__ void arrive(unsigned barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ unsigned add_bytes(uint4 v, unsigned part) {
+  part = __dp4a(v.x, 0x01010101u, part);
+  part = __dp4a(v.y, 0x01010101u, part);
+  part = __dp4a(v.z, 0x01010101u, part);
+  return __dp4a(v.w, 0x01010101u, part);
+}
+
+__device__ __forceinline__ unsigned element(const unsigned char* at) {
+  return ELEMENT == 4   ? *reinterpret_cast<const unsigned*>(at)
+         : ELEMENT == 2 ? *reinterpret_cast<const unsigned short*>(at)
+                        : *at;
 }
 
 __device__ __forceinline__ unsigned place_of(int row, int byte) {
@@ -148,6 +163,21 @@ extern "C" __global__ void __launch_bounds__(256) reader(const __grid_constant__
     asm volatile("cp.async.wait_all;" ::: "memory");
     return;
   }
+#if ELEMENT
+  // Row warp + 4 i of a tile: its class is one of kShifts, and kStepBytes lead from one row of the class to the next.
+  constexpr int kColumns = TILE_ROW_BYTES / ELEMENT, kShifts = CLASSES > 4 ? CLASSES / 4 : 1;
+  constexpr int kStepBytes = 4 * kShifts / CLASSES * PANEL_ROW_BYTES;
+  constexpr int kTail = kColumns % 32;  // columns of the last load of a row: the other lanes read one that is not counted
+  const int lane = threadIdx.x % 32, tail = kColumns - kTail + min(lane, kTail - 1);
+  const unsigned counted = lane < kTail ? 0x01010101u : 0;
+  static_assert(TILE_ROWS % (4 * kShifts) == 0 && TILE_ROW_BYTES + 16 - ELEMENT <= PANEL_ROW_BYTES, "one panel");
+  unsigned places[kShifts];
+#pragma unroll
+  for (int k = 0; k < kShifts; ++k) {
+    int row = threadIdx.x / 32 + 4 * k;
+    places[k] = row % CLASSES * CLASS_BYTES + row / CLASSES * PANEL_ROW_BYTES + boxes.shift[row % CLASSES];
+  }
+#endif
   unsigned long long total = 0;
   for (int i = blockIdx.x; i < items; i += gridDim.x) {
     wait(full + 8 * slot, round & 1);
@@ -155,25 +185,24 @@ extern "C" __global__ void __launch_bounds__(256) reader(const __grid_constant__
     const uint4* tile = tiles + slot * (STAGE_BYTES / 16);
 #if ELEMENT
     const unsigned char* bytes = reinterpret_cast<const unsigned char*>(tile);
-    constexpr int kColumns = TILE_ROW_BYTES / ELEMENT;
+#pragma unroll
+    for (int i = 0; i < TILE_ROWS / 4; ++i) {
+      const unsigned char* row = bytes + places[i % kShifts] + i / kShifts * kStepBytes;
+#pragma unroll
+      for (int q = 0; q < kColumns / 32; ++q) part = __dp4a(element(row + (lane + 32 * q) * ELEMENT), 0x01010101u, part);
+      if (kTail) part = __dp4a(element(row + tail * ELEMENT), counted, part);
+    }
+#elif ASKED_BYTES
+#pragma unroll
+    for (int byte = 0; byte < ASKED_BYTES; byte += PANEL_ROW_BYTES) {
+      const int vectors = (ASKED_BYTES - byte < PANEL_ROW_BYTES ? ASKED_BYTES - byte : PANEL_ROW_BYTES) / 16;
 #pragma unroll 8
-    for (int j = threadIdx.x; j < TILE_ROWS * kColumns; j += 128) {
-      int row = j / kColumns, byte = j % kColumns * ELEMENT + boxes.shift[row % CLASSES];
-      const unsigned char* at = bytes + row % CLASSES * CLASS_BYTES + place_of(row / CLASSES, byte);
-      unsigned v = ELEMENT == 4   ? *reinterpret_cast<const unsigned*>(at)
-                   : ELEMENT == 2 ? *reinterpret_cast<const unsigned short*>(at)
-                                  : *at;
-      part = __dp4a(v, 0x01010101u, part);
+      for (int j = threadIdx.x; j < TILE_ROWS * vectors; j += 128)
+        part = add_bytes(tile[place_of(j / vectors, byte + j % vectors * 16) / 16], part);
     }
 #else
 #pragma unroll 8
-    for (int j = threadIdx.x; j < USED_BYTES / 16; j += 128) {
-      uint4 v = tile[j];
-      part = __dp4a(v.x, 0x01010101u, part);
-      part = __dp4a(v.y, 0x01010101u, part);
-      part = __dp4a(v.z, 0x01010101u, part);
-      part = __dp4a(v.w, 0x01010101u, part);
-    }
+    for (int j = threadIdx.x; j < USED_BYTES / 16; j += 128) part = add_bytes(tile[j], part);
 #endif
     arrive(empty + 8 * slot);
     total += part;

@@ -26,9 +26,11 @@ import numpy as np
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr
 from tilewright.hw.copy_prices import CopyMethod
+from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
+from tilewright.legal.phases import phases
 from tilewright.legal.prices import Workload
 from tilewright.legal.repairs import Change, Remedy, repairs_of
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
@@ -116,6 +118,9 @@ def samples(seed: int) -> Iterator[Sample]:
     for _ in range(3):
         columns = 96 * int(rng.integers(8, 32))
         yield Sample("no swizzle", "bf16", pick(2048, 8192), columns, columns, (128, 96), "B128", pick(1, 8))
+    for _ in range(12):
+        columns = pick(143, 195, 323)
+        yield Sample("odd rows", "f32", int(2 ** rng.uniform(4, 18)), columns, columns, (64, 128), "", 1)
 
 
 def ways(sample: Sample) -> Iterator[tuple[Way, float]]:
@@ -134,10 +139,14 @@ def way(remedy: Remedy, sample: Sample) -> Way:
         return by_threads(remedy.change.name, threads.method, threads.vector_bytes, threads.shared, sample.tile)
     staged = remedy.staging.strides[0].constant if remedy.staging else 0
     assert staged is not None
-    made = by_map(remedy.change.name, remedy.plan, sample, staged * sample.access.dtype.bytes)
+    size, shared = sample.access.dtype.bytes, remedy.plan.shared
+    made = by_map(remedy.change.name, remedy.plan, sample, staged * size)
+    asked = -(-sample.tile[1] * size // 16) * 16  # what fills up the last 16 bytes is zero: tiles begin at 16 bytes
+    if remedy.change is Change.WIDEN and asked < shared.panels * shared.row_bytes:
+        return replace(made, macros=made.macros | {"ASKED_BYTES": asked, "TILE_ROWS": sample.tile[0]})
     if remedy.phases is None:
         return made
-    classes, size, shared = remedy.phases.classes, sample.access.dtype.bytes, remedy.plan.shared
+    classes = remedy.phases.classes
     macros = {
         "CLASSES": len(classes), "ELEMENT": size, "TILE_ROWS": sample.tile[0], "TILE_ROW_BYTES": sample.tile[1] * size,
         "PANEL_ROW_BYTES": shared.row_bytes, "PANEL_BYTES": shared.panel_bytes, "CLASS_BYTES": shared.size_bytes,
@@ -152,22 +161,22 @@ def way(remedy: Remedy, sample: Sample) -> Way:
 
 def by_threads(name: str, method: CopyMethod, vector: int, shared: LandingTile, tile: tuple[int, int]) -> Way:
     """Threads that copy vectors of ``vector`` bytes."""
-    span = PATTERNS[shared.swizzle].span_bytes
     row_bytes = tile[1] * shared.element_bytes
     macros: dict[str, int] = {
         "METHOD": METHODS[method], "VEC": vector, "TILE_ROWS": tile[0], "TILE_ROW_BYTES": row_bytes,
         "TILE_STEP_BYTES": row_bytes, "PANEL_ROW_BYTES": shared.row_bytes, "PANEL_BYTES": shared.panel_bytes,
-        "SWIZZLE_MASK": max(span // 16 - 1, 0), "CLASSES": 1, "ELEMENT": 0,
+        "SWIZZLE_MASK": swizzle_mask(shared), "CLASSES": 1, "ELEMENT": 0, "ASKED_BYTES": 0,
     }  # fmt: skip
     return Way(name, macros | ring(shared.size_bytes))
 
 
 def by_map(name: str, plan: TensorMapPlan, sample: Sample, staged_pitch_bytes: int = 0) -> Way:
     """One thread that issues the plan's boxes."""
+    shared = plan.shared
     macros: dict[str, int] = {
         "METHOD": 0, "RANK": plan.rank, "BOXES": len(plan.boxes), "TX_BYTES": plan.tx_bytes, "CLASSES": 1,
-        "ELEMENT": 0, "CLASS_BYTES": 0, "TILE_ROWS": 1, "TILE_ROW_BYTES": 1, "PANEL_ROW_BYTES": 1, "PANEL_BYTES": 1,
-        "SWIZZLE_MASK": 0,
+        "ELEMENT": 0, "CLASS_BYTES": 0, "TILE_ROWS": 1, "TILE_ROW_BYTES": 1, "PANEL_ROW_BYTES": shared.row_bytes,
+        "PANEL_BYTES": shared.panel_bytes, "SWIZZLE_MASK": swizzle_mask(shared), "ASKED_BYTES": 0,
     }  # fmt: skip
     return Way(name, macros | ring(plan.shared.size_bytes), (arguments(plan, sample),), staged_pitch_bytes)
 
@@ -186,6 +195,11 @@ def arguments(plan: TensorMapPlan, sample: Sample, address: int = 0, shift: int 
         "starts": [s for box in plan.boxes for s in box.start],
         "offsets": [box.shared_offset_bytes for box in plan.boxes],
     }
+
+
+def swizzle_mask(shared: LandingTile) -> int:
+    """How many bits of the row go into the place of 16 bytes."""
+    return max(PATTERNS[shared.swizzle].span_bytes // 16 - 1, 0)
 
 
 def ring(size: int) -> dict[str, int]:
@@ -231,6 +245,24 @@ def rates() -> Iterator[tuple[Sample, Way]]:
         for method, vectors in ((CopyMethod.CP_ASYNC, (16, 8, 4)), (CopyMethod.LOADS, (16, 8, 4, 2, 1))):
             for vector in vectors:
                 yield sample, by_threads(f"{method.name} {vector}", method, vector, shared, (height, 64))
+    for dtype, pitch, tile in (
+        ("f32", 1024, (64, 128)),
+        ("f32", 1027, (64, 128)),
+        ("f32", 1024, (128, 32)),
+        ("f32", 1027, (128, 32)),
+        ("bf16", 1024, (128, 64)),
+        ("bf16", 1025, (128, 64)),
+        ("e4m3", 1024, (128, 128)),
+        ("e4m3", 1025, (128, 128)),
+    ):
+        sample = Sample("shifted rows from L2", dtype, 4096, 1024, pitch, tile, "", 32)
+        found = phases(sample.access, 1, Facts(), SM90A)
+        assert found is not None
+        shifted = Remedy(Change.PHASES, found.classes[0].plan, tile=tile, phases=found)
+        yield sample, way(shifted, sample)
+    for width in (144, 160, 256, 272, 400, 512, 528, 640, 1024):
+        sample = Sample("unswizzled rows from L2", "f32", 4096, 2 * width, 2 * width, (64, width // 4), "NONE", 32)
+        yield sample, by_map(f"rows of {width}", candidates(sample.access, limit=1).plans[0], sample)
     for rows, columns, dtype in (
         (512, 1001, "bf16"),
         (4096, 4100, "bf16"),
@@ -274,6 +306,8 @@ def compare(folder: Path, times: Path, record: Path | None) -> int:
     """Predictions beside times: does the repair beat the fallback where the model says so?"""
     timed = json.loads(times.read_text())
     seed = json.loads((folder / "cases.json").read_text())["seed"]
+    if any(case["wrong"] for case in timed["cases"]):
+        raise SystemExit(f"wrong sums: {[(c['sample'], c['wrong']) for c in timed['cases'] if c['wrong']]}")
     measured = {json.dumps(c["sample"], sort_keys=True): c["seconds"] for c in timed["cases"] if c["kind"] == "access"}
     rows: list[dict[str, Any]] = []
     pairs: list[tuple[float, float]] = []
@@ -311,8 +345,15 @@ def compare(folder: Path, times: Path, record: Path | None) -> int:
         })  # fmt: skip
         head = {"command": "tools/tma_prices.py build FOLDER; run FOLDER TIMES.json (on the device); compare"}
         runs.sort(key=lambda r: r["seed"])
-        record.write_text(json.dumps({**head, "runs": runs}, indent=1) + "\n")
+        record.write_text(json.dumps(head)[:-1] + ', "runs": [\n' + ",\n".join(map(run_text, runs)) + "\n]}\n")
     return 0
+
+
+def run_text(run: dict[str, Any]) -> str:
+    """A run as JSON, a line for each case."""
+    lists = {name: ",\n  ".join(map(json.dumps, run[name])) for name in ("comparisons", "rates")}
+    head = json.dumps({k: v for k, v in run.items() if k not in lists})[:-1]
+    return head + "".join(f',\n "{name}": [\n  {text}\n ]' for name, text in lists.items()) + "}"
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from tensormap_label import Driver
 from tilewright.base.dtypes import DTYPES
 
-BUFFER_BYTES = 320 << 20
+BUFFER_BYTES = 400 << 20
 FLUSH_BYTES = 256 << 20
 REPEATS = 11
 SMS = 132

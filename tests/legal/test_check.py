@@ -139,6 +139,13 @@ def test_a_strided_last_axis_is_named() -> None:
     assert "TMA060" in [d.code for d in found.diagnostics]
 
 
+@pytest.mark.parametrize(("name", "help"), [("bf17", "bf16"), ("int4", "i8"), ("e2m1", "i8"), ("x", "integer type")])
+def test_unknown_types_are_answered_with_one_to_write(name: str, help: str) -> None:
+    with pytest.raises(TilewrightError) as caught:
+        explain_tma((64, 64), name, (64, 64))
+    assert help in (caught.value.diagnostics[0].help or "")
+
+
 @pytest.mark.parametrize(
     ("kwargs", "code"),
     [
@@ -158,3 +165,4 @@ def test_questions_that_make_no_request_have_codes(kwargs: dict[str, Any], code:
     with pytest.raises(TilewrightError) as caught:
         explain_tma(**question)
     assert caught.value.code == code
+    assert caught.value.diagnostics[0].help

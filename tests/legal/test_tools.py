@@ -68,7 +68,7 @@ def test_coverage_counts_what_every_operator_asks_for(tmp_path: Path) -> None:
     record = json.loads(target.read_text())
     assert record["accesses"] == 9
     assert record["ours"]["gemm"] == {"direct": 3}
-    assert record["ours"]["jagged_sum"] == {"direct": 1, "repaired: reshape": 1, "threads": 1}
+    assert record["ours"]["jagged_sum"] == {"direct": 1, "repaired: reshape": 1, "repaired: phases": 1}
     assert sum(record["ours"]["all"].values()) == 9
 
 
@@ -88,6 +88,9 @@ assert {c.plan.swizzle.name for c in cases} == {"NONE", "B32", "B64", "B128"}
 assert {c.access.dtype for c in cases} == set(t.DTYPES.values())
 assert sum(not t.places(c, c.first).within.all() for c in cases) > 100
 assert sum(c.storable for c in cases) > 150
+groups = [t.draw_ragged(np.random.default_rng((1, i))) for i in range(100)]
+assert {c.plan.rank for c in groups} == {4, 5}
+assert sum(not t.places(c, c.first).within.all() for c in groups) > 30
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT / "tools")
     assert done.returncode == 0, done.stderr

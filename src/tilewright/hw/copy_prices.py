@@ -32,6 +32,9 @@ LINE_BYTES = 128
 LINE_CYCLES = 1.0
 """A request of one line or part of one, beside its bytes in shared memory: whole lines arrive at 64 bytes a cycle, rows
 of 64, 32 and 16 bytes at 39, 26 and 15 (measured)."""
+ASKEW_BYTES_PER_CYCLE = 26.0
+"""Rows without swizzle whose places in shared memory and in the tensor drift apart from row to row, modulo a line: rows
+of 144 to 528 bytes arrive at 20 to 31 bytes a cycle, rows of 256 to 1024 that do not drift at 59 to 73 (measured)."""
 BOX_CYCLES = 8.0
 """Issue of one tensor copy (measured)."""
 SLOT_CYCLES = 220.0
@@ -49,19 +52,36 @@ COPY_THREADS = 128
 LOADS_TOGETHER = 8
 """Vectors a thread holds in registers at once."""
 
+SHIFTED_LOAD_CYCLES = 1.2
+"""One warp-wide load of single elements at addresses known before the tile, beside its bytes: 128 rows of 128 bytes of
+e4m3, four loads a row, take 680 to 800 cycles with all else (measured)."""
+
 MEMORY_EFFICIENCY = 0.8
 """Share of the memory's peak bandwidth that streams reach, read or written (measured: 3.8 of 4.8 TB/s)."""
 CACHE_BYTES = 50_000_000
-"""L2 cache (H100 and H200 data sheets): what was written last is read from it."""
+"""L2 cache (H100 and H200 data sheets): a staged copy that fits is read from it; the beginning of a larger one has left
+it by the time it is read."""
 LAUNCH_SECONDS = 3.4e-6
 """One more kernel in the same stream (measured)."""
 
 
-def tensor_copy_cycles(rows: int, row_bytes: int, boxes: int) -> float:
-    """Cycles of one tile that ``boxes`` tensor copies bring in, ``rows`` rows of ``row_bytes`` in all."""
-    lines = -(-row_bytes // LINE_BYTES)
-    fetched = rows * (lines * LINE_CYCLES + row_bytes / SHARED_BYTES_PER_CYCLE)
-    return max(fetched + boxes * BOX_CYCLES, SLOT_CYCLES)
+def lines_of_row(row_bytes: int, align_bytes: int = LINE_BYTES) -> float:
+    """Lines that a row touches on average, if rows begin anywhere at multiples of ``align_bytes``, which divides a
+    line."""
+    starts = range(0, LINE_BYTES, align_bytes)
+    return sum(-(-(start + row_bytes) // LINE_BYTES) for start in starts) / len(starts)
+
+
+def tensor_copy_cycles(
+    rows: int, row_bytes: int, boxes: int, align_bytes: int = LINE_BYTES, askew: bool = False
+) -> float:
+    """Cycles of one tile that ``boxes`` tensor copies bring in: ``rows`` rows of ``row_bytes`` in all, which begin at
+    multiples of ``align_bytes``; ``askew`` if rows without swizzle lie otherwise apart than in the tensor, modulo a
+    line."""
+    row = lines_of_row(row_bytes, align_bytes) * LINE_CYCLES + row_bytes / SHARED_BYTES_PER_CYCLE
+    if askew:
+        row = max(row, row_bytes / ASKEW_BYTES_PER_CYCLE)
+    return max(rows * row + boxes * BOX_CYCLES, SLOT_CYCLES)
 
 
 def thread_copy_cycles(method: CopyMethod, tile_bytes: int, vector_bytes: int) -> float:
@@ -72,14 +92,14 @@ def thread_copy_cycles(method: CopyMethod, tile_bytes: int, vector_bytes: int) -
     return THREAD_SLOT_CYCLES + issue + rounds * LOAD_LATENCY_CYCLES
 
 
-def shifted_read_cycles(elements: int, element_bytes: int, classes: int) -> float:
+def shifted_read_cycles(rows: int, columns: int, element_bytes: int) -> float:
     """Cycles of the threads that read a tile whose rows lie shifted, beyond those that any reader takes.
 
-    Shifted rows can't be read 16 bytes at a time: a warp loads 32 elements, each at its own address, which takes what a
-    vector of one element takes to copy. Where the rows are of several classes it loads the shift of the row as well.
+    Shifted rows can't be read 16 bytes at a time: a warp loads 32 elements of one row. It takes rows of the same class
+    in every tile, so that the shift is a part of its addresses and costs nothing.
     """
-    loads = 1 if classes == 1 else 2
-    return -(-elements // 32) * loads * VECTOR_CYCLES + elements * element_bytes / SHARED_BYTES_PER_CYCLE
+    loads = rows * -(-columns // 32)
+    return loads * SHIFTED_LOAD_CYCLES + rows * columns * element_bytes / SHARED_BYTES_PER_CYCLE
 
 
 def stream_seconds(

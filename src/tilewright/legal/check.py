@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import SupportsIndex, SupportsInt
 
+from tilewright.base.dtypes import DType, dtype_named
 from tilewright.base.verdict import Illegal, Unknown, Violation
 from tilewright.diag import Diagnostic, Severity, TilewrightError, fail
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.target import TARGETS, Target
 from tilewright.hw.tensormap import ELEMENT_BITS, MAX_EXTENT, SWIZZLE_SPAN_BYTES, Direction
 from tilewright.legal.tensormap import TensorMapRequest, judge
+from tilewright.legal.tma import DATA_TYPES
 
 Number = SupportsIndex | SupportsInt
+
+SUB_BYTE = re.compile(r"^u?int4|^[ui]4|fp4|e2m1|float4")
+"""Names of types of four bits, which tensor maps of sm_90 do not have."""
 
 
 def check_tensor_map(
@@ -48,10 +55,20 @@ def check_tensor_map(
     lengths = (("globalDim", globalDim, rank), ("globalStrides", globalStrides, rank - 1))
     for name, values, wanted in (*lengths, ("boxDim", boxDim, rank), ("elementStrides", elementStrides, rank)):
         if len(values) < wanted:
-            fail("TMA070", found=f"{name} has {len(values)} entries", required=f"{wanted} for rank {rank}")
+            fail(
+                "TMA070",
+                found=f"{name} has {len(values)} entries",
+                required=f"{wanted} for rank {rank}",
+                help=f"pass {wanted} entries, or rank {len(values) + rank - wanted}",
+            )
     starts = tuple(int(v) for v in startCoordinates or ())
     if startCoordinates is not None and len(starts) < rank:
-        fail("TMA070", found=f"startCoordinates has {len(starts)} entries", required=f"{rank} for rank {rank}")
+        fail(
+            "TMA070",
+            found=f"startCoordinates has {len(starts)} entries",
+            required=f"{rank} for rank {rank}",
+            help="one coordinate a dimension, innermost first, or None",
+        )
     request = TensorMapRequest(
         _number("tensorDataType", tensorDataType, 32),
         rank,
@@ -97,14 +114,27 @@ def target_named(arch: str) -> Target:
     target = TARGETS.get(arch) or TARGETS.get(f"{arch}a")
     if target is None or not target.has_tma:
         known = ", ".join(name for name, t in TARGETS.items() if t.has_tma)
-        fail("TMA072", found=arch, required=f"one of {known}")
+        fail("TMA072", found=arch, required=f"one of {known}", help="copy by cp.async or plain loads there")
     return target
+
+
+def element_type(name: str) -> DType:
+    """The dtype called ``name`` here, in NumPy or PyTorch; refuses others (TMA071), with what to write instead."""
+    kind = dtype_named(name)
+    if kind is None:
+        near = difflib.get_close_matches(name.lower(), DATA_TYPES, n=1, cutoff=0.4)
+        help = f"did you mean {near[0]}?" if near else "an integer type of the same width moves the same bytes"
+        if SUB_BYTE.search(name.lower()):
+            help = "describe the bytes: i8, with the extents counted in pairs of elements"
+        fail("TMA071", found=name, required=f"one of {', '.join(DATA_TYPES)}", help=help)
+    return kind
 
 
 def _number(name: str, value: Number, bits: int) -> int:
     number = int(value)
     if not 0 <= number < 1 << bits:
-        fail("TMA074", found=f"{name} = {number}", required=f"an unsigned {bits}-bit number")
+        ends = "count from the tensor's first element" if number < 0 else f"at most {(1 << bits) - 1}"
+        fail("TMA074", found=f"{name} = {number}", required=f"an unsigned {bits}-bit number", help=ends)
     return number
 
 

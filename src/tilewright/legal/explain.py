@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.base.dtypes import dtype_named
 from tilewright.base.expr import TRUE, sym
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.diag import Diagnostic, fail, render
@@ -15,7 +14,7 @@ from tilewright.hw import bulk, limits, tcgen05, tensormap_rules, wgmma
 from tilewright.hw.rules import Rule
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, SHARED_ALIGN_BYTES, DataType, Direction, Swizzle
-from tilewright.legal.check import diagnostic, target_named
+from tilewright.legal.check import diagnostic, element_type, target_named
 from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
 from tilewright.legal.prices import Workload
 from tilewright.legal.repairs import Remedy, repairs_of
@@ -163,23 +162,26 @@ def explain_tma(
     priced for a call that moves each tile ``reuse`` times. Raises TMA070 to TMA074 for arguments that make no request.
     """
     target = target_named(arch)
-    kind = dtype_named(dtype)
-    if kind is None:
-        fail("TMA071", found=dtype, required=f"one of {', '.join(DATA_TYPES)}")
+    kind = element_type(dtype)
     if mode != "tiled":
-        fail("TMA073", found=mode, required="tiled")
+        fail("TMA073", found=mode, required="tiled", help="a tiled map over the same tensor, windows by coordinates")
     steps = tuple(strides) if strides is not None else _dense(shape)
     if not (len(shape) == len(box) == len(steps)) or not shape:
         fail(
-            "TMA070", found=f"shape of {len(shape)}, strides of {len(steps)}, box of {len(box)} axes", required="equal"
+            "TMA070",
+            found=f"shape of {len(shape)}, strides of {len(steps)}, box of {len(box)} axes",
+            required="as many entries in each, at least one",
+            help="a box extent of 1 for axes of which a copy takes one index",
         )
     for name, values in (("shape", shape), ("box", box)):
         if any(not 0 <= v < 1 << 63 for v in values):
-            fail("TMA074", found=f"{name} = {list(values)}", required="unsigned 64-bit numbers")
+            shown = f"{name} = {list(values)}"
+            fail("TMA074", found=shown, required="unsigned 64-bit numbers", help="extents in elements, from 1 on")
     if reuse < 1:
-        fail("TMA074", found=f"reuse = {reuse}", required="a positive number of times")
+        fail("TMA074", found=f"reuse = {reuse}", required="a positive number of times", help="1 for tiles moved once")
     if address_align < 1:
-        fail("TMA074", found=f"address_align = {address_align}", required="a positive number of bytes")
+        asked = f"address_align = {address_align}"
+        fail("TMA074", found=asked, required="a positive number of bytes", help="1 if nothing is known of the address")
     chosen = _swizzle(swizzle, box[-1] * kind.bytes)
     map = SymbolicMap(
         DATA_TYPES[kind.name],
@@ -227,7 +229,7 @@ def _swizzle(name: str | None, row_bytes: int) -> Swizzle:
     known = {"none": Swizzle.NONE, "32b": Swizzle.B32, "64b": Swizzle.B64, "128b": Swizzle.B128}
     chosen = known.get(name.lower())
     if chosen is None:
-        fail("TMA006", found=name, required=f"one of {', '.join(known)}")
+        fail("TMA006", found=name, required=f"one of {', '.join(known)}", help="leave it out for the widest that fits")
     return chosen
 
 

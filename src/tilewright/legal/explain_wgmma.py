@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.base.dtypes import DType, dtype_named
+from tilewright.base.dtypes import DType
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.diag import Diagnostic, fail, render
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, OPERAND_TYPES
+from tilewright.legal.check import element_type
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.tma import DATA_TYPES
 from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, legalise
 
 
@@ -86,9 +86,7 @@ def explain_wgmma(
     ``base`` of shared memory. ``accumulator`` is the D type, the widest if empty. Raises TMA071 for an unknown type and
     TMA070 for extents that make no tile.
     """
-    kind = dtype_named(dtype)
-    if kind is None:
-        fail("TMA071", found=dtype, required=f"one of {', '.join(DATA_TYPES)}")
+    kind = element_type(dtype)
     inner = k if major is Major.K else mn
     width = (row_bytes or PATTERNS[swizzle].span_bytes or CORE_ROW_BYTES) // kind.bytes
     if min(mn, k) < 1 or width < 1 or inner % width:
@@ -96,6 +94,7 @@ def explain_wgmma(
             "TMA070",
             found=f"{mn} x k{k}, rows of {width * kind.bytes} bytes",
             required="a contiguous extent of whole rows",
+            help=f"an extent that is a multiple of {max(width, 1)} elements, or narrower rows",
         )
     outer = mn if major is Major.K else k
     tile = LandingTile((inner, outer), width, kind.bytes, swizzle)

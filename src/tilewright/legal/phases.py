@@ -9,9 +9,9 @@ before it, or of the same 16 bytes as the tensor's first::
     row 0: 0 1 2 3 4                   class 1: | . 0 1 2 | 3 4 . . |     shift 1
     row 1: 0 1 2 3 4                   ...
 
-Nothing is staged, but readers can't take 16 bytes at a time, which costs more than the copies. The landing tile has no
-swizzle, so this is for tiles that threads read, not for operands of products. It is for loads only: a store would write
-the elements in front.
+Nothing is staged, but readers can't take 16 bytes at a time. A warp that keeps to rows of the same classes looks its
+shifts up once for all tiles, since a tile begins at a row of class 0. The landing tile has no swizzle, so this is for
+tiles that threads read, not for operands of products. It is for loads only: a store would write the elements in front.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from tilewright.base.expr import Expr, expr
@@ -18,6 +18,7 @@ from tilewright.hw.copy_prices import (
     thread_copy_cycles,
 )
 from tilewright.hw.target import Target
+from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
     cycles, reading, memory, staging = 0.0, 0.0, tensor, 0.0
     classes = len(remedy.phases.classes) if remedy.phases else 0
     if remedy.plan is not None:
-        cycles += plan_cycles(remedy.plan, classes or 1)
-    if classes:
-        reading = shifted_read_cycles(tile // access.dtype.bytes, access.dtype.bytes, classes)
+        cycles += plan_cycles(remedy.plan, classes or 1, load)
+    if remedy.phases:
+        rows, columns = _rows_and_columns(access, remedy.phases.dense_axis)
+        reading = shifted_read_cycles(rows, columns, access.dtype.bytes)
     if remedy.threads is not None:
         copied = prod(remedy.threads.shared.extents) * access.dtype.bytes
         spent = thread_copy_cycles(remedy.threads.method, copied, remedy.threads.vector_bytes)
@@ -61,11 +63,22 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
     if remedy.staging is not None:
         staged = load.value(remedy.staging.size_bytes)
         staging = staging_seconds(tensor, target, staged)
-        memory = max(staged - CACHE_BYTES, 0)
+        memory = staged if staged > CACHE_BYTES else 0
     return max(stream_seconds(cycles, tiles, memory, target, reading) + staging - ideal, 0.0)
 
 
-def plan_cycles(plan: TensorMapPlan, plans: int = 1) -> float:
-    """Cycles of one tile brought in by the copies of ``plans`` plans of one kind."""
-    boxes = len(plan.boxes) * plans
-    return tensor_copy_cycles(prod(plan.box[1:]) * boxes, plan.box[0] * plan.shared.element_bytes, boxes)
+def plan_cycles(plan: TensorMapPlan, plans: int = 1, load: Workload | None = None) -> float:
+    """Cycles of one tile brought in by the copies of ``plans`` plans of one kind, tensors at whole lines."""
+    boxes, rows, size = len(plan.boxes) * plans, prod(plan.box[1:]), plan.shared.element_bytes
+    row_bytes = plan.box[0] * size
+    strides = [(load or Workload()).value(stride) for stride in plan.strides]
+    firsts = [size * first for first in (plan.first_multiple, *(b.start[0] for b in plan.boxes))]
+    drifts = rows > 1 and (strides[0] - row_bytes) % LINE_BYTES != 0
+    askew = drifts and plan.swizzle is Swizzle.NONE
+    return tensor_copy_cycles(rows * boxes, row_bytes, boxes, gcd(LINE_BYTES, *firsts, *strides), askew)
+
+
+def _rows_and_columns(access: TileAccess, dense: int) -> tuple[int, int]:
+    """Of the tile, columns along axis ``dense``."""
+    extents = [t or 1 for t in access.tile]
+    return prod(extents) // extents[dense], extents[dense]
