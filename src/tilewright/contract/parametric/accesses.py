@@ -1,17 +1,22 @@
-"""What the ops of each class do to which bytes."""
+"""What the ops of each class do to which bytes, which of them clash, and what that makes them ask of each other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilewright.contract.parametric.marks import Class
-from tilewright.contract.parametric.matching import Array, BarrierUse, Ref
+from tilewright.contract.parametric.classes import Class, Ref
+from tilewright.contract.parametric.marks import Segment
+from tilewright.contract.parametric.matching import Array, BarrierUse
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Place, Site
 from tilewright.protocol.word import NoWord
 
 ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma"))
+TENSOR = frozenset(("mma", "ld", "st"))
+TRACKED = frozenset(("tma_load", "cp_async", "mma"))
+"""Engines whose ops are known to be done by waits on barriers."""
+
 RUNS = (ops.Wgmma, ops.TmaLoad, ops.TmaStore)
 """Ops that come in runs, of which nothing tells one from the other."""
 
@@ -32,6 +37,11 @@ class Access:
     def register(self) -> bool:
         """Whether the bytes are the role's own registers."""
         return self.place.memory[0] == "register"
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What tells accesses to one place apart, as far as order is asked for."""
+        return self.engine, self.writes, self.private, self.ref.c.index
 
     @property
     def reaches(self) -> bool:
@@ -55,6 +65,87 @@ def overlap(x: Place, y: Place) -> bool:
         return x.begin < y.end and y.begin < x.end
     a, b = x.span, y.span
     return a[0] < b[1] and b[0] < a[1]
+
+
+class Accesses:
+    """All accesses of a protocol, by memory and place."""
+
+    def __init__(self, found: Iterable[Access]):
+        self.memories: dict[tuple[object, ...], list[list[Access]]] = {}
+        """Per memory, the accesses to each place."""
+        places: dict[tuple[object, ...], list[Access]] = {}
+        for a in found:
+            p = a.place
+            key = p.memory, p.begin, p.end, p.base, p.stage, p.stages, p.index
+            if key not in places:
+                places[key] = []
+                self.memories.setdefault(p.memory, []).append(places[key])
+            places[key].append(a)
+
+    def all(self) -> Iterator[Access]:
+        """Every access."""
+        return (a for groups in self.memories.values() for group in groups for a in group)
+
+    def clashing(self) -> Iterator[tuple[Access, Access]]:
+        """Pairs of accesses to the same bytes, one of them a write. In registers those of one engine are in order."""
+        for one, two in self._neighbours():
+            for k, x in enumerate(one):
+                for y in one[k:] if two is one else two:
+                    if (x.writes or y.writes) and not (x.register and x.engine == y.engine):
+                        yield x, y
+
+    def _neighbours(self) -> Iterator[tuple[list[Access], list[Access]]]:
+        for groups in self.memories.values():
+            for n, one in enumerate(groups):
+                for two in groups[n:]:
+                    if overlap(one[0].place, two[0].place):
+                        yield one, two
+
+    def asked(self) -> tuple[dict[tuple[int, int, int], set[Segment]], set[Segment]]:
+        """What is asked of each op that accesses memory, and of waits; by which a whole place is asked alike."""
+        ops_asked: dict[tuple[int, int, int], set[Segment]] = {}
+        waits: set[Segment] = set()
+        for one, two in self._neighbours():
+            kinds = [{a.kind: a for a in group}.values() for group in (one, two)]
+            for group, others in ((one, kinds[1]), (two, kinds[0])):
+                for x in {a.kind: a for a in group}.values():
+                    asked = set[Segment]().union(*(_asked(x, y) for y in others if x.writes or y.writes))
+                    if not asked:
+                        continue
+                    if x.engine in TRACKED:
+                        waits |= asked
+                        continue
+                    for a in group:
+                        if a.kind == x.kind:
+                            ops_asked.setdefault((a.ref.c.index, a.ref.s, a.ref.i), set()).update(asked)
+        return ops_asked, waits
+
+
+def _asked(x: Access, y: Access) -> Iterable[Segment]:
+    """In which ways ``y`` asks whether ``x`` is done."""
+    plainly = Segment.MEMORY if y.engine == "generic" else Segment.SCHEDULE
+    fenced = x.place.memory[0] == "tmem" and y.engine in TENSOR
+    match x.engine:
+        case "generic":
+            own = x.register or (x.private and y.private and x.ref.c.role == y.ref.c.role)
+            if x.register or (own and not y.reaches):
+                return ()
+            if not y.reaches:
+                return (Segment.MEMORY,)
+            both = (Segment.MEMORY, Segment.WRITER_FENCED)
+            return both if x.writes and not y.writes else (*both, Segment.FENCED)
+        case "cp_async" if y.reaches:
+            return Segment.WRITER_FENCED, Segment.FENCED, Segment.MEMORY
+        case "mma" | "ld" | "st" if fenced:
+            return (Segment.TENSOR,)
+        case "wgmma" if x.register and y.engine == "wgmma":
+            return ()
+        case "wgmma" | "tma_store" | "ld" | "st" if x.ref.c is y.ref.c:
+            return ()
+        case "dealloc":
+            return (Segment.MEMORY,)
+        case _:
+            return (plainly,)
 
 
 def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Array, BarrierUse]) -> Iterator[Access]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import Segment
-from tilewright.contract.parametric.matching import (
-    BarrierUse,
-    Piece,
-    Ref,
-    refs_of,
-)
+from tilewright.contract.parametric.marks import Segment
+from tilewright.contract.parametric.matching import BarrierUse, Piece
 from tilewright.protocol import ops
 from tilewright.protocol.validate import MAX_ARRIVALS
 from tilewright.protocol.word import NoWord
 
 
 def init_sites(facts: Facts) -> None:
-    for ref in refs_of(facts.k, lambda op: isinstance(op, ops.MbarrierInit)):
+    for ref in facts.k.ops.of(ops.MbarrierInit):
         op = ref.op
         assert isinstance(op, ops.MbarrierInit)
         slots = facts.protocol.barrier(op.barrier).slots
@@ -49,11 +45,7 @@ def check_barrier(facts: Facts, use: BarrierUse) -> None:
 def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
     past = facts.k.levels.past
     for init in facts.inits[use.array]:
-        fences = [
-            r
-            for r in refs_of(facts.k, lambda op: isinstance(op, ops.FenceMbarrierInit))
-            if r.c is init.c and r.s == init.s and r.i > init.i
-        ]
+        fences = [r for r in facts.k.ops.of(ops.FenceMbarrierInit) if r.c is init.c and r.s == init.s and r.i > init.i]
         if init.c is ref.c:
             if past.holds(facts.mine(ref, init)):
                 continue

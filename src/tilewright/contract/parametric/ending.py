@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import Segment
-from tilewright.contract.parametric.matching import Ref, refs_of
+from tilewright.contract.parametric.marks import Segment
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
 
@@ -27,7 +27,7 @@ def check_end(facts: Facts) -> None:
             ):
                 raise NoWord(f"copies tracked by {use.array[1]} may be in flight at the end")
     for kind, commit in ((ops.Tcgen05Mma, ops.Tcgen05Commit), (ops.CpAsync, ops.CpAsyncArrive)):
-        for ref in refs_of(k, lambda op, kind=kind: isinstance(op, kind)):
+        for ref in k.ops.of(kind):
             if not _waited_for(facts, ref, commit):
                 raise NoWord(f"{ref.name} may be in flight at the end")
     _peers(facts)
@@ -35,7 +35,7 @@ def check_end(facts: Facts) -> None:
 
 def _peers(facts: Facts) -> None:
     """A CTA that others touch ends only after they did."""
-    for ref in refs_of(facts.k, lambda op: isinstance(op, SIGNALS)):
+    for ref in facts.k.ops.of(*SIGNALS):
         targets = {a[0] for a, use in facts.bars.items() if ref in use.users} - {ref.c.cta}
         for target in targets:
             mark = facts.k.marks.event[ref.c.index, ref.s, ref.i]

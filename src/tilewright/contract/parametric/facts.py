@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
-from tilewright.contract.parametric.accesses import accesses_of
-from tilewright.contract.parametric.knowledge import Knowledge, Segment
-from tilewright.contract.parametric.marks import Mark
-from tilewright.contract.parametric.matching import (
-    Array,
-    BarrierUse,
-    Piece,
-    Ref,
-    barrier_uses,
-)
+from tilewright.contract.parametric.accesses import Accesses, accesses_of
+from tilewright.contract.parametric.classes import Ref
+from tilewright.contract.parametric.knowledge import Knowledge
+from tilewright.contract.parametric.marks import Mark, Segment
+from tilewright.contract.parametric.matching import Array, BarrierUse, Piece, barrier_uses
 from tilewright.contract.parametric.meetings import thread_barriers
 from tilewright.contract.parametric.statements import Question, Row
 from tilewright.contract.parametric.ways import FAR
@@ -52,9 +47,9 @@ class Facts:
         self.k = Knowledge(graph)
         self.bars = barrier_uses(graph, self.k)
         self.syncs, self.barriers = thread_barriers(graph, self.k)
-        self.accesses = list(accesses_of(graph, self.k.classes, self.bars))
+        self.accesses = Accesses(accesses_of(graph, self.k.classes, self.bars))
         units = [u for u in graph.units if u]
-        self.k.prepare(units, [self._thresholds(u) for u in units])
+        self.k.prepare(units, [self._thresholds(u) for u in units], *self.accesses.asked())
         self.column = {u: i for i, u in enumerate(self.k.units)}
         self.wait_of = {p.ref: (use, p) for use in self.bars.values() for p in use.waits}
         self.position = {
@@ -68,14 +63,19 @@ class Facts:
         """What rules may ask for: now, or the lap of a ring before, a few turns more or less."""
         laps = {0}
         laps |= {-w.number for use in self.bars.values() if use.unit == unit for w in use.waits}
-        laps |= {a.place.stages for a in self.accesses if a.place.index is not None and a.place.index.unit == unit}
+        laps |= {
+            a.place.stages for a in self.accesses.all() if a.place.index is not None and a.place.index.unit == unit
+        }
         return {lap + near for lap in laps for near in NEAR}
 
     # -- what a class knows at a place --------------------------------------------------------------------------------
     def says(self, ref: Ref, segment: Segment, mark: Mark, question: Question) -> bool:
         """Whether the class knows so much of a mark just before the op."""
         k = self.k
-        return bool(k.at(ref.c, ref.s, ref.i) >> question.plane * k.statements.n + k.slots[segment][mark] & 1)
+        slot = k.slots[segment].get(mark)
+        if slot is None:
+            return False
+        return bool(k.at(ref.c, ref.s, ref.i) >> question.plane * k.statements.n + slot & 1)
 
     def says_itself(self, ref: Ref, block: str, mark: Mark, question: Question) -> bool:
         """The same of a mark of the class's own, in a block of what it knows of itself."""
@@ -93,9 +93,10 @@ class Facts:
 
     def knows(self, ref: Ref, segment: Segment, other: Ref, question: Question, own: bool = False) -> bool:
         """What an op's class knows of another op: of the whole class that executes that."""
-        if self.says(ref, segment, self.k.marks.event[other.c.index, other.s, other.i], question):
+        if other.c is ref.c and (own or ref.c.group.size == 1) and question.holds(self.mine(ref, other)):
             return True
-        return other.c is ref.c and (own or ref.c.group.size == 1) and question.holds(self.mine(ref, other))
+        mark = self.k.marks.event.get((other.c.index, other.s, other.i))
+        return mark is not None and self.says(ref, segment, mark, question)
 
     def hands_on(self, ref: Ref, other: Ref, question: Question) -> bool:
         """Whether an arrival tells so much of another op."""

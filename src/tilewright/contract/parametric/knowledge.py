@@ -10,10 +10,11 @@ What a class finds out by itself (``own``) is known first and enters here as con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence, Set
 
-from tilewright.contract.parametric.marks import Asked, Class, Mark, Marks, classes_of
+from tilewright.contract.parametric.classes import Class, OpsByKind, classes_of
+from tilewright.contract.parametric.marks import Asked, Mark, Marks, Segment
 from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.statements import Levels, Row, Statements
 from tilewright.contract.parametric.ways import FAR, Ways
@@ -25,17 +26,6 @@ MAX_STATEMENTS = 150_000
 """Places times marks; beyond, solving would take seconds."""
 
 
-class Segment(Enum):
-    """Kinds of knowledge, as in ``contract.state``."""
-
-    SCHEDULE = "past"
-    MEMORY = "visible"
-    WRITER_FENCED = "behind a proxy fence of the writer"
-    FENCED = "behind a proxy fence"
-    TENSOR = "behind fences of tensor memory"
-    TOLD = "handed over, not behind an after-fence yet"
-
-
 class Knowledge:
     """The equations of one protocol and their solution."""
 
@@ -44,61 +34,47 @@ class Knowledge:
         self.word = graph.word
         self.n = len(self.word.stretches)
         self.classes = classes_of(graph)
+        self.ops = OpsByKind(self.classes)
 
-    def prepare(self, units: list[Unit], thresholds: Sequence[Iterable[int]]) -> None:
+    def prepare(
+        self, units: list[Unit], thresholds: Sequence[Iterable[int]], asked: Asked, waits: Set[Segment]
+    ) -> None:
         """Numbers the marks and measures the word, once all indices are known. ``thresholds``: what is told apart, per
-        unit."""
+        unit; ``asked`` and ``waits``: as ``Marks`` has them."""
         self.units = units
-        self.marks = Marks(self.graph, self.classes)
+        self.marks = Marks(self.graph, self.classes, asked, waits)
         self.ways = Ways(self.word, units)
         self.levels = Levels([sorted(set(t)) for t in thresholds])
-        self.slots: dict[Segment, dict[Mark, int]] = {}
-        self._own_slots: list[Mark] = []
-        events = [m for c in self.classes for m in self.marks.events[c.index]]
-        fenced = [m for m in events if m.asked & Asked.FENCED]
-        self._segment(Segment.SCHEDULE, self._by_class(events, Asked.SCHEDULE))
-        visible = [m for m in events if not m.asked & Asked.FENCED]
-        self._segment(Segment.MEMORY, [*fenced, *self._by_class(visible, Asked.MEMORY)])
-        self._segment(Segment.WRITER_FENCED, fenced)
-        self._segment(Segment.FENCED, fenced)
-        tensor = self._by_class(events, Asked.TENSOR) if self.marks.tensor else []
-        self._segment(Segment.TENSOR, tensor)
-        self._segment(Segment.TOLD, tensor)
-        if len(self.classes) * self.n * len(self._own_slots) > MAX_STATEMENTS:
-            raise NoWord(
-                f"{len(self.classes)} classes, {self.n} stretches and {len(self._own_slots)} statements are too many"
-            )
-        self.statements = Statements(self.levels, self.ways, [m.stretch for m in self._own_slots])
+        self._lay_out()
+        if len(self.classes) * self.n * self.statements.n > MAX_STATEMENTS:
+            raise NoWord(f"{len(self.classes)} classes, {self.n} stretches and {self.statements.n} marks are too many")
         self.schedule = self._space(Segment.SCHEDULE)
         self.tellable = self.statements.everything ^ self._space(Segment.TENSOR)
         self.own = [Own(c, self.marks, self.levels, self.ways, self.word) for c in self.classes]
-        both = self.slots[Segment.SCHEDULE], self.slots[Segment.MEMORY]
-        self._own_events = [
-            [(m, sum(1 << x[m] for x in both if m in x)) for m in self.marks.events[c.index]] for c in self.classes
-        ]
         self.values: list[int] = []
         self.places: list[list[list[int]]] = []
+        self._past: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        self._exports: dict[tuple[int, int, bool], int] = {}
 
-    def _by_class(self, events: list[Mark], asked: Asked) -> list[Mark]:
-        """Marks of which something is asked: of each class its runs, then its completions."""
-        out: list[Mark] = []
-        for c in self.classes:
-            mine = [m for m in events if m.owner == c.index]
-            out += [m for m in [*mine, *self.marks.completions[c.index]] if m.asked & asked]
-        return out
-
-    def _segment(self, segment: Segment, marks: list[Mark]) -> None:
-        first = len(self._own_slots)
-        self.slots[segment] = {m: first + k for k, m in enumerate(marks)}
-        self._own_slots += marks
+    def _lay_out(self) -> None:
+        """Gives each mark a slot in the segments in which it is asked for."""
+        self.slots: dict[Segment, dict[Mark, int]] = {segment: {} for segment in Segment}
+        stretches: list[int] = []
+        marks = [m for c in self.classes for m in (*self.marks.events[c.index], *self.marks.completions[c.index])]
+        # what is copied from segment to segment stands in the same order in both
+        marks.sort(key=lambda m: Segment.FENCED not in m.asked)
+        for segment, slots in self.slots.items():
+            asked = Segment.TENSOR if segment is Segment.TOLD else segment
+            for m in marks:
+                if asked in m.asked:
+                    slots[m] = len(stretches)
+                    stretches.append(m.stretch)
+        self.statements = Statements(self.levels, self.ways, stretches)
 
     def copier(self, source: Segment, target: Segment) -> Callable[[int], int]:
-        """Says what segment ``source`` says of the marks of ``target``, where they stand in the same order, there."""
-        one, two = self.slots[source], self.slots[target]
-        if not two:
-            return lambda x: 0
-        first = next(iter(two))
-        return self.statements.copier(two[first] - one[first], sum(1 << one[m] for m in two))
+        """Says what segment ``source`` says of the marks of ``target`` there."""
+        one = self.slots[source]
+        return self.statements.copier((one[m], slot) for m, slot in self.slots[target].items())
 
     def _space(self, segment: Segment) -> int:
         return self.statements.spread(sum(1 << slot for slot in self.slots[segment].values()))
@@ -110,36 +86,50 @@ class Knowledge:
 
     def told(self, c: Class, s: int, i: int) -> int:
         """What an arrival by op ``i`` hands on of the class itself; the op is past then, too."""
-        statements, own = self.statements, self.own[c.index]
-        events = self._own_events[c.index]
-        slots = here = 0
-        for mark, mask in events:
-            slots |= mask
-            if mark.stretch == s and mark.end <= i + 1:
-                here |= mask
-        out = statements.said(slots, here, s)
+        out = self._ordered(c, s, i + 1)
+        own = self.own[c.index]
         if own.slots:
-            before = own.at(s, i)
-            out |= self._exported(c, before, own.done, (Segment.SCHEDULE, Segment.MEMORY))
-            out |= self._exported(c, before, own.fenced, (Segment.WRITER_FENCED, Segment.FENCED))
-            if self.marks.tensor:  # a commit implies the before-fence
-                commits = isinstance(c.code[s][i].step.op, ops.Tcgen05Commit)
-                out |= self._exported(c, own.at(s, i + 1) if commits else before, own.before, (Segment.TOLD,))
+            # a commit implies the before-fence
+            commits = isinstance(c.code[s][i].step.op, ops.Tcgen05Commit)
+            out |= self._exported(c, own.at(s, i), False)
+            if self.marks.tensor:
+                out |= self._exported(c, own.at(s, i + 1) if commits else own.at(s, i), True)
         return out
 
-    def _exported(self, c: Class, x: int, block: dict[Mark, int], segments: tuple[Segment, ...]) -> int:
-        """What a class says of a block of its own marks, in segments where they stand in the same order."""
-        if not block:
-            return 0
-        own, (first, at) = self.own[c.index].statements, next(iter(block.items()))
-        mask, out = (1 << len(block)) - 1, 0
-        targets = [self.slots[segment][first] for segment in segments]
-        x >>= at
-        for plane in range(self.levels.planes):
-            found = x >> plane * own.n & mask
-            if found:
-                for target in targets:
-                    out |= found << plane * self.statements.n + target
+    def _ordered(self, c: Class, s: int, i: int) -> int:
+        """What program order tells before op ``i`` of a stretch of the class's own runs."""
+        found = self._past.get((c.index, s))
+        if found is None:
+            segments = self.slots[Segment.SCHEDULE], self.slots[Segment.MEMORY]
+            runs = [(m, sum(1 << x[m] for x in segments if m in x)) for m in self.marks.events[c.index]]
+            sums = [self.statements.said(sum(slots for _, slots in runs), 0, s)]
+            ends: list[int] = []
+            for m, slots in runs:
+                if m.stretch == s:
+                    ends.append(m.end)
+                    sums.append(sums[-1] | self.statements.said(slots, slots, s))
+            found = self._past[c.index, s] = ends, sums
+        ends, sums = found
+        return sums[bisect_right(ends, i)]
+
+    def _exported(self, c: Class, x: int, tensor: bool) -> int:
+        """What a class says of its own marks, in the segments in which others are told of them."""
+        key = c.index, x, tensor
+        found = self._exports.get(key)
+        if found is not None:
+            return found
+        own = self.own[c.index]
+        if tensor:
+            copied = [(own.before, Segment.TOLD)]
+        else:
+            copied = [(own.done, Segment.SCHEDULE), (own.done, Segment.MEMORY)]
+            copied += [(own.fenced, Segment.WRITER_FENCED), (own.fenced, Segment.FENCED)]
+        out = 0
+        for block, segment in copied:
+            target = self.slots[segment]
+            pairs = [(slot, target[m]) for m, slot in block.items() if m in target]
+            out |= self.statements.copied_from(own.statements, x, pairs)
+        self._exports[key] = out
         return out
 
     def closed_row(self, row: Row, s: int, of: int) -> Row:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from tilewright.contract.parametric.equations import Equations
+from tilewright.contract.parametric.classes import Class, Ref
+from tilewright.contract.parametric.equations import Equations, Value
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import Segment
-from tilewright.contract.parametric.marks import Class
-from tilewright.contract.parametric.matching import BarrierUse, Family, Piece, Ref
-from tilewright.contract.parametric.ways import FAR, Link, Ways
+from tilewright.contract.parametric.marks import Segment
+from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
+from tilewright.contract.parametric.turns import cluster_arrive, in_turn, stretches_in_order
+from tilewright.contract.parametric.ways import FAR, Link
 from tilewright.protocol import ops
-from tilewright.protocol.word import NoWord
 
 Move = Callable[[int], int]
-Way = tuple[int, Move | None]
-"""A variable that may be what is told, and what else is then known of what one knew."""
+Way = tuple[int, Move, Move]
+"""A variable, what is told by it, and what one then knows of what one knew."""
 
 
 def learn(facts: Facts) -> None:
@@ -25,6 +26,13 @@ def learn(facts: Facts) -> None:
     _Lessons(facts).solve()
 
 
+class _Hand(NamedTuple):
+    """What an arrival hands on: what its class knows there, changed."""
+
+    place: int
+    change: Move
+
+
 class _Lessons:
     """The equations of what classes know of each other."""
 
@@ -32,57 +40,87 @@ class _Lessons:
         self.facts, self.k = facts, facts.k
         self.statements = self.k.statements
         self.equations = Equations(self.statements.everything)
-        self.entries = [[self.equations.variable() for _ in range(self.k.n)] for _ in self.k.classes]
-        self.k.places = [
-            [[self.entries[c.index][s]] * (len(code) + 1) for s, code in enumerate(c.code)] for c in self.k.classes
-        ]
-        self._handed: dict[tuple[Ref, bool], int] = {}
-        self._moved: dict[tuple[int, object], int] = {}
+        self.fenced = self.k.copier(Segment.MEMORY, Segment.FENCED)
+        self.behind = self.k.copier(Segment.TOLD, Segment.TENSOR)
+        self.told_behind = self.k.copier(Segment.TENSOR, Segment.TOLD)
+        self._hands: dict[tuple[Ref, bool], _Hand] = {}
+        self._moved: dict[tuple[int, Move, object], int] = {}
         self._met: dict[tuple[Ref, ...], int] = {}
+        self._shared: dict[int, tuple[Ref, ...]] = {}
+        """Variables of meetings, with those who meet as long as there is no equation."""
+        self._issued: dict[Ref, int] = {}
 
     def solve(self) -> None:
         """Sets up the equations in an order in which most is known when it is needed, and solves them."""
+        k, variable = self.k, self.equations.variable
         # places are named before they are computed, since loops lead back
-        for c in self.k.classes:
+        lessons: dict[tuple[Class, int], list[int]] = {}
+        k.places = []
+        for c in k.classes:
+            k.places.append([])
             for s, code in enumerate(c.code):
-                at = self.k.places[c.index][s]
-                for i, site in enumerate(code):
-                    learns = isinstance(site.step.op, LEARNS)
-                    at[i + 1] = self.equations.variable() if learns else at[i]
-        for s in _order(self.k.ways, self.k.word.starts):
-            for c in self.k.classes:
+                at = [variable()]
+                found = lessons[c, s] = []
+                for i in range(len(code)):
+                    after = self._after(Ref(c, s, i), at[-1])
+                    if after != at[-1]:
+                        found.append(i)
+                    at.append(after)
+                k.places[c.index].append(at)
+        for s in stretches_in_order(k.ways, k.word.starts):
+            for c in k.classes:
                 self._enter(c, s)
-            for ref in _in_turn(self.facts, s):
+            for ref in in_turn(self.facts, s, {c: lessons[c, s] for c in k.classes}):
                 self._lesson(ref)
         self.equations.solve()
-        self.k.values = self.equations.values
+        k.values = self.equations.values
+
+    def _after(self, ref: Ref, before: int) -> int:
+        """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
+        match ref.op:
+            case ops.FenceProxyAsync():
+                learns = bool(self.k.slots[Segment.FENCED])
+            case ops.Tcgen05FenceAfter():
+                learns = bool(self.k.slots[Segment.TENSOR])
+            case ops.WgmmaWait():
+                self._issued[ref] = self._issues(ref)
+                learns = bool(self._issued[ref])
+            case ops.BarSync() | ops.CtaSync():
+                met = self._all_beside(ref)
+                if met and not self.k.marks.tensor:
+                    if met not in self._met:
+                        self._met[met] = self.equations.variable()
+                        self._shared[self._met[met]] = met
+                    return self._met[met]
+                learns = True
+            case ops.Wait() | ops.ClusterWait():
+                learns = True
+            case _:
+                learns = False
+        return self.equations.variable() if learns else before
 
     def _place(self, ref: Ref) -> int:
         return self.k.places[ref.c.index][ref.s][ref.i]
 
     def _enter(self, c: Class, s: int) -> None:
         sources = [
-            self._carried(self.k.places[c.index][x][-1], x, s, Link(turned, frozenset()))
+            self._carried(_Hand(self.k.places[c.index][x][-1], _same), x, s, Link(turned, frozenset()))
             for x, turned in self.k.ways.entering[s]
         ]
         first = self.statements.closed(0, s) if s in self.k.word.starts else self.statements.everything
+        self.equations.define(self.k.places[c.index][s][0], sources, _common(first, sources))
 
-        def run(values: list[int]) -> int:
-            out = first
-            for v in sources:
-                out &= values[v]
-            return out
+    def _carried(self, hand: _Hand, source: int, target: int, link: Link) -> int:
+        """What is handed on as it reads at the end of a link."""
+        return self._once(hand, self.statements.mover(source, target, link), None)
 
-        self.equations.define(self.entries[c.index][s], sources, run)
-
-    def _carried(self, variable: int, source: int, target: int, link: Link) -> int:
-        """What a variable of one place says at the end of a link."""
-        return self._once(variable, self.statements.mover(source, target, link))
-
-    def _once(self, variable: int, move: Move) -> int:
-        found = self._moved.get((variable, move))
+    def _once(self, hand: _Hand, move: Move, key: object) -> int:
+        """A variable for what is handed on, moved; one for all who ask alike."""
+        place, change = hand
+        found = self._moved.get((place, change, key or move))
         if found is None:
-            found = self._moved[variable, move] = self._new(variable, move)
+            found = self._moved[place, change, key or move] = self.equations.variable()
+            self._changed(found, place, move if change is _same else lambda x: move(change(x)))
         return found
 
     # -- lessons ------------------------------------------------------------------------------------------------------
@@ -90,13 +128,11 @@ class _Lessons:
         before, after = self._place(ref), self.k.places[ref.c.index][ref.s][ref.i + 1]
         match ref.op:
             case ops.FenceProxyAsync():
-                fenced = self.k.copier(Segment.MEMORY, Segment.FENCED)
-                self._changed(after, before, lambda x: x | fenced(x))
+                self._changed(after, before, lambda x: x | self.fenced(x))
             case ops.Tcgen05FenceAfter():
-                tensor = self.k.copier(Segment.TOLD, Segment.TENSOR)
-                self._changed(after, before, lambda x: x | tensor(x))
+                self._changed(after, before, lambda x: x | self.behind(x))
             case ops.WgmmaWait():
-                issued = self._issues(ref)
+                issued = self._issued[ref]
                 self._changed(after, before, lambda x: x | issued)
             case ops.Wait():
                 self._phase(ref, after, before)
@@ -107,26 +143,18 @@ class _Lessons:
             case op:
                 raise AssertionError(op)
 
-    def _new(self, variable: int, change: Move) -> int:
-        found = self.equations.variable()
-        self._changed(found, variable, change)
-        return found
-
     def _changed(self, after: int, before: int, change: Move) -> None:
         self.equations.define(after, [before], lambda values: change(values[before]))
 
-    def _hands(self, ref: Ref, memory: bool = True) -> int:
+    def _hand(self, ref: Ref, memory: bool = True) -> _Hand:
         """What an arrival by an op hands on."""
-        found = self._handed.get((ref, memory))
+        found = self._hands.get((ref, memory))
         if found is None:
-            k, place, told = self.k, self._place(ref), self.k.told(ref.c, ref.s, ref.i)
-            kept = k.tellable if memory else k.schedule
-            if memory and k.marks.tensor:
-                tensor = k.copier(Segment.TENSOR, Segment.TOLD)
-                found = self._new(place, lambda x: (x | told | tensor(x)) & kept)
-            else:
-                found = self._new(place, lambda x: (x | told) & kept)
-            self._handed[ref, memory] = found
+            told = self.k.told(ref.c, ref.s, ref.i)
+            behind = self.told_behind if memory and self.k.marks.tensor else _nothing
+            change = _telling(told, behind, self.k.tellable if memory else self.k.schedule)
+            found = _Hand(self._place(ref), change)
+            self._hands[ref, memory] = found
         return found
 
     # -- phases -------------------------------------------------------------------------------------------------------
@@ -143,54 +171,54 @@ class _Lessons:
         def run(values: list[int]) -> int:
             x = values[before]
             for kept, ways in lessons:
-                told = -1
-                for v, elsewhere in ways:
-                    told &= values[v] if elsewhere is None else values[v] | elsewhere(x)
-                x |= told & kept
+                told = kept
+                for v, change, elsewhere in ways:
+                    told &= change(values[v]) | elsewhere(x)
+                x |= told
             return x
 
-        self.equations.define(after, [before, *(v for _, ways in lessons for v, _ in ways)], run)
+        self.equations.define(after, [before, *(v for _, ways in lessons for v, _, _ in ways)], run)
 
     def _told(self, family: Family, wait: Piece, use: BarrierUse, op: ops.Wait) -> Iterator[Way]:
         """What the family's arrival in the awaited phase may hand on, as it reads at the wait, by who made it."""
         s = wait.ref.s
         ahead = wait.number - family.lead[s]
         if ahead >= 0:
-            yield self._arrival(family.at(s)[ahead], use, op), None
+            hand = self._arrival(family.at(s)[ahead], use, op)
+            yield hand.place, hand.change, _nothing
             return
         fresh = _may_be_fresh(self.facts, use, s, wait.number)
         if not use.unit:
             for piece in family.pieces if not fresh else ():
                 link = self.k.ways.path(piece.ref.s, s, frozenset())
                 if link is not None:
-                    yield self._carried(self._arrival(piece, use, op), piece.ref.s, s, link), None
+                    yield self._carried(self._arrival(piece, use, op), piece.ref.s, s, link), _same, _nothing
             return
         unit = self.facts.column[use.unit]
         for piece in family.pieces:
             link = self.k.ways.link(piece.ref.s, s, unit, piece.number - wait.number)
             if link is None:
                 continue
-            elsewhere = self._elsewhere(piece, wait, unit) if len(family.pieces) > 1 else None
-            told = self._arrival(piece, use, op)
+            hand = self._arrival(piece, use, op)
             if fresh:
-                told = self._if_not_fresh(told, piece, wait, unit, link)
+                told = self._if_not_fresh(hand, piece, wait, unit, link)
             else:
-                told = self._carried(told, piece.ref.s, s, link)
-            yield told, elsewhere
+                told = self._carried(hand, piece.ref.s, s, link)
+            yield told, _same, self._elsewhere(piece, wait, unit) if len(family.pieces) > 1 else _nothing
 
-    def _arrival(self, piece: Piece, use: BarrierUse, wait: ops.Wait) -> int:
+    def _arrival(self, piece: Piece, use: BarrierUse, wait: ops.Wait) -> _Hand:
         op, ref = piece.ref.op, piece.ref
         if isinstance(op, ops.TmaLoad):
-            return self._hands(ref, memory=False)
+            return self._hand(ref, memory=False)
         if isinstance(op, ops.Tcgen05Commit):
-            return self._hands(ref)
+            return self._hand(ref)
         assert isinstance(op, ops.Arrive | ops.ArriveExpectTx | ops.CpAsyncArrive)
         memory = getattr(op, "release", True)
         if use.array[0] != ref.c.cta:
             memory = memory and ops.Scope.CTA not in (getattr(op, "scope", ops.Scope.CTA), wait.scope)
-        return self._hands(ref, memory)
+        return self._hand(ref, memory)
 
-    def _if_not_fresh(self, told: int, piece: Piece, wait: Piece, unit: int, link: Link) -> int:
+    def _if_not_fresh(self, hand: _Hand, piece: Piece, wait: Piece, unit: int, link: Link) -> int:
         """A wait that passes on a fresh barrier teaches nothing: of what is told only what speaks of no execution then
         is kept."""
         statements, s = self.statements, wait.ref.s
@@ -200,11 +228,7 @@ class _Lessons:
         for g, slots in statements.groups.items():
             none_yet = -wait.number - int(self.k.ways.earliest[unit, g])
             kept |= statements.spread(slots) & statements.from_level(unit, none_yet)
-        key = move, kept, s
-        found = self._moved.get((told, key))
-        if found is None:
-            found = self._moved[told, key] = self._new(told, lambda x: statements.closed(move(x) & kept, s))
-        return found
+        return self._once(hand, lambda x: statements.closed(move(x) & kept, s), (move, kept))
 
     def _elsewhere(self, piece: Piece, wait: Piece, unit: int) -> Move:
         """What else is known when ``piece`` made the awaited arrival: the iteration of that use went through its
@@ -216,65 +240,56 @@ class _Lessons:
                 absent |= slots
         until, before = (statements.level(unit, t - wait.number) for t in (0, 1))
         if until is None or before is None:
-            return lambda x: x
-        return lambda x: x | (x >> before & absent) << until
+            return _nothing
+        return lambda x: (x >> before & absent) << until
 
     # -- meetings -----------------------------------------------------------------------------------------------------
-    def _meeting(self, ref: Ref, after: int, before: int) -> None:
+    def _all_beside(self, ref: Ref) -> tuple[Ref, ...]:
+        """Those whom an op meets, if all are in the same turn of the same stretch, as for all of them."""
         barrier = self.facts.syncs[ref]
-        told: list[int] = []
-        beside: list[Ref] = []
+        found = [barrier.partner(ref, other) for other in barrier.ops]
+        return tuple(refs[0] for refs, _ in found) if all(same for _, same in found) else ()
+
+    def _meeting(self, ref: Ref, after: int, before: int) -> None:
+        if after in self._shared:
+            beside, self._shared[after] = self._shared[after], ()
+            if beside:
+                self._together(after, beside, [])
+            return
+        barrier = self.facts.syncs[ref]
+        told = [before]
+        beside = ()
         for other, ops_of in barrier.ops.items():
             found, same = barrier.partner(ref, other)
             if same:
-                beside.append(found[0])
+                beside += (found[0],)
                 continue
             stretches = frozenset(s for s, refs in ops_of.items() if refs)
             links = ((x, self.k.ways.path(x.s, ref.s, stretches)) for x in found)
             ways = [self._carried(self._arrived(x), x.s, ref.s, link) for x, link in links if link is not None]
-            if ways:
-                told.append(self._common(ways))
-        if beside:
-            told.append(self._together(tuple(beside)))
-        kept = self.k.tellable
+            if len(ways) > 1:
+                v = self.equations.variable()
+                told.append(self.equations.define(v, ways, _common(self.k.tellable, ways)))
+            else:
+                told += ways
+        self._together(after, beside, told)
+
+    def _together(self, after: int, beside: Sequence[Ref], told: list[int]) -> None:
+        """What those who meet tell each other, and what else is told."""
+        hands = [self._arrived(r) for r in beside]
 
         def run(values: list[int]) -> int:
             out = 0
+            for place, change in hands:
+                out |= change(values[place])
             for v in told:
                 out |= values[v]
-            return values[before] | out & kept
-
-        self.equations.define(after, [before, *told], run)
-
-    def _together(self, refs: tuple[Ref, ...]) -> int:
-        """What those who meet tell each other: the same for all of them."""
-        found = self._met.get(refs)
-        if found is None:
-            told = [self._arrived(r) for r in refs]
-
-            def run(values: list[int]) -> int:
-                out = 0
-                for v in told:
-                    out |= values[v]
-                return out
-
-            found = self._met[refs] = self.equations.define(self.equations.variable(), told, run)
-        return found
-
-    def _common(self, ways: Sequence[int]) -> int:
-        if len(ways) == 1:
-            return ways[0]
-
-        def run(values: list[int]) -> int:
-            out = -1
-            for v in ways:
-                out &= values[v]
             return out
 
-        return self.equations.define(self.equations.variable(), ways, run)
+        self.equations.define(after, [*(place for place, _ in hands), *told], run)
 
-    def _arrived(self, ref: Ref) -> int:
-        return self._hands(ref, ref.op.release if isinstance(ref.op, ops.ClusterArrive) else True)
+    def _arrived(self, ref: Ref) -> _Hand:
+        return self._hand(ref, ref.op.release if isinstance(ref.op, ops.ClusterArrive) else True)
 
     # -- groups -------------------------------------------------------------------------------------------------------
     def _issues(self, ref: Ref) -> int:
@@ -297,68 +312,28 @@ class _Lessons:
         return statements.closed(out, ref.s) & k.schedule
 
 
-LEARNS = (
-    ops.Wait, ops.BarSync, ops.CtaSync, ops.ClusterWait, ops.WgmmaWait, ops.FenceProxyAsync, ops.Tcgen05FenceAfter,
-)  # fmt: skip
-"""Ops behind which a class knows more of others."""
+def _same(x: int) -> int:
+    return x
 
 
-def _order(ways: Ways, starts: Sequence[int]) -> list[int]:
-    """Stretches, those before others first as far as loops allow."""
-    done: list[int] = []
-    seen: set[int] = set()
-
-    def visit(s: int) -> None:
-        seen.add(s)
-        for x, _ in ways.leaving[s]:
-            if x not in seen:
-                visit(x)
-        done.append(s)
-
-    for s in starts:
-        if s not in seen:
-            visit(s)
-    return done[::-1]
+def _nothing(x: int) -> int:
+    return 0
 
 
-def _in_turn(facts: Facts, s: int) -> Iterator[Ref]:
-    """The ops of a stretch that teach, each behind those of the same turn that it learns from, as far as may be."""
-    left = {c: [i for i, site in enumerate(c.code[s]) if isinstance(site.step.op, LEARNS)] for c in facts.k.classes}
-    at = dict.fromkeys(left, 0)
-
-    def before(ref: Ref) -> bool:
-        return at[ref.c] == len(left[ref.c]) or left[ref.c][at[ref.c]] >= ref.i
-
-    moved = True
-    while moved:
-        moved = False
-        for c, found in left.items():
-            while at[c] < len(found) and all(map(before, _needed(facts, Ref(c, s, found[at[c]])))):
-                yield Ref(c, s, found[at[c]])
-                at[c] += 1
-                moved = True
-    for c, found in left.items():
-        yield from (Ref(c, s, i) for i in found[at[c] :])
+def _telling(told: int, behind: Move, kept: int) -> Move:
+    return lambda x: (x | told | behind(x)) & kept
 
 
-def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
-    """What an op learns from in the same turn of its stretch."""
-    match ref.op:
-        case ops.Wait():
-            use, wait = facts.wait_of[ref]
-            for family in use.teachers:
-                ahead = wait.number - family.lead[ref.s]
-                if ahead >= 0:
-                    yield family.at(ref.s)[ahead].ref
-        case ops.BarSync() | ops.CtaSync() | ops.ClusterWait():
-            ref = cluster_arrive(ref) if isinstance(ref.op, ops.ClusterWait) else ref
-            barrier = facts.syncs[ref]
-            for other in barrier.ops:
-                found, same = barrier.partner(ref, other)
-                if same:
-                    yield from found
-        case _:
-            pass
+def _common(first: int, variables: Sequence[int]) -> Value:
+    """What some variables have in common, of ``first``."""
+
+    def run(values: list[int]) -> int:
+        out = first
+        for v in variables:
+            out &= values[v]
+        return out
+
+    return run
 
 
 def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
@@ -375,14 +350,3 @@ def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:
     if not use.unit:
         return number < 0
     return int(facts.k.ways.earliest[facts.column[use.unit], s]) + number < 0
-
-
-def cluster_arrive(ref: Ref) -> Ref:
-    """The arrive that a cluster wait belongs to: the op's own last one in the same stretch."""
-    for i in range(ref.i - 1, -1, -1):
-        found = Ref(ref.c, ref.s, i)
-        if isinstance(found.op, ops.ClusterArrive):
-            return found
-        if isinstance(found.op, ops.ClusterWait):
-            break
-    raise NoWord("a cluster wait without its arrive")

@@ -7,17 +7,14 @@ knowledge in which something is asked of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from enum import IntFlag, auto
-from itertools import chain
+from enum import IntEnum
 
-from tilewright.contract.threads import Group, groups_of, runs
+from tilewright.contract.parametric.classes import Class
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Site
-from tilewright.protocol.model import By
-from tilewright.protocol.word import NoWord
 
 GROUPS: dict[type[object], str] = {
     ops.Wgmma: "wgmma",
@@ -27,6 +24,8 @@ GROUPS: dict[type[object], str] = {
 }
 """Ops that complete in groups, by the queue they go through."""
 
+TENSOR_QUEUES = frozenset(("ld", "st"))
+
 CUTS = (
     ops.Arrive, ops.ArriveExpectTx, ops.TmaLoad, ops.BarSync, ops.BarArrive, ops.CtaSync, ops.Wgmma,
     ops.FenceProxyAsync, ops.ClusterArrive, ops.Tcgen05Commit, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter,
@@ -35,34 +34,21 @@ CUTS = (
 """Ops at which what a class did before becomes known apart from what it does after."""
 
 
-class Asked(IntFlag):
-    """What others ask of an op: whether it is past, its effect on memory visible, behind a proxy fence, behind the
-    fences of tensor memory."""
+class Segment(IntEnum):
+    """Kinds of knowledge of others, as in ``contract.state``: of which an op may ask, and be asked."""
 
-    SCHEDULE = auto()
-    MEMORY = auto()
-    FENCED = auto()
-    TENSOR = auto()
-
-
-@dataclass(frozen=True, eq=False)
-class Class:
-    """Threads of a role in one CTA that run the same code; ``code`` per stretch."""
-
-    index: int
-    party: int
-    group: Group
-    cta: int
-    code: tuple[tuple[Site, ...], ...]
-
-    @property
-    def role(self) -> tuple[str, int]:
-        """Role and CTA."""
-        return self.group.role, self.cta
-
-    def sites(self) -> Iterator[Site]:
-        """All ops the class executes."""
-        return chain.from_iterable(self.code)
+    SCHEDULE = 0
+    """Is past."""
+    MEMORY = 1
+    """Is visible."""
+    WRITER_FENCED = 2
+    """Is behind a proxy fence of its own threads."""
+    FENCED = 3
+    """Is behind a proxy fence."""
+    TENSOR = 4
+    """Is behind fences of tensor memory."""
+    TOLD = 5
+    """Was handed over, and is not behind an after-fence yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,58 +58,51 @@ class Mark:
     owner: int
     stretch: int
     end: int
-    asked: Asked
+    asked: Set[Segment]
     queue: str = ""
 
 
-def classes_of(graph: EventGraph) -> tuple[Class, ...]:
-    """The classes of threads of all parties; raises ``NoWord``."""
-    out: list[Class] = []
-    for p, (role, cta) in enumerate(graph.word.parties):
-        if any(s.step.by is By.THREAD_ZERO for code in graph.sites[p] for s in code):
-            raise NoWord("steps of thread zero")
-        for group in groups_of(role):
-            mine = runs(group.kind)
-            code = tuple(tuple(s for s in code if s.step.by in mine) for code in graph.sites[p])
-            out.append(Class(len(out), p, group, cta, code))
-    return tuple(out)
+Asked = Mapping[tuple[int, int, int], Set[Segment]]
+"""What is asked of the accesses of an op, by class, stretch and position."""
 
 
 class Marks:
     """All marks, and the mark of each op."""
 
-    def __init__(self, graph: EventGraph, classes: tuple[Class, ...]):
-        self.protocol = graph.protocol
+    def __init__(self, graph: EventGraph, classes: tuple[Class, ...], asked: Asked, waits: Set[Segment]):
+        """``asked``: of accesses; ``waits``: of waits, beside whether they returned."""
         self.classes = classes
-        used = {type(s.step.op) for c in classes for s in c.sites()}
+        self._accesses = asked
+        self._waits = {Segment.SCHEDULE, *waits}
+        arrived = {x.step.op.id.text for c in classes for x in c.sites() if isinstance(x.step.op, ops.BarArrive)}
+        self._entered = arrived
         self.tensor = any(b.space is Space.TMEM for b in graph.protocol.buffers)
-        self.copies = ops.CpAsync in used
         self.event: dict[tuple[int, int, int], Mark] = {}
         """Per class, stretch and position: the run that the op belongs to."""
         self.done: dict[tuple[int, int, int], Mark] = {}
         """The same for the completions of asynchronous ops."""
         self.events: dict[int, list[Mark]] = {c.index: [] for c in classes}
         self.completions: dict[int, list[Mark]] = {c.index: [] for c in classes}
-        """Those asked about behind fences of tensor memory first."""
+        """Those of tensor memory first."""
         for c in classes:
             for s, code in enumerate(c.code):
                 self._runs(c, s, code)
                 self._queued(c, s, code)
-            self.completions[c.index].sort(key=lambda m: not m.asked & Asked.TENSOR)
+            self.completions[c.index].sort(key=lambda m: m.queue not in TENSOR_QUEUES)
 
     def _runs(self, c: Class, s: int, code: tuple[Site, ...]) -> None:
-        run, asked = list[int](), Asked(0)
+        run, asked = list[int](), set[Segment]()
         for i, site in enumerate(code):
-            found = self._asked(c, site)
+            found = self._asked(c, s, i, site.step.op)
             if found is not None:
                 run.append(i)
                 asked |= found
-            last = i + 1 == len(code) or (isinstance(site.step.op, CUTS) and not _goes_on(code, i))
-            if run and last:
+            if run and (i + 1 == len(code) or (isinstance(site.step.op, CUTS) and not _goes_on(code, i))):
                 mark = Mark(c.index, s, i + 1, asked)
                 self.events[c.index].append(mark)
-                self.event |= {(c.index, s, at): mark for at in run}
-                run, asked = [], Asked(0)
+                for at in run:
+                    self.event[c.index, s, at] = mark
+                run, asked = list[int](), set[Segment]()
 
     def _queued(self, c: Class, s: int, code: tuple[Site, ...]) -> None:
         run = list[int]()
@@ -134,35 +113,38 @@ class Marks:
             run.append(i)
             if _goes_on(code, i):
                 continue
-            asked = Asked.SCHEDULE | Asked.MEMORY | (Asked.TENSOR if queue in ("ld", "st") else Asked(0))
+            asked = set[Segment]().union(*(self._accesses.get((c.index, s, at), ()) for at in run))
             mark = Mark(c.index, s, i + 1, asked, queue)
             self.completions[c.index].append(mark)
-            self.done |= {(c.index, s, at): mark for at in run}
+            for at in run:
+                self.done[c.index, s, at] = mark
             run = []
 
-    def _asked(self, c: Class, site: Site) -> Asked | None:
+    def _asked(self, c: Class, s: int, i: int, op: ops.Op) -> Set[Segment] | None:
         """What is asked of an op; None: it belongs to no run."""
-        match site.step.op:
-            case ops.Read(region) | ops.Write(region):
-                space = self.protocol.buffer(region.buffer).space
-                if space is Space.REGISTER:
-                    return None
-                return Asked.MEMORY if space is Space.GLOBAL else Asked.MEMORY | Asked.FENCED
+        match op:
+            case ops.Read() | ops.Write() | ops.Tcgen05Dealloc():
+                return self._accesses.get((c.index, s, i))
             case ops.Wait():
-                found = Asked.SCHEDULE | Asked.MEMORY
-                found |= Asked.FENCED if self.copies else Asked(0)
-                return found | (Asked.TENSOR if self.tensor else Asked(0))
-            case ops.TmaLoad(_, slot, ctas):
-                return Asked.SCHEDULE if slot.cta is not None or any(e.constant != c.cta for e in ctas) else None
+                return self._waits
+            case ops.TmaLoad(_, _, ctas):
+                return _SCHEDULE if any(e.constant != c.cta for e in ctas) else None
+            case ops.BarSync(id):
+                return _SCHEDULE if id.text in self._entered else None
+            case ops.CtaSync():
+                return _SCHEDULE if "0" in self._entered else None
             case (
                 ops.Arrive() | ops.ArriveExpectTx() | ops.ExpectTx() | ops.CpAsyncArrive() | ops.Tcgen05Commit()
-                | ops.BarSync() | ops.CtaSync() | ops.FenceMbarrierInit()
+                | ops.FenceMbarrierInit()
             ):  # fmt: skip
-                return Asked.SCHEDULE
-            case ops.Tcgen05Alloc() | ops.Tcgen05Dealloc():
-                return Asked.MEMORY
+                return _SCHEDULE
+            case ops.Tcgen05Alloc():
+                return _MEMORY
             case _:
                 return None
+
+
+_SCHEDULE, _MEMORY = frozenset((Segment.SCHEDULE,)), frozenset((Segment.MEMORY,))
 
 
 def _goes_on(code: tuple[Site, ...], i: int) -> bool:

@@ -8,41 +8,18 @@ arrival is its number, whatever its slot expression leaves open modulo the ring.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.knowledge import Knowledge
-from tilewright.contract.parametric.marks import Class
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Index, Site, Unit
 from tilewright.protocol.word import NoWord, Word, numbered
 
 Array = tuple[int, str]
 """A barrier array of a CTA."""
-
-
-class Ref(NamedTuple):
-    """Op ``i`` of a class in a stretch."""
-
-    c: Class
-    s: int
-    i: int
-
-    @property
-    def site(self) -> Site:
-        """The site it executes."""
-        return self.c.code[self.s][self.i]
-
-    @property
-    def op(self) -> ops.Op:
-        """The op."""
-        return self.site.step.op
-
-    @property
-    def name(self) -> str:
-        """The op for people."""
-        return f"{type(self.op).__name__} of {self.c.group.label}"
 
 
 class Piece(NamedTuple):
@@ -300,12 +277,3 @@ def covering(word: Word, unit: Unit, pieces: Sequence[Piece]) -> Family | None:
         return None
     (shift,) = shifts
     return Family(tuple(pieces), {s: x + shift for s, x in lead.items()})
-
-
-def refs_of(k: Knowledge, wanted: Callable[[ops.Op], bool]) -> Iterable[Ref]:
-    """All refs whose op is wanted."""
-    for c in k.classes:
-        for s, code in enumerate(c.code):
-            for i, site in enumerate(code):
-                if wanted(site.step.op):
-                    yield Ref(c, s, i)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.knowledge import Knowledge
-from tilewright.contract.parametric.matching import Ref
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph
 from tilewright.protocol.word import NoWord, Word

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tilewright.contract.parametric.accesses import Access, overlap, same_ring
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.matching import Piece, covering
@@ -14,34 +12,14 @@ from tilewright.protocol.word import NoWord
 def check_memory(facts: Facts) -> None:
     """The rules of memory; raises ``NoWord``."""
     order = Order(facts)
-    by_memory: dict[tuple[object, ...], list[Access]] = {}
-    for a in facts.accesses:
-        by_memory.setdefault(a.place.memory, []).append(a)
-    for memory, accesses in by_memory.items():
-        for x, y in _clashing(accesses):
-            _ordered(order, x, y)
+    for x, y in facts.accesses.clashing():
+        _ordered(order, x, y)
+    for memory, groups in facts.accesses.memories.items():
         if memory[0] in ("shared", "tmem"):
-            writers = [w for w in accesses if w.writes]
-            for y in accesses:
+            writers = [w for group in groups for w in group if w.writes]
+            for y in (y for group in groups for y in group):
                 if not y.writes and not y.place.buffer.initialised:
                     _written(order, y, writers)
-
-
-def _clashing(accesses: list[Access]) -> Iterator[tuple[Access, Access]]:
-    """Pairs of accesses to the same bytes, one of them a write. In registers those of one engine are in order."""
-    by_place: dict[tuple[object, ...], list[Access]] = {}
-    for a in accesses:
-        p = a.place
-        by_place.setdefault((p.begin, p.end, p.base, p.stage, p.stages, p.index), []).append(a)
-    groups = list(by_place.values())
-    for n, group in enumerate(groups):
-        for other in groups[n:]:
-            if not overlap(group[0].place, other[0].place):
-                continue
-            for k, x in enumerate(group):
-                for y in group[k:] if other is group else other:
-                    if (x.writes or y.writes) and not (x.register and x.engine == y.engine):
-                        yield x, y
 
 
 def _ordered(order: Order, x: Access, y: Access) -> None:

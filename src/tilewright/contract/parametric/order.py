@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.contract.parametric.accesses import Access, same_ring
+from tilewright.contract.parametric.accesses import TENSOR, Access, same_ring
+from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import Segment
-from tilewright.contract.parametric.marks import Mark
-from tilewright.contract.parametric.matching import BarrierUse, Piece, Ref
+from tilewright.contract.parametric.marks import Mark, Segment
+from tilewright.contract.parametric.matching import BarrierUse, Piece
 from tilewright.contract.parametric.statements import Question, Row
 from tilewright.contract.parametric.ways import FAR
 from tilewright.protocol import ops
-
-TENSOR = frozenset(("mma", "ld", "st"))
 
 Seen = Callable[[Facts, Ref, BarrierUse, Piece], list[Row]]
 """What an op knows of a wait, by the classes that run it."""
@@ -77,7 +75,9 @@ class Order:
             return False
         if register:
             return mine
-        mark = self.k.marks.event[x.ref.c.index, x.ref.s, x.ref.i]
+        mark = self.k.marks.event.get((x.ref.c.index, x.ref.s, x.ref.i))
+        if mark is None:
+            return False
         if not mine and not facts.says(y.ref, Segment.MEMORY, mark, question):
             return False
         if not reaches:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tilewright.contract.parametric.classes import Class
 from tilewright.contract.parametric.equations import Equations
-from tilewright.contract.parametric.marks import Asked, Class, Mark, Marks
+from tilewright.contract.parametric.marks import Mark, Marks, Segment
 from tilewright.contract.parametric.statements import Levels, Statements
 from tilewright.contract.parametric.ways import Link, Ways
 from tilewright.protocol import ops
 from tilewright.protocol.word import Word
+
+Move = Callable[[int], int]
 
 COMMITS: dict[type[object], str] = {ops.WgmmaCommit: "wgmma", ops.BulkCommit: "bulk"}
 
@@ -25,14 +28,14 @@ class Own:
     def __init__(self, c: Class, marks: Marks, levels: Levels, ways: Ways, word: Word):
         self.c, self.word, self.ways = c, word, ways
         self.events, self.completions = marks.events[c.index], marks.completions[c.index]
-        fenced = [m for m in self.events if m.asked & Asked.FENCED]
-        tensor = [m for m in self.events if m.asked & Asked.TENSOR]
+        fenced = [m for m in self.events if Segment.WRITER_FENCED in m.asked]
+        tensor = [m for m in self.events if Segment.TENSOR in m.asked]
         waits = [s.step.op for s in c.sites()]
         self.depth = max([x.pending + 1 for x in waits if isinstance(x, ops.WgmmaWait | ops.BulkWait)], default=1)
         self.slots: list[Mark] = []
         self.fenced = self._block(fenced)
         self.done = self._block(self.completions)
-        self.before = self._block([*tensor, *(m for m in self.completions if m.asked & Asked.TENSOR)])
+        self.before = self._block([*tensor, *(m for m in self.completions if Segment.TENSOR in m.asked)])
         self.after = self._block(tensor)
         self.groups = [self._block(self.completions) for _ in range(self.depth)]
         self.blocks = {"fenced": self.fenced, "done": self.done, "before": self.before, "after": self.after}
@@ -77,7 +80,7 @@ class Own:
         equations.solve()
         self._places = [[equations.values[v] for v in at] for at in places]
 
-    def _step(self, s: int, i: int, op: ops.Op) -> Callable[[int], int] | None:
+    def _step(self, s: int, i: int, op: ops.Op) -> Move | None:
         """What an op changes."""
         match op:
             case ops.FenceProxyAsync():
@@ -94,7 +97,7 @@ class Own:
                 return lambda x: retire(commit(x))
             case ops.Tcgen05FenceBefore() | ops.Tcgen05Commit():
                 past = self.ordered(self.before, s, i + 1)
-                finished = self._moved([m for m in self.before if m.queue], self.done, self.before)
+                finished = self._copier((m for m in self.before if m.queue), self.done, self.before)
                 return lambda x: x | past | finished(x)
             case ops.Tcgen05FenceAfter():
                 return self._adding(self.ordered(self.after, s, i + 1))
@@ -102,7 +105,7 @@ class Own:
                 return None
 
     @staticmethod
-    def _adding(learned: int) -> Callable[[int], int]:
+    def _adding(learned: int) -> Move:
         return lambda x: x | learned
 
     def ordered(self, block: dict[Mark, int], s: int, i: int) -> int:
@@ -112,16 +115,14 @@ class Own:
         here = sum(1 << slot for m, slot in runs if m.stretch == s and m.end <= i)
         return self.statements.said(slots, here, s)
 
-    def _moved(self, marks: list[Mark], source: dict[Mark, int], target: dict[Mark, int]) -> Callable[[int], int]:
-        """Says what is said of ``marks`` in one block of another one, which has them in the same order."""
-        if not marks:
-            return lambda x: 0
-        return self.statements.copier(target[marks[0]] - source[marks[0]], sum(1 << source[m] for m in marks))
+    def _copier(self, marks: Iterable[Mark], source: dict[Mark, int], target: dict[Mark, int]) -> Move:
+        """Says what is said of ``marks`` in one block in another one."""
+        return self.statements.copier((source[m], target[m]) for m in marks)
 
     def _queue(self, queue: str) -> list[Mark]:
         return [m for m in self.completions if m.queue == queue]
 
-    def _commit(self, s: int, i: int, queue: str) -> Callable[[int], int]:
+    def _commit(self, s: int, i: int, queue: str) -> Move:
         marks, spread = self._queue(queue), self.statements.spread
         slots = [sum(1 << group[m] for m in marks) for group in self.groups]
         older, kept = spread(sum(slots[:-1])), self.statements.everything ^ spread(sum(slots))
@@ -130,16 +131,16 @@ class Own:
         issued = self.statements.said(slots[0], here, s)
         return lambda x: x & kept | (x & older) << width | issued
 
-    def _retire(self, queue: str, pending: int) -> Callable[[int], int]:
-        done = self._moved(self._queue(queue), self.groups[pending], self.done)
+    def _retire(self, queue: str, pending: int) -> Move:
+        done = self._copier(self._queue(queue), self.groups[pending], self.done)
         return lambda x: x | done(x)
 
 
-def _applied(equations: Equations, before: int, run: Callable[[int], int]) -> int:
+def _applied(equations: Equations, before: int, run: Move) -> int:
     return equations.define(equations.variable(), [before], lambda values: run(values[before]))
 
 
-def _met(first: int, flows: list[tuple[int, Callable[[int], int]]]) -> Callable[[list[int]], int]:
+def _met(first: int, flows: list[tuple[int, Move]]) -> Callable[[list[int]], int]:
     def run(values: list[int]) -> int:
         out = first
         for v, move in flows:

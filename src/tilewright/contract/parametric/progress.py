@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
+from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.learning import cluster_arrive
-from tilewright.contract.parametric.matching import (
-    Ref,
-    refs_of,
-)
 from tilewright.contract.parametric.registers import givers
+from tilewright.contract.parametric.turns import cluster_arrive
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
 
@@ -19,33 +17,26 @@ def check_progress(facts: Facts) -> None:
     """No wait waits, through others, for itself: all it needs is earlier in the word, or in the same stretch and
     then without a circle."""
     needs: dict[Ref, list[Ref]] = {}
-    for ref in refs_of(facts.k, lambda op: True):
-        after = needs.setdefault(ref, [])
-        match ref.op:
-            case ops.Wait():
-                after += _needed_arrivals(facts, ref)
-            case ops.BarSync() | ops.CtaSync():
-                after += _needed_partners(facts, ref)
-            case ops.ClusterWait():
-                after += _needed_partners(facts, cluster_arrive(ref))
-            case ops.WgmmaWait() | ops.WarpSync():
-                # the role's other threads must be there; a warp's sync is not taken to teach anything
-                after += [
-                    Ref(d, ref.s, i)
-                    for d in facts.k.classes
-                    if d.role == ref.c.role and d is not ref.c
-                    for i in range(len(d.code[ref.s]))
-                    if d.code[ref.s][i] == ref.site
-                ]
-            case ops.Setmaxnreg():
-                after += givers(facts, ref)
-            case _:
-                pass
-    # an op is reached when the one before it is done
+    for ref in facts.k.ops.of(*BLOCKING):
+        found = list(_needs(facts, ref))
+        if found:
+            needs[ref] = found
+    # an op is reached when the one before it is done; ops that need nobody are done when they are reached
+    chains: dict[tuple[Class, int], list[int]] = {}
+    for ref in needs:
+        chains.setdefault((ref.c, ref.s), []).append(ref.i)
+
+    def reached_after(ref: Ref) -> Iterator[Ref]:
+        for other in (ref, *needs[ref]):
+            chain = chains.get((other.c, other.s), [])
+            before = bisect_left(chain, other.i)
+            if before:
+                yield Ref(other.c, other.s, chain[before - 1])
+
     state: dict[Ref, int] = {}
 
     def visit(ref: Ref) -> None:
-        stack: list[tuple[Ref, Iterator[Ref]]] = [(ref, iter(())), (ref, _edges(ref, needs))]
+        stack = [(ref, reached_after(ref))]
         state[ref] = 1
         while stack:
             at, edges = stack[-1]
@@ -57,19 +48,33 @@ def check_progress(facts: Facts) -> None:
                 raise NoWord(f"{at.name} waits in a circle")
             elif following not in state:
                 state[following] = 1
-                stack.append((following, _edges(following, needs)))
+                stack.append((following, reached_after(following)))
 
     for ref in needs:
         if ref not in state:
             visit(ref)
 
 
-def _edges(ref: Ref, needs: dict[Ref, list[Ref]]) -> Iterator[Ref]:
-    if ref.i:
-        yield Ref(ref.c, ref.s, ref.i - 1)
-    for other in needs[ref]:
-        if other.i:
-            yield Ref(other.c, other.s, other.i - 1)
+BLOCKING = (ops.Wait, ops.BarSync, ops.CtaSync, ops.ClusterWait, ops.WgmmaWait, ops.WarpSync, ops.Setmaxnreg)
+"""Ops that may wait for others."""
+
+
+def _needs(facts: Facts, ref: Ref) -> list[Ref]:
+    """The ops of the same turn of the stretch that an op waits for."""
+    match ref.op:
+        case ops.Wait():
+            return _needed_arrivals(facts, ref)
+        case ops.BarSync() | ops.CtaSync():
+            return _needed_partners(facts, ref)
+        case ops.ClusterWait():
+            return _needed_partners(facts, cluster_arrive(ref))
+        case ops.WgmmaWait() | ops.WarpSync():
+            # the role's other threads must be there; a warp's sync is not taken to teach anything
+            classes = (d for d in facts.k.classes if d.role == ref.c.role and d is not ref.c)
+            places = ((d, facts.position.get((d.index, ref.site))) for d in classes)
+            return [Ref(d, *place) for d, place in places if place is not None]
+        case _:
+            return givers(facts, ref)
 
 
 def _needed_arrivals(facts: Facts, ref: Ref) -> list[Ref]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.matching import (
-    Ref,
-    refs_of,
-)
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
+from tilewright.protocol.graph import Site
 from tilewright.protocol.word import NoWord
 
 
 def check_pool(facts: Facts) -> None:
-    takers = [r for r in refs_of(facts.k, lambda op: isinstance(op, ops.Setmaxnreg)) if r.c.group.primary]
+    takers = [r for r in facts.k.ops.of(ops.Setmaxnreg) if r.c.group.primary]
     launch = facts.protocol.registers_per_thread
     free: dict[int, int] = {}
     for ref in takers:
@@ -36,29 +34,34 @@ def givers(facts: Facts, ref: Ref) -> list[Ref]:
         return []
     return [
         r
-        for r in refs_of(facts.k, lambda x: isinstance(x, ops.Setmaxnreg) and x.registers < launch)
-        if r.c.cta == ref.c.cta and r.c.group.primary
+        for r in facts.k.ops.of(ops.Setmaxnreg)
+        if r.op.registers < launch and r.c.cta == ref.c.cta and r.c.group.primary  # type: ignore[attr-defined]
     ]
 
 
 def check_wgmma_registers(facts: Facts) -> None:
     """wgmma.fence between register accesses and the wgmma that use them, on every way."""
-    for c in facts.k.classes:
-        dirty = dict.fromkeys(range(facts.k.n), False)
-        for s in facts.graph.word.starts:
-            dirty[s] = True
-        for _ in range(facts.k.n + 1):
-            for s, code in enumerate(c.code):
-                now = dirty[s]
-                for site in code:
-                    match site.step.op:
-                        case ops.WgmmaFence():
-                            now = False
-                        case ops.Read(region) | ops.Write(region):
-                            now |= facts.protocol.buffer(region.buffer).space is Space.REGISTER
-                        case ops.Wgmma() if now:
-                            raise NoWord("wgmma without wgmma.fence since its registers")
-                        case _:
-                            pass
-                for x, _ in facts.flows(s):
-                    dirty[x] |= now
+    for c in dict.fromkeys(r.c for r in facts.k.ops.of(ops.Wgmma)):
+        seen: set[tuple[int, bool]] = set()
+        pending = [(s, True) for s in facts.graph.word.starts]
+        while pending:
+            at = pending.pop()
+            if at not in seen:
+                seen.add(at)
+                touched = _touched(facts, c.code[at[0]], at[1])
+                pending += [(x, touched) for x, _ in facts.k.ways.leaving[at[0]]]
+
+
+def _touched(facts: Facts, code: tuple[Site, ...], touched: bool) -> bool:
+    """Whether registers are touched behind the last fence, when they were (or not) on entry to some code."""
+    for site in code:
+        match site.step.op:
+            case ops.WgmmaFence():
+                touched = False
+            case ops.Read(region) | ops.Write(region):
+                touched = touched or facts.protocol.buffer(region.buffer).space is Space.REGISTER
+            case ops.Wgmma() if touched:
+                raise NoWord("wgmma without wgmma.fence since its registers")
+            case _:
+                pass
+    return touched

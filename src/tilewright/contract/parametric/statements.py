@@ -17,7 +17,7 @@ Statements are joined by ``|``, alternatives met by ``&``. Later planes of a uni
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from tilewright.contract.parametric.ways import FAR, Link, Ways
@@ -101,10 +101,32 @@ class Statements:
         levels = self.levels.of[unit]
         return self.unit_planes(unit, bisect_left(levels, threshold), len(levels))
 
-    def copier(self, distance: int, slots: int) -> Callable[[int], int]:
-        """Makes of statements about some slots the same about others, ``distance`` further."""
-        kept = self.spread(slots)
-        return (lambda x: (x & kept) << distance) if distance >= 0 else (lambda x: (x & kept) >> -distance)
+    def copier(self, slots: Iterable[tuple[int, int]]) -> Callable[[int], int]:
+        """Says of other slots what is said of some: pairs of a slot and the one it is copied to."""
+        parts = [(self.spread(mask), distance) for distance, mask in by_distance(slots)]
+        if not parts:
+            return lambda x: 0
+        if len(parts) == 1:
+            ((kept, distance),) = parts
+            return (lambda x: (x & kept) << distance) if distance >= 0 else (lambda x: (x & kept) >> -distance)
+
+        def copy(x: int) -> int:
+            out = 0
+            for kept, distance in parts:
+                out |= (x & kept) << distance if distance >= 0 else (x & kept) >> -distance
+            return out
+
+        return copy
+
+    def copied_from(self, other: Statements, x: int, slots: Iterable[tuple[int, int]]) -> int:
+        """What ``x`` says of slots of ``other``, said of slots here."""
+        out = 0
+        for distance, mask in by_distance(slots):
+            for plane in range(self.levels.planes):
+                found = x >> plane * other.n & mask
+                if found:
+                    out |= (found << distance if distance >= 0 else found >> -distance) << plane * self.n
+        return out
 
     def said(self, slots: int, here: int, s: int) -> int:
         """In stretch ``s``, *whole* of some slots and *here* of some of them, with what follows."""
@@ -221,6 +243,14 @@ class Statements:
             if low:
                 ever.append((_doublings(low + 1, n), self.unit_planes(u, 0, 1), self.unit_planes(u, 1, low + 1)))
         return [(d * n, planes) for d, planes in shifts.items()], ever
+
+
+def by_distance(slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Pairs of slots as distances with the slots that have it."""
+    out: dict[int, int] = {}
+    for one, two in slots:
+        out[two - one] = out.get(two - one, 0) | 1 << one
+    return list(out.items())
 
 
 def _doublings(planes: int, n: int) -> list[int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.knowledge import Segment
-from tilewright.contract.parametric.matching import Ref, refs_of
+from tilewright.contract.parametric.marks import Segment
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
@@ -20,8 +20,7 @@ def check_tensor_memory(facts: Facts) -> None:
 
 def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
     def mine(kind: type[ops.Tcgen05Alloc] | type[ops.Tcgen05Dealloc]) -> list[Ref]:
-        found = refs_of(facts.k, lambda op: isinstance(op, kind) and op.buffer == buffer)
-        return [r for r in found if r.c.cta == cta and r.c.group.primary]
+        return [r for r in facts.k.ops.of(kind) if r.op.buffer == buffer and r.c.cta == cta and r.c.group.primary]  # type: ignore[attr-defined]
 
     word = facts.graph.word
     allocs, frees = mine(ops.Tcgen05Alloc), mine(ops.Tcgen05Dealloc)
@@ -29,10 +28,10 @@ def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
         raise NoWord(f"{buffer} is not allocated once at the start and freed once at the end")
     if any(facts.repeats(r.s) for r in [*allocs, *frees]):
         raise NoWord(f"{buffer} is allocated or freed in a loop")
-    for ref in refs_of(facts.k, lambda op: isinstance(op, ops.Tcgen05Relinquish)):
+    for ref in facts.k.ops.of(ops.Tcgen05Relinquish):
         if ref.c.cta == cta and not all(a.c.role == ref.c.role and (a.s, a.i) < (ref.s, ref.i) for a in allocs):
             raise NoWord("the right to allocate may be given up too early")
-    for access in facts.accesses:
+    for access in facts.accesses.all():
         if access.place.memory == ("tmem", cta) and access.place.buffer.name == buffer:
             for alloc in allocs:
                 past = facts.k.levels.past

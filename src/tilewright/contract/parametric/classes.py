@@ -1,0 +1,88 @@
+"""Classes of threads on the word, and their ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from tilewright.contract.threads import Group, groups_of, runs
+from tilewright.protocol import ops
+from tilewright.protocol.graph import EventGraph, Site
+from tilewright.protocol.model import By
+from tilewright.protocol.word import NoWord
+
+
+@dataclass(frozen=True, eq=False)
+class Class:
+    """Threads of a role in one CTA that run the same code; ``code`` per stretch."""
+
+    index: int
+    party: int
+    group: Group
+    cta: int
+    code: tuple[tuple[Site, ...], ...]
+
+    @property
+    def role(self) -> tuple[str, int]:
+        """Role and CTA."""
+        return self.group.role, self.cta
+
+    def sites(self) -> Iterator[Site]:
+        """All ops the class executes."""
+        return chain.from_iterable(self.code)
+
+
+class Ref(NamedTuple):
+    """Op ``i`` of a class in a stretch."""
+
+    c: Class
+    s: int
+    i: int
+
+    @property
+    def site(self) -> Site:
+        """The site it executes."""
+        return self.c.code[self.s][self.i]
+
+    @property
+    def op(self) -> ops.Op:
+        """The op."""
+        return self.site.step.op
+
+    @property
+    def name(self) -> str:
+        """The op for people."""
+        return f"{type(self.op).__name__} of {self.c.group.label}"
+
+
+def classes_of(graph: EventGraph) -> tuple[Class, ...]:
+    """The classes of threads of all parties; raises ``NoWord``."""
+    out: list[Class] = []
+    for p, (role, cta) in enumerate(graph.word.parties):
+        if any(s.step.by is By.THREAD_ZERO for code in graph.sites[p] for s in code):
+            raise NoWord("steps of thread zero")
+        for group in groups_of(role):
+            mine = runs(group.kind)
+            code = tuple(tuple(s for s in code if s.step.by in mine) for code in graph.sites[p])
+            out.append(Class(len(out), p, group, cta, code))
+    return tuple(out)
+
+
+class OpsByKind:
+    """All ops of some classes, class by class in the order of the word."""
+
+    def __init__(self, classes: tuple[Class, ...]):
+        self._found: dict[type[ops.Op], list[Ref]] = {}
+        for c in classes:
+            for s, code in enumerate(c.code):
+                for i, site in enumerate(code):
+                    self._found.setdefault(type(site.step.op), []).append(Ref(c, s, i))
+
+    def of(self, *kinds: type[ops.Op]) -> list[Ref]:
+        """Those of some kinds, in order."""
+        found = [self._found[kind] for kind in kinds if kind in self._found]
+        if len(found) == 1:
+            return found[0]
+        return sorted(chain.from_iterable(found), key=lambda r: (r.c.index, r.s, r.i))

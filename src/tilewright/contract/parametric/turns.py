@@ -1,0 +1,79 @@
+"""In which order what is known is found out: stretches as the word goes, ops of a stretch behind those they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.contract.parametric.classes import Class, Ref
+from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.ways import Ways
+from tilewright.protocol import ops
+from tilewright.protocol.word import NoWord
+
+
+def stretches_in_order(ways: Ways, starts: Sequence[int]) -> list[int]:
+    """Stretches, those before others first as far as loops allow."""
+    done: list[int] = []
+    seen: set[int] = set()
+
+    def visit(s: int) -> None:
+        seen.add(s)
+        for x, _ in ways.leaving[s]:
+            if x not in seen:
+                visit(x)
+        done.append(s)
+
+    for s in starts:
+        if s not in seen:
+            visit(s)
+    return done[::-1]
+
+
+def in_turn(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
+    """The ops of a stretch that teach, each behind those of the same turn that it learns from, as far as may be."""
+    at = dict.fromkeys(left, 0)
+
+    def before(ref: Ref) -> bool:
+        return at[ref.c] == len(left[ref.c]) or left[ref.c][at[ref.c]] >= ref.i
+
+    moved = True
+    while moved:
+        moved = False
+        for c, found in left.items():
+            while at[c] < len(found) and all(map(before, _needed(facts, Ref(c, s, found[at[c]])))):
+                yield Ref(c, s, found[at[c]])
+                at[c] += 1
+                moved = True
+    for c, found in left.items():
+        yield from (Ref(c, s, i) for i in found[at[c] :])
+
+
+def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
+    """What an op learns from in the same turn of its stretch."""
+    match ref.op:
+        case ops.Wait():
+            use, wait = facts.wait_of[ref]
+            for family in use.teachers:
+                ahead = wait.number - family.lead[ref.s]
+                if ahead >= 0:
+                    yield family.at(ref.s)[ahead].ref
+        case ops.BarSync() | ops.CtaSync() | ops.ClusterWait():
+            ref = cluster_arrive(ref) if isinstance(ref.op, ops.ClusterWait) else ref
+            barrier = facts.syncs[ref]
+            for other in barrier.ops:
+                found, same = barrier.partner(ref, other)
+                if same:
+                    yield from found
+        case _:
+            pass
+
+
+def cluster_arrive(ref: Ref) -> Ref:
+    """The arrive that a cluster wait belongs to: the op's own last one in the same stretch."""
+    for i in range(ref.i - 1, -1, -1):
+        found = Ref(ref.c, ref.s, i)
+        if isinstance(found.op, ops.ClusterArrive):
+            return found
+        if isinstance(found.op, ops.ClusterWait):
+            break
+    raise NoWord("a cluster wait without its arrive")
