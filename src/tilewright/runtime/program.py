@@ -58,6 +58,7 @@ class Program:
             for i, p in enumerate(parameters)
             if isinstance(p, TensorParam)
         ]
+        self._places = [(i, modulus) for i, _, modulus in self._tensors]
         scalars = [(i, p) for i, p in enumerate(parameters) if isinstance(p, ScalarParam)]
         self._changing = [(i, s) for i, p in scalars if (s := call_scalar(artifact, p)) is not None]
         self._call_scalars = tuple(s for _, s in self._changing)
@@ -113,21 +114,22 @@ class Program:
 
     # -- a call -------------------------------------------------------------------------------------------------------
 
-    def _look_up(self, values: Sequence[object], handle: int) -> Call:
+    def _look_up(self, values: Sequence[Any], handle: int) -> Call:
         """Key, addresses and plan, if there is one, of arguments that have PyTorch's methods."""
         key: list[object] = []
         addresses: list[int] = []
         one_device = self._one_device
         try:
-            for i, _, modulus in self._tensors:
-                tensor = cast("Any", values[i])
+            for i, modulus in self._places:
+                tensor = values[i]
                 address = tensor.data_ptr()
                 addresses.append(address)
                 # with one device only memory of the CPU is to be told apart, and a flag is cheaper than an object
                 place = tensor.is_cuda if one_device else tensor.device
-                key += (tensor.shape, tensor.stride(), tensor.dtype, place)
                 if modulus:
-                    key.append(address % modulus)
+                    key += (tensor.shape, tensor.stride(), tensor.dtype, place, address % modulus)
+                else:
+                    key += (tensor.shape, tensor.stride(), tensor.dtype, place)
             for i, parameter in self._key_scalars:
                 value = values[i]
                 key.append(value if type(value) is int else int_scalar(parameter, value))
@@ -184,11 +186,11 @@ class Program:
         finally:
             self._driver.pop_context()
 
-    def _changing_values(self, values: Sequence[object]) -> tuple[int | float, ...]:
+    def _changing_values(self, values: Sequence[Any]) -> tuple[int | float, ...]:
         """Scalars that are only passed on, checked and in the form their slot packs."""
         out: list[int | float] = []
         for i, scalar in self._changing:
-            value = cast("Any", values[i])
+            value = values[i]
             plain = type(value) is scalar.plain and -scalar.limit <= value < scalar.limit
             out.append(value if plain else packed(scalar, value))
         return tuple(out)
