@@ -14,8 +14,9 @@ _TX_LIMIT = 2**20 - 1
 def usable(g: Instance, w: World, t: int, b: int) -> bool:
     """Whether ``use`` has nothing to say."""
     bar = w.bars[b]
-    known = not any(x.init and x.bytes.space[1] == b for u, touches in enumerate(w.open) if u != t for x in touches)
-    return bar.alive and known and (g.protocol.cluster == 1 or bar.fenced)
+    if not bar.alive or (g.protocol.cluster > 1 and not bar.fenced):
+        return False
+    return not any(x.init and x.bytes.space[1] == b for u, held in enumerate(w.open) if held and u != t for x in held)
 
 
 def use(g: Instance, w: World, t: int, b: int) -> None:

@@ -45,17 +45,26 @@ def start(g: Instance) -> World:
 
 def moves(g: Instance, w: World) -> list[Move]:
     """Everything that can happen next."""
-    found = [Move(-1, landing=x) for x in dict.fromkeys(w.landings)]
+    found = landings(w)
     for t in g.everyone:
-        if g.ended(w, t):
-            continue
-        op = g.op(w, t)
-        if op is None:
-            key = decision(g, w, t)
-            found += [Move(t, key=key, ends=True), Move(t, key=key)]
-        elif enabled(g, w, t, op):
-            found.append(Move(t))
+        found += moves_of(g, w, t)
     return found
+
+
+def landings(w: World) -> list[Move]:
+    """The copies that can land next."""
+    return [Move(-1, landing=x) for x in dict.fromkeys(w.landings)]
+
+
+def moves_of(g: Instance, w: World, t: int) -> list[Move]:
+    """What one thread can do next."""
+    if g.ended(w, t):
+        return []
+    op = g.op(w, t)
+    if op is None:
+        key = decision(g, w, t)
+        return [Move(t, key=key, ends=True), Move(t, key=key)]
+    return [Move(t)] if enabled(g, w, t, op) else []
 
 
 def enabled(g: Instance, w: World, t: int, op: object) -> bool:

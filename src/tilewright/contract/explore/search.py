@@ -9,7 +9,7 @@ from random import Random
 from typing import TypeAlias
 
 from tilewright.contract.explore.instance import MAX_CALLS, Instance
-from tilewright.contract.explore.moves import Move, final, moves, start, step
+from tilewright.contract.explore.moves import Move, final, landings, moves, moves_of, start, step
 from tilewright.contract.explore.program import Sizes, TooLong
 from tilewright.contract.explore.recur import Recurrence
 from tilewright.contract.explore.reduce import Reduction
@@ -119,21 +119,26 @@ def adversarial(
 
 def _one_run(g: Instance, w: World, rng: Random, length: int) -> tuple[Finding | None, int]:
     rank = [rng.random() for _ in g.threads]
+    order = sorted(g.everyone, key=lambda t: -rank[t])
     landing_rank = rng.choice((-1.0, 0.5, 2.0))
     changes = {rng.randrange(length) for _ in range(4)}
     link: Link | None = None
     n = 0
     while True:
-        ways = moves(g, w)
-        problem = final(g, w, bool(ways))
-        if problem is not None:
-            return finding(g, link, problem), n
-        if not ways:
-            return None, n
         n += 1
         if n in changes:
             rank[rng.randrange(len(rank))] = -rng.random()
+            order.sort(key=lambda t: -rank[t])
             landing_rank = rng.choice((-1.0, 0.5, 2.0))
+        # of the threads only the first that can move is asked for
+        order = [t for t in order if not g.ended(w, t)]
+        ways, first = landings(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
+        if first is None:
+            problem = final(g, w, bool(ways))
+            if problem is not None or not ways:
+                return None if problem is None else finding(g, link, problem), n - 1
+        else:
+            ways += first
         move = max(ways, key=lambda m: landing_rank + rng.random() / 8 if m.landing is not None else rank[m.thread])
         link = (link, move)
         try:
