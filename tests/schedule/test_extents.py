@@ -22,6 +22,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.extents import Choice, bound_ladder, choose_extents, probe
 from tilewright.schedule.facts import Facts, Observed, observe_facts
+from tilewright.schedule.plan import default_threads
 
 M, N = Sym("M"), Sym("N")
 
@@ -42,6 +43,12 @@ def matrix(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.
 def rows(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto: int = 4096):
     m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=upto)
     y[m, n] = x[m, n] - x[m, n].to(tw.f32).max(1)[:, None].to(x.dtype)
+
+
+@tw.kernel
+def unreduced(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto: int = 4096):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=upto)
+    y[m, n] = x[m, n] * 2.0
 
 
 @tw.kernel
@@ -90,9 +97,21 @@ def unaligned(*names: str, shape: tuple[int, ...]) -> Facts:
 def test_a_cta_moves_8_kb_of_a_tensor_at_a_time() -> None:
     assert extents(flat) == {"bm": 4096}
     assert extents(matrix) == {"bm": 16, "bn": 256}  # whole lines of each row
-    assert extents(rows, limits={N: 1000}) == {"bm": 4}
+
+
+def test_whole_rows_that_are_reduced_are_half_as_many() -> None:
+    assert extents(rows, limits={N: 1000}) == {"bm": 2}
     assert extents(rows, limits={N: 4096}) == {"bm": 1}
-    assert extents(rows, limits={N: 128}) == {"bm": 32}
+    assert extents(rows, limits={N: 128}) == {"bm": 16}
+    assert extents(unreduced, limits={N: 128}) == {"bm": 32}
+
+
+@pytest.mark.parametrize(
+    ("elements", "alone", "reduced"), [(320, 32, 32), (2048, 128, 128), (4096, 256, 256), (12288, 512, 256)]
+)
+def test_threads_of_a_tile(elements: int, alone: int, reduced: int) -> None:
+    assert default_threads(elements, reduces=False) == alone
+    assert default_threads(elements, reduces=True) == reduced
 
 
 def test_tiles_that_are_turned_over_have_whole_lines_along_both_axes() -> None:
