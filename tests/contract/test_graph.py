@@ -387,3 +387,12 @@ def test_waits_that_never_come_tell_of_nothing() -> None:
     protocol = from_text(FREED_EARLY)
     assert prove(protocol) != ""
     assert isinstance(check(protocol), Refuted)
+
+
+def test_a_barrier_that_nobody_uses_is_initialised_once() -> None:
+    p = pipeline(1, 2, 1, persistent=False, style="generic", store=False)
+    p = replace(p, barriers=(*p.barriers, replace(p.barriers[0], name="unused")))
+    spot = next(s for s, x in spots(p) if isinstance(x.op, ops.MbarrierInit))
+    one = Step(ops.MbarrierInit("unused"), By.ELECTED)
+    assert prove(replaced(p, spot, step_at(p, spot), one)) == ""
+    assert prove(replaced(p, spot, step_at(p, spot), one, one)) != ""

@@ -19,7 +19,7 @@ def init_sites(facts: Facts) -> None:
         if (op.slots is not None and op.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
             raise NoWord(f"a partial or repeated init of {op.barrier}")
         facts.inits.setdefault((ref.c.cta, op.barrier), []).append(ref)
-    for array in facts.bars:
+    for array in {**facts.inits, **facts.bars}:  # one that nobody uses must not be initialised twice either
         refs = facts.inits.get(array, [])
         if len({r.s for r in refs}) != len(refs) or {r.s for r in refs} != set(facts.graph.word.starts):
             raise NoWord(f"{array[1]} is not initialised once at the start")
