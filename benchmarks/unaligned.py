@@ -27,6 +27,11 @@ SPEED = (
     (1000, 2881, 2883, 0.0),
     (8004, 8004, 8004, 0.0),
     (64, 4100, 4100, 0.0),
+    (16, 8196, 8196, 0.0),
+    (64, 8198, 8198, 0.0),
+    (4100, 4100, 68, 0.0),
+    (512, 516, 516, 0.0),
+    (127, 127, 1001, 0.0),
     (4104, 4104, 4104, 0.0),
 )
 """M, N, K and the goal as a share of cuBLAS; the last one is aligned."""
@@ -34,15 +39,20 @@ GUARD = 1024
 SHAPES = {"nt": ("mk", "nk"), "nn": ("mk", "kn"), "tn": ("km", "kn"), "tt": ("km", "nk")}
 HOW = {"": None, "_staged": True, "_direct": False}
 CHECKED = (
-    ("nt", "bf16", "_staged", EXTENTS[::2]),
-    ("nt", "bf16", "_direct", EXTENTS[::2]),
-    ("nt", "bf16", "", EXTENTS),
-    ("nt", "f16", "_staged", EXTENTS[::2]),
-    ("nn", "bf16", "_staged", EXTENTS[::2]),
-    ("tn", "bf16", "_staged", EXTENTS[::2]),
-    ("tt", "bf16", "_staged", EXTENTS[::2]),
+    ("nt", "bf16", "_staged", 2, EXTENTS[::2]),
+    ("nt", "bf16", "_direct", 2, EXTENTS[::2]),
+    ("nt", "bf16", "", 2, EXTENTS),
+    ("nt", "f16", "_staged", 2, EXTENTS[::2]),
+    ("nn", "bf16", "_staged", 2, EXTENTS[::2]),
+    ("tn", "bf16", "_staged", 2, EXTENTS[::2]),
+    ("tt", "bf16", "_staged", 2, EXTENTS[::2]),
+    ("nt", "bf16", "_direct", 8, EXTENTS[::2]),
+    ("nt", "bf16", "", 8, EXTENTS[1::2]),
+    ("nn", "bf16", "_direct", 8, EXTENTS[::2]),
+    ("tn", "f16", "_direct", 4, EXTENTS[::2]),
+    ("tt", "bf16", "_direct", 4, EXTENTS[1::2]),
 )
-"""Operand order, dtype, how, and the extents that M, N and K take."""
+"""Operand order, dtype, how, what rows are multiples of in bytes (and of no more), the extents of M, N and K."""
 
 
 def products() -> dict[str, Any]:
@@ -78,18 +88,18 @@ def products() -> dict[str, Any]:
 
 
 def build(only: str) -> None:
-    """One artifact for each operand order, dtype and pin, for tensors aligned to ``2`` or ``8`` bytes."""
+    """One artifact for each operand order, dtype and pin, for tensors aligned to so many bytes."""
     from tilewright.base.dtypes import dtype_named
     from tilewright.compiler.requests import Observed, observe_facts
     from tilewright.jit import Kernel
     from tilewright.lang.schedule import Schedule
 
     kernels = products()
-    wanted = {f"{order}_{dtype}{how}_2" for order, dtype, how, _ in CHECKED}
-    wanted |= {f"nt_bf16{how}_{align}" for how in HOW for align in (2, 8, 16)} - {"nt_bf16_staged_16"}
+    wanted = {f"{order}_{dtype}{how}_{align}" for order, dtype, how, align, _ in CHECKED}
+    wanted |= {f"nt_bf16{how}_{align}" for how in HOW for align in (2, 4, 8)} | {"nt_bf16_16"}
     for name in sorted(w for w in wanted if only in w):
         order, dtype, *pin, align = name.split("_")
-        extent = {"2": 4099, "8": 4100, "16": 4104}[align]
+        extent = {"2": 4099, "4": 4098, "8": 4100, "16": 4104}[align]
         kind = dtype_named(dtype)
         assert kind is not None
         facts = observe_facts({n: Observed(kind, int(align), (extent,) * 2, (extent, 1)) for n in "abc"})
@@ -101,11 +111,12 @@ def build(only: str) -> None:
 
 
 class Operands:
-    """a, b and c between guards, ``shift`` elements after an aligned address."""
+    """a, b and c between guards, ``shift`` elements after an aligned address, rows a multiple of ``unit`` elements apart
+    and of no more; what lies between rows is NaN."""
 
-    def __init__(self, torch: Any, order: str, dtype: Any, m: int, n: int, k: int, shift: int) -> None:
+    def __init__(self, torch: Any, order: str, dtype: Any, m: int, n: int, k: int, shift: int, unit: int = 1) -> None:
         extents = {"m": m, "n": n, "k": k}
-        self.torch = torch
+        self.torch, self.unit = torch, unit
         self.buffers: list[Any] = []
         self.a, self.b = (self._tensor(dtype, [extents[x] for x in axes], shift) for axes in SHAPES[order])
         self.c = self._tensor(dtype, [m, n], shift)
@@ -115,26 +126,31 @@ class Operands:
         self.right = self.b.t() if SHAPES[order][1] == "nk" else self.b
 
     def _tensor(self, dtype: Any, shape: list[int], shift: int) -> Any:
-        size = shape[0] * shape[1]
+        pitch = -(-shape[1] // self.unit) * self.unit
+        pitch += self.unit if self.unit > 1 and pitch % (2 * self.unit) == 0 else 0
+        size = shape[0] * pitch
         buffer = self.torch.full((2 * GUARD + shift + size,), float("nan"), device="cuda", dtype=dtype)
-        self.buffers.append((buffer, GUARD + shift, size))
-        return buffer[GUARD + shift : GUARD + shift + size].view(shape)
+        self.buffers.append((buffer, GUARD + shift, shape[0], pitch, shape[1]))
+        return buffer[GUARD + shift : GUARD + shift + size].view(shape[0], pitch)[:, : shape[1]]
 
     def guards_hold(self) -> bool:
         """Nothing was written outside of the output."""
-        buffer, first, size = self.buffers[2]
-        return bool(buffer[:first].isnan().all()) and bool(buffer[first + size :].isnan().all())
+        buffer, first, rows, pitch, columns = self.buffers[2]
+        end = first + rows * pitch
+        between = buffer[first:end].view(rows, pitch)[:, columns:]
+        return all(bool(part.isnan().all()) for part in (buffer[:first], between, buffer[end:]))
 
 
-def check(torch: Any, order: str, dtype: str, how: str, extents: tuple[int, ...]) -> dict[str, Any]:
+def check(torch: Any, order: str, dtype: str, how: str, align: int, extents: tuple[int, ...]) -> dict[str, Any]:
     """All shapes of one artifact: how many are right, and the worst error beside cuBLAS's."""
-    program = load(f"unaligned_{order}_{dtype}{how}_2")
+    program = load(f"unaligned_{order}_{dtype}{how}_{align}")
     kind = {"bf16": torch.bfloat16, "f16": torch.float16}[dtype]
     wrong: list[str] = []
     worst = worst_peer = 0.0
     count = 0
     for m, n, k in itertools.product(extents, repeat=3):
-        x = Operands(torch, order, kind, m, n, k, shift=(m + n + k) % 8)
+        unit = align // kind.itemsize
+        x = Operands(torch, order, kind, m, n, k, shift=(m + n + k) % 8 * unit, unit=unit)
         program.launch((x.a, x.b, x.c))
         exact = x.left.double() @ x.right.double()
         scale = float(exact.abs().max())
@@ -144,7 +160,7 @@ def check(torch: Any, order: str, dtype: str, how: str, extents: tuple[int, ...]
         if not (error <= 1.05 * peer + 1e-7 and x.guards_hold()):
             wrong.append(f"{m}x{n}x{k}: {error:.2e} / {peer:.2e}{'' if x.guards_hold() else ', guards written'}")
         worst, worst_peer = max(worst, error), max(worst_peer, peer)
-    row = {"case": f"{order} {dtype}{how}", "shapes": count, "right": count - len(wrong), "error": worst}
+    row = {"case": f"{order} {dtype}{how} {align} bytes", "shapes": count, "right": count - len(wrong), "error": worst}
     print(json.dumps({**row, "peer_error": worst_peer}), *wrong[:12], sep="\n    ", flush=True)
     return {**row, "peer_error": worst_peer, "wrong": wrong}
 
@@ -152,7 +168,6 @@ def check(torch: Any, order: str, dtype: str, how: str, extents: tuple[int, ...]
 def speed(torch: Any, timer: Timer, m: int, n: int, k: int, goal: float) -> dict[str, Any]:
     """One shape: our programs and cuBLAS in one rotation."""
     align = min(16, 2 * (n & -n), 2 * (k & -k))
-    align = align if align in (8, 16) else 2
     x = Operands(torch, "nt", torch.bfloat16, m, n, k, shift=0)
     variants: dict[str, Any] = {}
     for how in HOW:

@@ -76,6 +76,26 @@ def test_rows_of_odd_pitch_are_staged_where_that_pays() -> None:
     assert not large.predicate.evaluate(sizes(64, 64, 68))
 
 
+@tw.kernel
+def sized(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "staged"),
+    [(4100, 4100, 4100, True), (1000, 2884, 2884, True), (64, 4100, 4100, False), (16, 8196, 8196, False)],
+)
+def test_few_rows_are_fed_by_threads_many_from_a_copy(m: int, n: int, k: int, staged: bool) -> None:
+    """As measured on H200: benchmarks/results/unaligned.json."""
+    request = requested(sized, a=(bf16, (m, k), (k, 1)), b=(bf16, (n, k), (k, 1)), c=(bf16, (m, n), (n, 1)))
+    (taken,) = plan(request, sizes(m, n, k)).variants
+    assert bool(taken.copies) is staged
+
+
 def test_only_what_is_not_aligned_is_staged() -> None:
     request = requested(
         product,

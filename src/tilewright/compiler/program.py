@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import NoReturn, TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
@@ -282,33 +283,43 @@ def _with_products(
     dims: Mapping[str, int] | None,
 ) -> Iterator[PlannedKernel]:
     """Variants by the sizes of the ``upto`` axes and by which tile fills its waves better; one for known ``dims``."""
-    found: list[_Choice] = []
-    direct: dict[tuple[Limits, Expr], _Choice] = {}
+    choices = _choices(request, traces, autos, ladder, widest, dims)
+    found = list(choices) if dims is None else [next(c for c in choices if c.predicate.evaluate(dims))]
+    for i, choice in enumerate(found):
+        name = request.function.name + (f"_{i}" if len(found) > 1 else "")
+        own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
+        search = search_products(own, choice.choices, choice.remade, name, choice.candidates)
+        yield with_products(own, choice.predicate, search.next(), request.facts, choice.copies)
+
+
+def _choices(
+    request: Request,
+    traces: Tracing,
+    autos: Sequence[str],
+    ladder: Sequence[Limits],
+    widest: Limits,
+    dims: Mapping[str, int] | None,
+) -> Iterator[_Choice]:
+    """In the order in which they are tried at launch; with known ``dims`` none that those do not admit."""
     for sizes in ladder:
 
         def resized(extents: Mapping[str, int], limits: Limits = sizes) -> tile.Kernel:
             return traces(extents, limits)
 
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
-        for variant in product_variants(autos, resized, request.target, request.facts):
-            if dims is not None and not variant.predicate.evaluate(dims):
-                continue
-            plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized, variant.candidates)
-            staged = _staged(request, plain, resized(variant.choices[0]))
-            found.append(plain if staged is None else staged)
-            if staged is not None and request.schedule.staged is None:
-                # where copying first does not pay: one tile where rows are few, one where they are many
-                direct[sizes, variant.applies] = replace(plain, predicate=all_of([fits, variant.applies]))
-            if dims is not None:
-                break
-    found += direct.values()
-    if dims is not None:
-        found = [next(c for c in found if c.predicate.evaluate(dims))]
-    for i, choice in enumerate(found):
-        name = request.function.name + (f"_{i}" if len(found) > 1 else "")
-        own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
-        search = search_products(own, choice.choices, choice.remade, name, choice.candidates)
-        yield with_products(own, choice.predicate, search.next(), request.facts, choice.copies)
+        variants = product_variants(autos, resized, request.target, request.facts)
+        for applies, group in groupby(variants, lambda variant: variant.applies):
+            direct: _Choice | None = None
+            for variant in group:
+                plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized, variant.candidates)
+                if dims is not None and not plain.predicate.evaluate(dims):
+                    continue
+                staged = _staged(request, plain, resized(variant.choices[0]))
+                yield plain if staged is None else staged
+                if staged is not None and request.schedule.staged is None:
+                    direct = replace(plain, predicate=all_of([fits, applies]))
+            if direct is not None:  # where copying first does not pay: one tile for few rows, one for many
+                yield direct
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,38 @@
 
 Both bring tiles to the SMs while others are multiplied, and take as long as the slowest of three: the SM that brings
 most, its tensor cores, the memory. With copies first tiles come by tensor copies, and the copies take time before that;
-without, threads bring them, by cp.async where addresses allow (`hw.copy_prices`, `hw.engine_prices`).
+without, threads bring them, by cp.async where addresses allow (`hw.copy_prices`, `hw.engine_prices`). Their stores to
+shared memory and what products read there share its bandwidth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
 
 from xdsl.ir import Operation
 
 from tilewright.base.expr import Const, Expr, ceildiv, expr, maximum
 from tilewright.compiler.staging import Staged
-from tilewright.hw.copy_prices import CopyMethod, copy_seconds, memory_seconds, staging_seconds
-from tilewright.hw.engine_prices import TENSOR_BYTES_PER_CYCLE
+from tilewright.hw.copy_prices import (
+    SHARED_BYTES_PER_CYCLE,
+    SLOT_CYCLES,
+    THREAD_SLOT_CYCLES,
+    CopyMethod,
+    memory_seconds,
+    staging_seconds,
+    thread_copy_cycles,
+)
+from tilewright.hw.engine_prices import (
+    COPY_BYTES_PER_CYCLE,
+    FEED_ELEMENT_CYCLES,
+    FEED_VECTOR_CYCLES,
+    TENSOR_BYTES_PER_CYCLE,
+)
+from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import Target
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.legal.wgmma import Role
@@ -29,64 +48,81 @@ _SAMPLE_BYTES = 10**6
 
 def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[Staged], target: Target) -> Expr:
     """Whether copying ``found`` first takes less time; prices in femtoseconds."""
-    names = {item.name for item in found}
-    loads = {op: _bytes(kernel, op) for op in kernel.walk() if isinstance(op, tile.Load)}
-    multiplied = _total(_dot_femtoseconds(kernel, op, target) for op in kernel.walk() if isinstance(op, tile.Dot))
-    quick = _per_byte(CopyMethod.TENSOR_COPY, 0, target)
-    brought, by_hand, aligned = Const(0), Const(0), Const(0)
-    for load, size in loads.items():
-        aligned = aligned + size * quick
-        if tensor_name(load) not in names:
-            brought = brought + size * quick
-            continue
-        vector = _fed_by(kernel, facts, load)
-        if vector:
-            brought = brought + size * _per_byte(CopyMethod.CP_ASYNC, vector, target)
-        else:
-            width = facts.of(tensor_name(load)).vector(element(load.result)) * element(load.result).bytes
-            by_hand = by_hand + size * _per_byte(CopyMethod.LOADS, width, target)
-    waves = ceildiv(_total((extent.expr for extent in kernel.grid), product=True), target.sm_count)
+    per_cycle = round(_FEMTO / target.clock_hz)
+    waves = ceildiv(_product(extent.expr for extent in kernel.grid), target.sm_count)
+    staged, direct = (
+        waves
+        * sum((block.times * round(block.cycles(names)) for block in _blocks(kernel, facts)), Const(0))
+        * per_cycle
+        for names in (set[str](), {item.name for item in found})
+    )
     launch = staging_seconds(0, target)
-    spent: Expr = Const(0)
-    once: Expr = Const(0)
+    per_byte = (staging_seconds(_SAMPLE_BYTES, target) - launch) / _SAMPLE_BYTES
+    read = memory_seconds(_SAMPLE_BYTES, target) / _SAMPLE_BYTES
+    spent, once = Const(0), Const(0)
     for item in found:
-        size = _total(item.dims, product=True) * item.element.bytes
-        per_byte = (staging_seconds(_SAMPLE_BYTES, target) - launch) / _SAMPLE_BYTES
+        size = _product(item.dims) * item.element.bytes
         spent = spent + size * round(per_byte * _FEMTO) + round(launch * _FEMTO)
-        once = once + size * round(memory_seconds(_SAMPLE_BYTES, target) / _SAMPLE_BYTES * _FEMTO)
-    with_copies = maximum(waves * maximum(aligned, multiplied), once) + spent
-    without = maximum(waves * (maximum(brought, multiplied) + by_hand), once)
-    return with_copies < without
+        once = once + size * round(read * _FEMTO)
+    return maximum(staged, once) + spent < maximum(direct, once)
 
 
-def _fed_by(kernel: tile.Kernel, facts: Facts, load: tile.Load) -> int:
-    """Bytes that threads copy at a time where they feed the load's tile to a ring; 0 where they don't."""
+@dataclass(frozen=True)
+class _Block:
+    """The products of one block, with the operands that it loads, as bytes by tensor and how threads would copy them.
+
+    ``times``: how often a program runs it; where that depends on the program, how often the middle one does.
+    """
+
+    times: Expr
+    operands: tuple[tuple[str, int, Fed | None], ...]
+    multiplied: float
+    read_bytes: int
+
+    def cycles(self, by_threads: Collection[str]) -> float:
+        """Cycles of an SM for one round, if threads copy the tensors ``by_threads``."""
+        copies, by_hand, slot = 0.0, 0.0, SLOT_CYCLES
+        for name, size, fed in self.operands:
+            if name not in by_threads:
+                copies += size / COPY_BYTES_PER_CYCLE
+                continue
+            if fed is None:  # nothing is multiplied meanwhile
+                by_hand += thread_copy_cycles(CopyMethod.LOADS, size, 1)
+                continue
+            vector = fed.vector * fed.shared.element_bytes
+            each = FEED_VECTOR_CYCLES if fed.asynchronous else FEED_ELEMENT_CYCLES
+            copies += size / vector / WARP_THREADS * each + size / SHARED_BYTES_PER_CYCLE
+            slot = THREAD_SLOT_CYCLES
+        if slot == THREAD_SLOT_CYCLES:
+            copies += self.read_bytes / SHARED_BYTES_PER_CYCLE
+        return max(slot + copies, self.multiplied) + by_hand
+
+
+def _blocks(kernel: tile.Kernel, facts: Facts) -> Iterator[_Block]:
+    """The blocks of a kernel that multiply."""
     analysis = Analysis(kernel, facts, 1)
-    for dot in (op for op in kernel.walk() if isinstance(op, tile.Dot)):
-        for value, role in ((dot.a, Role.A), (dot.b, Role.B)):
-            if source_of(value)[0].owner is load:
-                fed = analysis.brought(value, role, COLUMNS)
-                return fed.copies.vector_bytes if isinstance(fed, Fed) else 0
-    return 0
+    dots = [op for op in kernel.walk() if isinstance(op, tile.Dot)]
+    for block in dict.fromkeys(dot.parent_block() for dot in dots):
+        own = [dot for dot in dots if dot.parent_block() is block]
+        loaded: dict[tile.Load, Fed | None] = {}
+        multiplied, read = 0.0, 0
+        for dot in own:
+            (rows, columns), depth = tile.tile_type(dot.result).shape, tile.tile_type(dot.a).shape[1]
+            warpgroups, width = -(-rows // INSTRUCTION_M), -(-columns // COLUMNS) * COLUMNS
+            line = depth * element(dot.b).bytes
+            multiplied += warpgroups * width * line / TENSOR_BYTES_PER_CYCLE
+            read += warpgroups * (INSTRUCTION_M + width) * line
+            for value, role in ((dot.a, Role.A), (dot.b, Role.B)):
+                load = source_of(value)[0].owner
+                if isinstance(load, tile.Load) and load.parent_block() is block:
+                    loaded[load] = analysis.fed(value, role, COLUMNS)
+        operands = tuple((tensor_name(load), _tile_bytes(load), fed) for load, fed in loaded.items())
+        yield _Block(_times(kernel, own[0]), operands, multiplied, read)
 
 
-def _per_byte(method: CopyMethod, vector_bytes: int, target: Target) -> int:
-    """Femtoseconds of one SM."""
-    return round(copy_seconds(method, _SAMPLE_BYTES, vector_bytes, target) / _SAMPLE_BYTES * target.sm_count * _FEMTO)
-
-
-def _bytes(kernel: tile.Kernel, load: tile.Load) -> Expr:
-    """Bytes that one program brings by a load."""
+def _tile_bytes(load: tile.Load) -> int:
     kind = tile.tile_type(moved(load))
-    return _total((expr(n) for n in kind.shape), product=True) * kind.element.bytes * _times(kernel, load)
-
-
-def _dot_femtoseconds(kernel: tile.Kernel, dot: tile.Dot, target: Target) -> Expr:
-    """Tensor-core time of one program's products."""
-    (rows, columns), depth = tile.tile_type(dot.result).shape, tile.tile_type(dot.a).shape[1]
-    right = -(-columns // COLUMNS) * COLUMNS * depth * element(dot.b).bytes
-    cycles = -(-rows // INSTRUCTION_M) * right / TENSOR_BYTES_PER_CYCLE
-    return _times(kernel, dot) * round(cycles / target.clock_hz * _FEMTO)
+    return prod(kind.shape) * kind.element.bytes
 
 
 def _times(kernel: tile.Kernel, op: Operation) -> Expr:
@@ -102,8 +138,5 @@ def _times(kernel: tile.Kernel, op: Operation) -> Expr:
     return total
 
 
-def _total(items: Iterable[Expr], *, product: bool = False) -> Expr:
-    found: Expr = Const(1 if product else 0)
-    for item in items:
-        found = found * item if product else found + item
-    return found
+def _product(items: Iterable[Expr]) -> Expr:
+    return reduce(operator.mul, items, expr(1))

@@ -31,3 +31,12 @@ STORE_LATENCY_CYCLES = 400.0
 
 ISSUE_CYCLES = 4.0
 """One instruction of a warp, issued without waiting (estimate)."""
+
+FEED_VECTOR_CYCLES = 7.0
+"""One warp-wide cp.async of a producer that feeds products, beside its bytes in shared memory and those that the
+products read there meanwhile (measured on H200, 8 and 4 bytes at a time: 4100 x 4100 x 4100, 16 x 8196 x 8196,
+64 x 8198 x 8198 in benchmarks/results/unaligned.json)."""
+
+FEED_ELEMENT_CYCLES = 10.4
+"""The same of one element loaded and stored, 32 of a thread's loads under way at a time (measured: 4099 x 4097 x 4101
+there)."""
