@@ -111,8 +111,8 @@ def build(only: str) -> None:
 
 
 class Operands:
-    """a, b and c between guards, ``shift`` elements after an aligned address, rows a multiple of ``unit`` elements apart
-    and of no more; what lies between rows is NaN."""
+    """a, b and c between guards, ``shift`` elements after an aligned address, rows apart by a multiple of ``unit``
+    elements and of no more; what lies between rows is NaN."""
 
     def __init__(self, torch: Any, order: str, dtype: Any, m: int, n: int, k: int, shift: int, unit: int = 1) -> None:
         extents = {"m": m, "n": n, "k": k}
