@@ -15,6 +15,7 @@ from museum.phases import tr_01
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
 
 from agree import compare
+from agree import protocol as tiny
 from campaign.corpus import compiled
 from campaign.judge import sizes
 from campaign.variants import kept, pipeline
@@ -363,3 +364,12 @@ def test_one_step_object_at_two_places_is_two_writes() -> None:
     twice = replace(loop, body=(*loop.body[:at], loop.body[at], *loop.body[at:]))
     body = tuple(twice if n is loop else n for n in role.body)
     assert isinstance(check(replace(bug, roles=(replace(role, body=body),))), Refuted)
+
+
+@pytest.mark.parametrize(
+    "word", [("arrive full", "arrive full", "fill", "wait full"), ("fill", "wait full", "arrive full", "arrive full")]
+)
+def test_who_arrived_in_a_phase_knows_those_before_it_to_be_over(word: tuple[str, ...]) -> None:
+    """The only signaller of a barrier goes round it three times a turn and waits once."""
+    for slots in (1, 2):
+        assert isinstance(check(tiny((), word, slots)), Proved)

@@ -273,6 +273,9 @@ class Normal:
             a.registers,
             self.clock(a.maps),
             tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.waited.items() if bars[b].phase - k <= 2])),
+            tuple(
+                sorted([(self.turned[b], bars[b].phase - k) for b, k in a.signalled.items() if bars[b].phase - k <= 2])
+            ),
             tuple(sorted([(self.turned[x.b], bars[x.b].phase - x.k, x.acquire, x.wide) for x in a.peeked])),
             self.trips(agent, a),
         )

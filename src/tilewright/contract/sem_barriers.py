@@ -73,7 +73,7 @@ def visible(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: i
 # -- mbarriers: phases ---------------------------------------------------------------------------------------------
 def knows_phase(m: Machine, st: State, agent: Agent, a: AgentState, b: int, k: int) -> bool:
     """Whether phase ``k`` of barrier ``b`` is complete before the agent's next step, in every schedule."""
-    if k < 0 or a.waited.get(b, -1) >= k:
+    if k < 0 or a.waited.get(b, -1) >= k or a.signalled.get(b, -1) > k:
         return True
     for mark in st.marks.get(("bar", b), ()):
         if mark.upto >= k and m.saw(agent, a, S, mark.c, mark.e):
@@ -96,6 +96,7 @@ def _phase_open(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, 
             step,
             f"{what} of {agent.label} on {m.bar_name(b)} may fall into phase {bar.phase - 1} instead of {bar.phase}",
         )
+    a.signalled[b] = bar.phase
 
 
 def contribute(

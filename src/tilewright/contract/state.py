@@ -194,6 +194,8 @@ class AgentState:
     """Own steps before that acquire."""
     waited: dict[int, int] = field(default_factory=dict[int, int])
     """Per barrier slot: the last phase waited for."""
+    signalled: dict[int, int] = field(default_factory=dict[int, int])
+    """Per barrier slot: the last phase arrived in, before which all others were complete."""
     peeked: tuple[Peek, ...] = ()
     """Tests that nobody looked at yet."""
     done: bool = False
@@ -206,6 +208,7 @@ class AgentState:
         new.groups = self.groups.copy()
         new.filled = self.filled.copy()
         new.waited = self.waited.copy()
+        new.signalled = self.signalled.copy()
         return new
 
 
