@@ -231,6 +231,8 @@ def _substituted(node: Expr, values: frozenset[tuple[str, Expr]]) -> Expr:
 
 def expr(value: ExprLike) -> Expr:
     """``value`` as an expression; refuses anything but int and Expr, so that a float never slips in."""
+    if value.__class__ is int:  # the usual case first: this is asked of every operand
+        return _constant(value)
     if isinstance(value, Expr):
         return value
     # bool and float reach this from untyped user code
