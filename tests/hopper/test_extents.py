@@ -40,6 +40,9 @@ def picked(found: list[Variant], m: int, n: int, k: int) -> tuple[tuple[int, int
         ((300, 5000, 5000), (128, 192), (1, 1), 1),  # too few rows of tiles for clusters or turns
         ((64, 4096, 4096), (64, 32), (1, 1), 1),
         ((64, 14336, 4096), (64, 64), (1, 1), 1),
+        ((512, 512, 512), (64, 64), (1, 1), 1),  # 9 wide tiles for 132 CTAs
+        ((1024, 1024, 1032), (64, 64), (1, 1), 1),  # two waves of 64, one of 192 with 48 tiles
+        ((2048, 2048, 2048), (128, 256), (1, 1), 1),
     ],
 )
 def test_tiles_fill_their_waves(

@@ -42,6 +42,11 @@ SKINNY_WIDTHS = {32: 300, 64: 200}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
+FEW_WIDTHS = {64: 140}
+"""Products of so few tiles that wide ones leave most CTAs without: as many columns as rows, 64. A step of such a tile
+takes 430 cycles and one of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us against 33; 1024 x 1024 x 1028 16 against
+25, 2048 x 2048 x 2052 72 against 49)."""
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -84,25 +89,48 @@ def product_variants(
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
         return [Variant(TRUE, tuple(choices))]
     shares = all_of([_straddles(kernel, facts), kernel.grid.data[-2].expr >= _CLUSTER_ROWS])
-    rivals = (
-        (_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),),
-        (_Family(wide, SHARED_WIDTHS, shares, CLUSTERS),),
-        (_Family(wide, TURN_WIDTHS, candidates=TURNS, waves=2), _Family(wide, WIDTHS)),
-    )
-    found: list[Variant] = []
-    for families in rivals:
-        ways = [
-            (family, extents, _waves(trace(extents), family.cluster, target), width * percent)
+
+    def ways(families: Sequence[_Family]) -> list[_Way]:
+        return [
+            _Way(family, extents, _waves(trace(extents), family.cluster, target), width * percent)
             for family in families
             if family.applies != FALSE
             for width, percent in family.widths.items()
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, width)},)
         ]
-        for i, (family, extents, waves, price) in enumerate(ways):
-            needs = [family.applies, *([waves >= family.waves] if family.waves > 1 else [])]
-            best = all_of([*needs, *(waves * price <= other * its for _, _, other, its in ways[i + 1 :])])
-            found.append(Variant(best, (extents, *choices), family.candidates, family.applies))
+
+    many = ways((_Family(wide, TURN_WIDTHS, candidates=TURNS, waves=2), _Family(wide, WIDTHS)))
+    (one,) = ways((_Family(skinny, FEW_WIDTHS),))
+    few = all_of(one.time <= other.time for other in many if other.family.waves == 1)
+    rivals = (
+        ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
+        ways((_Family(skinny, FEW_WIDTHS, few),)),
+        ways((_Family(wide, SHARED_WIDTHS, shares, CLUSTERS),)),
+        many,
+    )
+    found: list[Variant] = []
+    for group in rivals:
+        for i, way in enumerate(group):
+            family = way.family
+            needs = [family.applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
+            best = all_of([*needs, *(way.time <= other.time for other in group[i + 1 :])])
+            found.append(Variant(best, (way.extents, *choices), family.candidates, family.applies))
     return found
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Tiles of one width, and how often all CTAs take one; ``price`` is the time of a tile."""
+
+    family: _Family
+    extents: dict[str, int]
+    waves: Expr
+    price: int
+
+    @property
+    def time(self) -> Expr:
+        """That of all waves."""
+        return self.waves * self.price
 
 
 def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
