@@ -17,7 +17,7 @@ from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
-from tilewright.transport.protocol import has_roles, protocols_of
+from tilewright.transport.protocol import has_roles, ways_of
 
 
 def own_proofs(kernel: tile.Kernel, lowered: t.Kernel, judged: Judged) -> tuple[Callable[[], Proof[str]], ...]:
@@ -53,7 +53,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
     if has_roles(lowered):
-        ways = len(protocols_of(lowered))  # one protocol for each way that branches on extents go
+        ways = len(ways_of(lowered))  # one protocol for each way that branches on extents go
         rules = (f"protocol {rule.value.obligation}" for rule in Rule)
         found |= {name: None for name in rules if held[name] < ways}
     return tuple(found)

@@ -133,7 +133,8 @@ class Range(Traced):
             "LNG023",
             found="arithmetic on a Range",
             required="numbers or tiles",
-            help="use .index for the coordinates as a tile, .start and .stop for its ends",
+            help="use .index for the coordinates as a tile, .start and .stop for its ends; to read at a shift, pass a "
+            "view of the tensor that begins there",
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __floordiv__ = __mod__ = _no_number

@@ -37,6 +37,11 @@ def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) ->
 
 def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
     """One protocol for every way that the kernel's branches on extents alone can go: a launch takes one of them."""
+    return tuple(protocol_of(kernel, way) for way in ways_of(kernel))
+
+
+def ways_of(kernel: t.Kernel) -> tuple[dict[Expr, bool], ...]:
+    """Every way that the kernel's branches on extents alone can go."""
     inside = operations(kernel)
     varying = {a.WARPGROUP, a.CTA_RANK}
     varying |= {n.data for op in inside if isinstance(op, t.Programs) for n in op.names}
@@ -49,8 +54,7 @@ def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
         if isinstance(op, t.If) and not op.condition.expr.symbols & varying and op.condition.expr not in trips
     )
     return tuple(
-        protocol_of(kernel, dict(zip(conditions, truths, strict=True)))
-        for truths in product((True, False), repeat=len(conditions))
+        dict(zip(conditions, truths, strict=True)) for truths in product((True, False), repeat=len(conditions))
     )
 
 
