@@ -208,7 +208,7 @@ def test_accumulators_that_fit_nowhere_are_refused() -> None:
         plan(asked)
 
 
-@pytest.mark.parametrize("pins", [{"mode": "plain"}, {"persistent": False}, {"consumers": 3}, {"vector": 4}])
+@pytest.mark.parametrize("pins", [{"mode": "plain"}, {"persistent": False}, {"consumers": 4}, {"vector": 4}])
 def test_pins_that_nothing_keeps_are_refused(pins: dict[str, Any]) -> None:
     asked = replace(p.request(p.nt), schedule=tw.Schedule(**pins))
     with pytest.raises(TilewrightError, match="SCH002"):

@@ -21,7 +21,7 @@ from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.contract import check
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
-from tilewright.schedule.hopper.candidates import CANDIDATES, Candidate, Scheduled, pinned, schedule, unknown_pins
+from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
@@ -101,7 +101,7 @@ def search_products(
             "SCH002",
             where=request.function.where,
             found=unknown,
-            required="consumers=1 or 2, stages, mode=cooperative or pingpong, cluster, extents",
+            required="consumers=1, 2 or 3, stages, mode=cooperative or pingpong, cluster, extents",
             help="leave the pin out",
         )
 
@@ -113,7 +113,7 @@ def search_products(
         for copies, ordinary in ((True, False), (False, False), (False, True))[0 if tensor_cores else 2 :]:
             # ordinary arithmetic wants small tiles
             for extents in reversed(choices) if ordinary else choices:
-                for candidate in CANDIDATES:
+                for candidate in candidates(retrace(extents), pins):
                     kept = pinned(candidate, pins) if candidate.turns == 1 or pins.mode is Mode.PINGPONG else None
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
                         yield retrace(extents), extents, kept

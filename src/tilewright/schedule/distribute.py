@@ -204,8 +204,11 @@ WARP_BITS = (5, 6)
 
 
 def accumulator_rows(size: int, warpgroups: int) -> Digits:
-    """Digits of an accumulator's row axis over ``warpgroups`` (a power of two) of 64 rows each, repeated."""
-    bits = (*WARP_BITS, *range(7, 7 + warpgroups.bit_length() - 1))
+    """Digits of an accumulator's row axis over ``warpgroups`` of 64 rows each, repeated.
+
+    Three are spread as four of which the last is absent: it would hold rows beyond the tile.
+    """
+    bits = (*WARP_BITS, *range(7, 7 + (warpgroups - 1).bit_length()))
     repeats = -(-size // (64 * warpgroups))
     lanes = tuple(map(InThreads, ROW_LANES))
     return Digits(size, (*lanes, InRegisters(2), *map(InThreads, bits), InRegisters(repeats, atom=False)))
@@ -255,6 +258,11 @@ def spread(
         c: Digits.plain(sizes[c], vector[c], taken[c], -(-sizes[c] // (vector[c] << len(taken[c])))) for c in order
     }
     return Distribution(threads, tuple((c, digits[c]) for c in order))
+
+
+def ceil_power(n: int) -> int:
+    """The least power of two that is at least ``n``."""
+    return 1 << (n - 1).bit_length()
 
 
 def floor_power(n: int) -> int:

@@ -71,7 +71,7 @@ class ValueLowering:
         self.moves = bool(placement.foreign) or any(isinstance(op, Relayout) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
         self.program_extents = {f"p{i}": extent.expr for i, extent in enumerate(kernel.grid)}
-        self.bounds = {t.THREAD: (0, placement.home.threads - 1)}
+        self.bounds = {t.THREAD: placement.bounds[t.THREAD]}
 
     warps_meet = True
     """A warp's threads may meet without the others: the protocol of kernels with roles knows whole warpgroups only."""

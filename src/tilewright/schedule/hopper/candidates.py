@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.expr import Expr
@@ -70,6 +70,8 @@ class Scheduled:
 
 CANDIDATES = (
     Candidate(1, turns=2),
+    Candidate(3, rotated=True),
+    Candidate(3),
     Candidate(2, rotated=True),
     Candidate(2),
     Candidate(1),
@@ -80,6 +82,18 @@ CANDIDATES = (
     Candidate(2, copies=False, matrix_stores=False, ordinary=True),
     Candidate(1, copies=False, matrix_stores=False, ordinary=True),
 )
+
+
+def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
+    """What is tried for a kernel, best first.
+
+    Three warpgroups for tiles of their rows alone, of which two would multiply a quarter for nothing, or where pinned:
+    no tile of theirs was faster than the best of two (H200, benchmarks/results/schedules.json).
+    """
+    rows = {tile.tile_type(op.result).shape[0] for op in kernel.walk() if isinstance(op, tile.Dot)}
+    for candidate in CANDIDATES:
+        if candidate.warpgroups != 3 or pins.consumers == 3 or rows == {3 * ROWS}:
+            yield candidate
 
 
 def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
@@ -105,7 +119,7 @@ def unknown_pins(pins: Schedule) -> str:
         )
         if value is not None
     ]
-    if pins.consumers not in (None, 1, 2):
+    if pins.consumers not in (None, 1, 2, 3):
         found.append(f"consumers={pins.consumers}")
     return ", ".join(found)
 
@@ -136,7 +150,7 @@ def schedule(
     if isinstance(placement, Refused):
         return placement
     words = fragment_words(kernel, dots, placement)
-    if words > MAX_REGISTERS:
+    if words > MAX_REGISTERS[candidate.warpgroups * candidate.turns]:
         return Refused(f"accumulators take {words} registers of each thread")
     cluster = None
     if candidate.cluster != (1, 1):

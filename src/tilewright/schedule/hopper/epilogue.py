@@ -75,7 +75,8 @@ class MatrixStore:
         rows, columns = home[m], home[n]
         accumulator = rows.thread_bits[:5] == (2, 3, 4, 5, 6) and columns.thread_bits == (0, 1)
         shape = tile.tile_type(value).shape
-        if not accumulator or (rows.covered, columns.covered) != shape or columns.covered % _WIDTHS[-1]:
+        covered = (rows.repeats * ROWS * lowering.arrangement.warpgroups, columns.covered)
+        if not accumulator or covered != shape or columns.covered % _WIDTHS[-1]:
             return None
         coords = coords_of(op)
         spans = [d for d, c in enumerate(coords) if isinstance(c, Span)]

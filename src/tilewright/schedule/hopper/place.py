@@ -11,17 +11,27 @@ from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
+from tilewright.layout.register import LANES
 from tilewright.schedule.classes import Position, classify
-from tilewright.schedule.distribute import Digits, Distribution, accumulator_columns, accumulator_rows, spread
+from tilewright.schedule.distribute import (
+    Digits,
+    Distribution,
+    accumulator_columns,
+    accumulator_rows,
+    ceil_power,
+    floor_power,
+    spread,
+)
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.operands import COLUMNS, DotPlan, InPlace, Staged
+from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, InPlace, Staged
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import coords_of, extents, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
 
-MAX_REGISTERS = 224
-"""Words of values that live side by side in one thread; the rest of 240 is for addresses."""
+MAX_REGISTERS = {1: 224, 2: 224, 3: 144}
+"""Words of values that live side by side in one thread, by the number of consumer warpgroups; the rest of what a thread
+has is for addresses."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +84,16 @@ def place_around(
     mixed = {c for s in together if s & fixed.keys() for c in s}
     alone = [c for c in free if c not in mixed]
     vectors, order = _contiguous(kernel, axes_of, facts, alone, sizes)
-    apart = spread(sizes, vectors, [s for s in together if s <= set(alone)], order, threads)
+    apart = spread(sizes, vectors, [s for s in together if s <= set(alone)], order, floor_power(threads))
+    if warpgroups != floor_power(warpgroups) and _meet_across_warps(kernel, axes_of, fixed | dict(apart.digits)):
+        return Refused("warps exchange partial results, and those of one warpgroup are absent")
     digits: dict[ClassId, Digits] = dict(fixed)
     digits |= dict(apart.digits)
     digits |= {c: Digits.plain(sizes[c], 1, (), sizes[c]) for c in free if c in mixed}
     columns = [c for c in fixed if 0 in fixed[c].thread_bits]
     rows = [c for c in fixed if c not in columns]
     home = Distribution(
-        threads, tuple((c, digits[c]) for c in (*order, *columns, *rows, *(m for m in free if m in mixed)))
+        ceil_power(threads), tuple((c, digits[c]) for c in (*order, *columns, *rows, *(m for m in free if m in mixed)))
     )
     counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
     return Placement(
@@ -140,8 +152,19 @@ def _fixed(
             columns.add(k)
     if rows & columns:
         return Refused("one axis is the rows of one product and the columns of another")
+    if warpgroups != floor_power(warpgroups) and any(sizes[c] != ROWS * warpgroups for c in rows):
+        return Refused(f"{warpgroups} warpgroups take tiles of {ROWS * warpgroups} rows")
     found = {c: accumulator_rows(sizes[c], warpgroups) for c in sorted(rows)}
     return found | {c: accumulator_columns(sizes[c]) for c in sorted(columns)}
+
+
+def _meet_across_warps(
+    kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], digits: Mapping[ClassId, Digits]
+) -> bool:
+    """A reduction along an axis that is spread over warps."""
+    reduced = (axes_of[op.operands[0]][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Reduce))
+    lane_bits = LANES.bit_length() - 1
+    return any(b >= lane_bits for c in reduced if c is not None and c in digits for b in digits[c].thread_bits)
 
 
 def _contiguous(
