@@ -20,6 +20,8 @@ from tilewright.jit.kernel import Kernel as KernelObject
 from tilewright.schedule.facts import Facts, TensorFacts
 
 FLOATS, INTEGERS = (tw.f32, tw.f16, tw.bf16), (tw.i8, tw.i32, tw.i64)
+STORED = (tw.e4m3, tw.e5m2)
+"""Floats that are stored and multiplied by tensor cores, and computed with after a cast."""
 
 
 @tw.kernel
@@ -107,10 +109,41 @@ def test_operations_on_bools() -> None:
     compiled(bool_ops, dtypes=uniform(bool_ops, tw.bool))
 
 
-@pytest.mark.parametrize("source", [*FLOATS, *INTEGERS, tw.bool], ids=str)
+@pytest.mark.parametrize("source", [*FLOATS, *STORED, *INTEGERS, tw.bool], ids=str)
 def test_casts(source: DType) -> None:
-    for target in (*FLOATS, *INTEGERS, tw.bool):
+    for target in (*FLOATS, *STORED, *INTEGERS, tw.bool):
         compiled(casts, dtypes={"x": source, "y": target})
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_100a"])
+@pytest.mark.parametrize("dtype", STORED, ids=str)
+def test_casts_of_8_bit_floats_on_other_targets(dtype: DType, target: str) -> None:
+    compiled(casts, target, dtypes={"x": dtype, "y": tw.f32})
+    compiled(casts, target, dtypes={"x": tw.f32, "y": dtype})
+
+
+@pytest.mark.parametrize("dtype", [tw.f16, tw.bf16, tw.tf32, tw.e4m3, tw.e5m2, tw.i8], ids=str)
+def test_a_value_that_stays_in_registers_is_one_of_its_dtype(dtype: DType) -> None:
+    """Between the two casts the value is never packed, so the first must round, or wrap, by itself."""
+
+    @tw.kernel
+    def through(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=256):
+        m = tw.grid(x, b)
+        y[m] = x[m].to(dtype).to(tw.f32)
+
+    (source,) = compiled(through)
+    assert f"= {'(float)' if dtype.is_int else ''}{dtype}_round(x1)" in source
+
+
+def test_i8_wraps_before_it_is_widened() -> None:
+    @tw.kernel
+    def doubled(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=256):
+        m = tw.grid(x, b)
+        v = x[m]
+        y[m] = (v + v).to(tw.i32)
+
+    (source,) = compiled(doubled, dtypes={"x": tw.i8, "y": tw.i32})
+    assert "i8_round(x1)" in source
 
 
 @pytest.mark.parametrize("dtype", [tw.f32, tw.f16, tw.bf16, tw.i32, tw.i64], ids=str)

@@ -53,6 +53,69 @@ _FUNCTIONS: dict[str, str] = {
     "f16_round": """__device__ __forceinline__ float f16_round(float x) {
   return f16_get(f16_bits(x), 0);
 }""",
+    # PTX ISA 9.1, cvt: of two packed 8-bit floats the second operand is the lower; beyond the largest they saturate.
+    # sm_80 has no such conversions. There e5m2 is the upper half of an f16, e4m3 a float whose exponent is 120 too low.
+    "e4m3_get": """__device__ __forceinline__ float e4m3_get(unsigned word, int part) {
+  const unsigned bits = (word >> (8 * part)) & 0xffu;
+#if __CUDA_ARCH__ >= 890
+  unsigned pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((unsigned short)bits));
+  return f16_get(pair, 0);
+#else
+  const float size = __uint_as_float((bits & 0x7fu) << 20) * 0x1p120f;
+  const float x = (bits & 0x7fu) == 0x7fu ? __int_as_float(0x7fffffff) : size;
+  return bits & 0x80u ? -x : x;
+#endif
+}""",
+    "e5m2_get": """__device__ __forceinline__ float e5m2_get(unsigned word, int part) {
+  return f16_get((word >> (8 * part) << 8) & 0xff00u, 0);
+}""",
+    "float8_bits": """__device__ __forceinline__
+unsigned char float8_bits(float x, int fraction, int bias, float largest) {
+  // to nearest even: below the least normal number by adding one whose last place is theirs
+  const float size = fminf(fabsf(x), largest);
+  const float places = __uint_as_float((unsigned)(151 - bias - fraction) << 23);
+  const int drop = 23 - fraction;
+  const unsigned word = __float_as_uint(size);
+  const unsigned even = word + ((1u << (drop - 1)) - 1u) + ((word >> drop) & 1u);
+  const unsigned normal = (even >> drop) - ((unsigned)(127 - bias) << fraction);
+  const unsigned tiny = __float_as_uint(size + places) - __float_as_uint(places);
+  const bool small = size < __uint_as_float((unsigned)(128 - bias) << 23);
+  const unsigned sign = (__float_as_uint(x) >> 24) & 0x80u;
+  return (unsigned char)(sign | (x != x ? 0x7fu : small ? tiny : normal));
+}""",
+    "e4m3_bits": """__device__ __forceinline__ unsigned char e4m3_bits(float x) {
+#if __CUDA_ARCH__ >= 890
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.f), "f"(x));
+  return (unsigned char)pair;
+#else
+  return float8_bits(x, 3, 7, 448.f);
+#endif
+}""",
+    "e5m2_bits": """__device__ __forceinline__ unsigned char e5m2_bits(float x) {
+#if __CUDA_ARCH__ >= 890
+  unsigned short pair;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.f), "f"(x));
+  return (unsigned char)pair;
+#else
+  return float8_bits(x, 2, 15, 57344.f);
+#endif
+}""",
+    "e4m3_round": """__device__ __forceinline__ float e4m3_round(float x) {
+  return e4m3_get(e4m3_bits(x), 0);
+}""",
+    "e5m2_round": """__device__ __forceinline__ float e5m2_round(float x) {
+  return e5m2_get(e5m2_bits(x), 0);
+}""",
+    "tf32_round": """__device__ __forceinline__ float tf32_round(float x) {
+  unsigned word;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(x));
+  return __uint_as_float(word);
+}""",
+    "i8_round": """__device__ __forceinline__ int i8_round(int x) {
+  return (int)(signed char)x;
+}""",
     "put16": """__device__ __forceinline__ void put16(unsigned& word, int half, unsigned short bits) {
   word = half ? ((word & 0xffffu) | ((unsigned)bits << 16)) : ((word & 0xffff0000u) | bits);
 }""",

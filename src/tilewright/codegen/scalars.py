@@ -1,7 +1,8 @@
 """Scalar arithmetic of map bodies, folds and shuffles as C.
 
-16-bit floats are computed in f32 and rounded to their dtype after each operation, as NumPy and PyTorch do; a value that
-goes straight into a buffer of its own dtype is rounded by the packing conversion instead.
+Floats narrower than f32 are computed in it and rounded to their dtype after each operation, as NumPy and PyTorch do; i8
+is computed in 32 bits and wraps. A value that goes straight into a buffer of its own dtype is brought back by the
+packing conversion instead.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ _BINARY_INT = {
     "shl": "{0} << {1}",
     "shr": "{0} >> {1}",
 }
+_STAYS = frozenset(("not", "and", "or", "xor", "shr", "mod", "min", "max"))
+"""Functions of two integers of a dtype whose value is one of the dtype."""
 _BINARY_BOOL = {
     "add": "{0} || {1}",
     "mul": "{0} && {1}",
@@ -138,7 +141,7 @@ def emit_scalar_body(
             varying.add(result)
         text, exact = _operation(op, dtype, get, integer, varying if fast else None)
         line(f"const {storage.compute} {name} = {text};")
-        rounds = not exact and dtype.is_float and dtype.bits == 16
+        rounds = storage.narrower and not exact
         values[result] = Scalar(name, f"{dtype.name}_round({name})" if rounds else name)
     raise AssertionError("a map's body ends with a yield")
 
@@ -172,14 +175,14 @@ def _operation(
                 return table[fn].format(x), fn in ("neg", "abs")
             if dtype.is_bool:
                 return f"!{x}", True
-            return _UNARY_INT[fn].format(x), True
+            return _UNARY_INT[fn].format(x), fn in _STAYS
         case tile.Binary():
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
             if dtype.is_float:
                 if fn == "div" and fast:
                     return f"{a} * rcp_fast({b})", False
                 return _BINARY_FLOAT[fn].format(a, b), fn in ("min", "max")
-            return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b), True
+            return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b), dtype.is_bool or fn in _STAYS
         case tile.Compare():
             return f"{get(op.operands[0])} {_COMPARE[op.fn.data]} {get(op.operands[1])}", True
         case tile.Select():
@@ -212,7 +215,7 @@ def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[
     if dtype.is_float:
         widened = source.is_float and source.digits <= dtype.digits and source.bits <= dtype.bits
         return (x if source.is_float else f"(float){x}"), widened and (source == dtype or dtype.bits == 32)
-    return f"({Storage(dtype, 1).compute}){x}", True
+    return f"({Storage(dtype, 1).compute}){x}", not source.is_float and source.bits <= dtype.bits
 
 
 def _combine(fn: str, dtype: DType, a: str, b: str) -> str:

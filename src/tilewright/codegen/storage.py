@@ -59,6 +59,12 @@ class Storage:
         return "long long" if self.dtype.bits == 64 else "int"
 
     @property
+    def narrower(self) -> bool:
+        """The compute type holds values that the dtype doesn't: results are brought back by the prelude's
+        ``<dtype>_round``."""
+        return self.dtype.name == "tf32" or (self.packed and not self.dtype.is_bool)
+
+    @property
     def print_format(self) -> str:
         """``printf`` conversion."""
         if self.dtype.is_float:
@@ -81,10 +87,8 @@ class Storage:
             return f"{name}[{index}]"
         word, part = f"{name}[({index}) / {self.per_word}]", f"({index}) % {self.per_word}"
         match self.dtype.name:
-            case "bf16":
-                return f"bf16_get({word}, {part})"
-            case "f16":
-                return f"f16_get({word}, {part})"
+            case "bf16" | "f16" | "e4m3" | "e5m2":
+                return f"{self.dtype.name}_get({word}, {part})"
             case "bool":
                 return f"((({word} >> (8 * ({part}))) & 0xffu) != 0u)"
             case "i8":
@@ -102,16 +106,10 @@ class Storage:
     def put(self, name: str, index: str, value: str) -> str:
         """Statement that sets element ``index`` from a value of the compute type."""
         if not self.packed:
-            return f"{name}[{index}] = {value};"
-        match self.dtype.name:
-            case "bf16" | "f16":
-                return self.put_bits(name, index, f"{self.dtype.name}_bits({value})")
-            case "bool":
-                return self.put_bits(name, index, f"(unsigned char)({value})")
-            case "i8":
-                return self.put_bits(name, index, f"(unsigned char)({value})")
-            case name_:
-                raise TypeError(f"no arithmetic on {name_} registers")
+            return f"{name}[{index}] = {f'{self.dtype.name}_round({value})' if self.narrower else value};"
+        if self.dtype.is_float:
+            return self.put_bits(name, index, f"{self.dtype.name}_bits({value})")
+        return self.put_bits(name, index, f"(unsigned char)({value})")
 
     def put_bits(self, name: str, index: str, value: str) -> str:
         """Statement that sets element ``index`` from a value of the memory type."""
