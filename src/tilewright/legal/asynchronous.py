@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
+from tilewright.base.dtypes import DType
 from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE, SLOT_CYCLES
 from tilewright.hw.target import SM90A, Target
@@ -93,18 +94,26 @@ class Choice:
 
 def async_plans(tensor: Tensor, facts: Facts | None = None, target: Target = SM90A) -> tuple[AsyncPlan, ...]:
     """The candidates of a tensor that all its readers can read, with their asynchronous plans."""
-    result: list[AsyncPlan] = []
-    for plan in _candidates(tensor, facts or Facts(), target):
-        readings = [_read(plan, reader, tensor.access, target) for reader in tensor.readers]
-        if any(r is None for r in readings):
-            continue
-        known = [r for r in readings if r is not None]
-        total = Reading(sum(r.cycles for r in known), max((r.degree for r in known), default=1))
-        shared = plan.shared
-        slot = -(-shared.size_bytes // shared.align_bytes) * shared.align_bytes
-        tx = plan.tx_bytes if plan.direction is Direction.LOAD else 0
-        result.append(AsyncPlan(plan, plan.completion, tx, len(plan.boxes), slot, plan_cycles(plan), total))
-    return tuple(result)
+    plans = _candidates(tensor, facts or Facts(), target)
+    made = (async_plan(plan, tensor.readers, tensor.access.dtype, target) for plan in plans)
+    return tuple(m for m in made if m is not None)
+
+
+def async_plan(
+    plan: TensorMapPlan, readers: Sequence[Reader], dtype: DType, target: Target = SM90A
+) -> AsyncPlan | None:
+    """What a schedule needs to know of a legal map; None if a reader can't read the tile as it lands."""
+    readings: list[Reading] = []
+    for reader in readers:
+        found = _read(plan, reader, dtype, target)
+        if found is None:
+            return None
+        readings.append(found)
+    total = Reading(sum(r.cycles for r in readings), max((r.degree for r in readings), default=1))
+    shared = plan.shared
+    slot = -(-shared.size_bytes // shared.align_bytes) * shared.align_bytes
+    tx = plan.tx_bytes if plan.direction is Direction.LOAD else 0
+    return AsyncPlan(plan, plan.completion, tx, len(plan.boxes), slot, plan_cycles(plan), total)
 
 
 def _candidates(tensor: Tensor, facts: Facts, target: Target) -> tuple[TensorMapPlan, ...]:
@@ -118,8 +127,26 @@ def _candidates(tensor: Tensor, facts: Facts, target: Target) -> tuple[TensorMap
 
 def choose(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> Choice:
     """The combination of candidates with the shortest step; of equal ones the one with the fewest boxes."""
-    combinations = (_evaluate(tuple(plans), target) for plans in product(*options))
+    combinations = (_evaluate(tuple(plans), target) for plans in product(*map(undominated, options)))
     return min(combinations, key=lambda c: (c.step_cycles, sum(p.boxes for p in c.plans)))
+
+
+def undominated(plans: Sequence[AsyncPlan]) -> list[AsyncPlan]:
+    """The candidates of a tensor without those that another one equals or betters in everything a step depends on.
+
+    A step takes no longer when a copy, a reading, a slot or the boxes become fewer, so that the others are in no best
+    combination that the better ones do not equal.
+    """
+    kept: list[AsyncPlan] = []
+    for plan in sorted(plans, key=_costs):  # whoever is better comes first
+        if not any(all(a <= b for a, b in zip(_costs(k), _costs(plan), strict=True)) for k in kept):
+            kept.append(plan)
+    return kept
+
+
+def _costs(plan: AsyncPlan) -> tuple[float, ...]:
+    moved = plan.plan.box_bytes * plan.boxes
+    return plan.copy_cycles, plan.reading.cycles, plan.slot_bytes, moved, plan.boxes
 
 
 def layout_first(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> Choice:
@@ -137,7 +164,7 @@ def _evaluate(plans: tuple[AsyncPlan, ...], target: Target) -> Choice:
     return Choice(plans, slots, max(copy, shared, round_trip, SLOT_CYCLES))
 
 
-def _read(plan: TensorMapPlan, reader: Reader, access: TileAccess, target: Target) -> Reading | None:
+def _read(plan: TensorMapPlan, reader: Reader, dtype: DType, target: Target) -> Reading | None:
     tile = plan.shared
     if isinstance(reader, FragmentReader):
         offsets = offsets_of(landing_layout(tile))
@@ -147,7 +174,7 @@ def _read(plan: TensorMapPlan, reader: Reader, access: TileAccess, target: Targe
         return reading(reader.layout, vector, offsets, extents, tile.element_bytes)
     if len(tile.extents) != 2:
         return None
-    operand = WgmmaOperand(reader.role, access.dtype, tile, reader.major, reader.n, reader.accumulator)
+    operand = WgmmaOperand(reader.role, dtype, tile, reader.major, reader.n, reader.accumulator)
     if not isinstance(wgmma.plan(operand, target), Legal):
         return None
     return Reading(reader.passes * plan.box_bytes * len(plan.boxes) // int(SHARED_BYTES_PER_CYCLE), 1)

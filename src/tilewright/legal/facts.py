@@ -41,6 +41,10 @@ class Facts:
     equal: Mapping[str, ExprLike] = field(default_factory=dict[str, ExprLike])
     assumed: frozenset[Expr] = frozenset()
 
+    def __hash__(self) -> int:
+        """Of the names: equal facts have equal ones, and plans are looked up by what is known."""
+        return hash((frozenset(self.bounds), frozenset(self.divisors), frozenset(self.equal), self.assumed))
+
     def assume(self, predicate: Expr) -> Facts:
         """These facts and ``predicate``; a conjunction is taken apart, ``x % n == 0`` becomes a divisor."""
         parts = predicate.args if isinstance(predicate, All) else (predicate,)

@@ -8,9 +8,9 @@ Staged      any other value: written to shared memory in the swizzled layout by 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from math import gcd
 from typing import TypeAlias
 
@@ -32,6 +32,7 @@ from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import Role as OperandRole
 from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.arrivals import Read, together
 from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
 
@@ -197,8 +198,8 @@ class Analysis:
         n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
         depth = tile.tile_type(op.a).shape[1]
         zeroed = False
-        a = self.brought(op.a, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
-        b = self.brought(op.b, OperandRole.B, n) if columns % COLUMNS == 0 else None
+        a = self.brought(op, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
+        b = self.brought(op, OperandRole.B, n) if columns % COLUMNS == 0 else None
         left: Operand
         if a is not None:
             left, zeroed = a, isinstance(a, Fed) or self.filled(op.a, 1)
@@ -212,21 +213,36 @@ class Analysis:
         return DotPlan(op, left, right, n, accumulation(op))
 
     # -- operands -------------------------------------------------------------------------------------------------
-    def brought(self, value: SSAValue, role: OperandRole, n: int) -> Copied | Fed | None:
+    def brought(self, op: tile.Dot, role: OperandRole, n: int) -> Copied | Fed | None:
         """The operand as tensor copies bring it, else as threads do that copy without waiting."""
-        found = self.copied(value, role, n)
-        return self.fed(value, role, n) if found is None else found
+        found = self.arrivals.get((op, role))
+        return self.fed(op.a if role is OperandRole.A else op.b, role, n) if found is None else found
+
+    @cached_property
+    def arrivals(self) -> Mapping[tuple[tile.Dot, OperandRole], Copied]:
+        """How the loaded operands of all products are copied, chosen together."""
+        reads: list[Read[Copied]] = []
+        for op in self.kernel.walk():
+            if isinstance(op, tile.Dot):
+                n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
+                for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
+                    reads.append(Read(op, role, n, tuple(self.ways(value, role, n))))
+        return together(reads)
 
     def copied(self, value: SSAValue, role: OperandRole, n: int) -> Copied | None:
         """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
+        return next(self.ways(value, role, n), None)
+
+    def ways(self, value: SSAValue, role: OperandRole, n: int) -> Iterator[Copied]:
+        """The operand through every tensor map that the rules allow and whose layout wgmma reads, widest swizzle
+        first."""
         for load, extents, swizzle, major in self.layouts(value, role):
             map_plan = tensor_map(load, extents, swizzle, self.known)
             if map_plan is None:
                 continue
             answer = wgmma.plan(WgmmaOperand(role, element(load.result), map_plan.shared, major, n, "f32"))
             if isinstance(answer, Legal):
-                return Copied(load, answer.fields, map_plan)
-        return None
+                yield Copied(load, answer.fields, map_plan)
 
     def fed(self, value: SSAValue, role: OperandRole, n: int) -> Fed | None:
         """The operand copied by threads, if wgmma reads where they put it: by cp.async before loads and stores."""
@@ -296,10 +312,14 @@ def tensor_map(
     asked = tile_access(access, extents, (swizzle,), known)
     if any(known.bounds.get(str(stride), (1, None))[0] is None for stride in asked.strides):
         return None  # broadcast or flipped: no stride of a map is zero or negative
-    answer = tma.plan(asked, known)
+    answer = _planned(asked, known)
     if not isinstance(answer, Legal) or any(not isinstance(c, Sym) for c in answer.fields.coordinates):
         return None
     return answer.fields
+
+
+_planned = lru_cache(maxsize=1024)(tma.plan)
+"""The candidate schedules of a kernel ask for the same boxes again."""
 
 
 def tile_access(
