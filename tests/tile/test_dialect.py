@@ -16,6 +16,7 @@ from tilewright.base.dtypes import bf16
 from tilewright.lang.signature import Signature
 from tilewright.tile import dialect
 from tilewright.tile.tracer import trace
+from tilewright.transport import dialect as transport
 
 
 def parse(text: str) -> ModuleOp:
@@ -209,3 +210,11 @@ def test_verifiers(legal: str, illegal: str) -> None:
 def test_text_that_is_not_read(text: str) -> None:
     with pytest.raises((ParseError, VerifyException)):
         parse(WELL_FORMED.replace("BODY", text))
+
+
+def test_no_attribute_has_a_default() -> None:
+    """``Op`` does not look for them."""
+    for op in (*dialect.Tile.operations, *transport.Transport.operations):
+        definition = op.get_irdl_definition()
+        assert not definition.properties
+        assert all(d.default_value is None for d in definition.attributes.values()), op.name

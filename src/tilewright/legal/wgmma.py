@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 
 from tilewright.base.dtypes import DType
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs
@@ -136,6 +137,7 @@ class WgmmaOperandPlan:
         return first // self.shared.panel * self.shared.panel_bytes
 
 
+@lru_cache(maxsize=1 << 12)
 def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPlan] | Illegal:
     """Descriptor fields for ``operand``, or every rule its layout breaks.
 
