@@ -55,12 +55,11 @@ class Classes:
 
     def join(self, pairs: list[tuple[Position, Position]]) -> bool:
         """Unites all pairs, or none if one of them can't be."""
-        pairs = [(a, b) for a, b in pairs if a in self.parent and b in self.parent]
-        if not all(self.can_join(a, b) for a, b in pairs):
-            return False
         undo: list[tuple[Position, Position]] = []
         for a, b in pairs:
-            if not self.can_join(a, b):  # an earlier pair of this very edge closed the way
+            if a not in self.parent or b not in self.parent:
+                continue
+            if not self.can_join(a, b):
                 self._split(undo)
                 return False
             a, b = self.find(a), self.find(b)
