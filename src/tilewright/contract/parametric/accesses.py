@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.marks import Segment
@@ -17,7 +18,7 @@ TENSOR = frozenset(("mma", "ld", "st"))
 TRACKED = frozenset(("tma_load", "cp_async", "mma"))
 """Engines whose ops are known to be done by waits on barriers."""
 
-RUNS = (ops.Wgmma, ops.TmaLoad, ops.TmaStore)
+RUNS = (ops.Wgmma, ops.TmaStore)
 """Ops that come in runs, of which nothing tells one from the other."""
 
 
@@ -33,17 +34,17 @@ class Access:
     landing: tuple[Array, int] | None = None
     """The barrier that tracks a copy, and the number of its phase in turns."""
 
-    @property
+    @cached_property
     def register(self) -> bool:
         """Whether the bytes are the role's own registers."""
         return self.place.memory[0] == "register"
 
-    @property
+    @cached_property
     def kind(self) -> tuple[object, ...]:
         """What tells accesses to one place apart, as far as order is asked for."""
         return self.engine, self.writes, self.private, self.ref.c.index
 
-    @property
+    @cached_property
     def reaches(self) -> bool:
         """Whether the bytes are accessed through the asynchronous proxy."""
         return self.engine in ASYNC_PROXY
@@ -127,7 +128,7 @@ def _asked(x: Access, y: Access) -> Iterable[Segment]:
     fenced = x.place.memory[0] == "tmem" and y.engine in TENSOR
     match x.engine:
         case "generic":
-            own = x.register or (x.private and y.private and x.ref.c.role == y.ref.c.role)
+            own = x.register or (x.private and y.private and x.ref.c.party == y.ref.c.party)
             if x.register or (own and not y.reaches):
                 return ()
             if not y.reaches:
@@ -154,14 +155,24 @@ def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Arr
     for array, use in bars.items():
         for p in (p for f in use.landings for p in f.pieces):
             landings.setdefault(p.ref, []).append((array, p.number))
+    places: dict[tuple[Site, int, int | None], Place] = {}
     for c in classes:
         for s, code in enumerate(c.code):
             run: list[Access] = []
-            for i in range(len(code)):
-                run += (a for a in _of(graph, Ref(c, s, i), landings) if not a.register or c.group.primary)
+            for i, site in enumerate(code):
+                if isinstance(site.step.op, TOUCHING):
+                    found = _of(graph, Ref(c, s, i), landings, places)
+                    run += (a for a in found if c.group.primary or not a.register)
                 if not _goes_on(code, i):
                     yield from _merged(run)
                     run = []
+
+
+TOUCHING = (
+    ops.Read, ops.Write, ops.TmaLoad, ops.TmaStore, ops.Wgmma, ops.CpAsync, ops.Tcgen05Mma, ops.Tcgen05Ld,
+    ops.Tcgen05St, ops.Tcgen05Dealloc,
+)  # fmt: skip
+"""Ops that access memory."""
 
 
 def _goes_on(code: tuple[Site, ...], i: int) -> bool:
@@ -170,21 +181,16 @@ def _goes_on(code: tuple[Site, ...], i: int) -> bool:
 
 
 def _merged(run: list[Access]) -> list[Access]:
-    """The accesses of a run; those of one kind that continue each other as one.
-
-    Writes of the same bytes stay apart, since each must know the other; wgmma in the same registers need not.
-    """
+    """The accesses of a run, each once; those of wgmma to neighbouring registers as one."""
     if len(run) < 2:
         return run
     out: list[Access] = []
     for a in sorted(run, key=lambda a: a.place.begin):
         for n, b in enumerate(out):
-            if (a.engine, a.writes, a.private, a.landing) != (b.engine, b.writes, b.private, b.landing):
-                continue
             one, two = a.place, b.place
-            if replace(one, begin=two.begin, end=two.end) != two or one.begin > two.end:
+            if (a.engine, a.writes) != (b.engine, b.writes) or one.begin > two.end:
                 continue
-            if one.begin == two.end or not a.writes or (a.register and a.engine == "wgmma"):
+            if (one == two and not a.writes) or (a.register and replace(one, begin=two.begin, end=two.end) == two):
                 out[n] = replace(b, place=replace(two, end=max(one.end, two.end)))
                 break
         else:
@@ -192,9 +198,17 @@ def _merged(run: list[Access]) -> list[Access]:
     return out
 
 
-def _of(graph: EventGraph, ref: Ref, landings: Mapping[Ref, list[tuple[Array, int]]]) -> Iterator[Access]:
+def _of(
+    graph: EventGraph,
+    ref: Ref,
+    landings: Mapping[Ref, list[tuple[Array, int]]],
+    places: dict[tuple[Site, int, int | None], Place],
+) -> Iterator[Access]:
     def place(region: ops.Region, cta: int | None = None) -> Place:
-        found = graph.place(ref.site, region, cta)
+        key = ref.site, id(region), cta  # the site keeps its regions
+        found = places.get(key)
+        if found is None:
+            found = places[key] = graph.place(ref.site, region, cta)
         if cta is None and found.memory[0] in ("shared", "tmem") and found.memory[1] != ref.c.cta:
             raise NoWord("bytes of a peer")
         return found
@@ -227,6 +241,6 @@ def _of(graph: EventGraph, ref: Ref, landings: Mapping[Ref, list[tuple[Array, in
             yield Access(ref, place(region), "st", True)
         case ops.Tcgen05Dealloc(buffer) if ref.c.group.primary:
             whole = ops.Region(buffer, ops.ZERO, graph.protocol.buffer(buffer).size)
-            yield Access(ref, place(whole), "dealloc", True)
+            yield Access(ref, graph.place(ref.site, whole), "dealloc", True)
         case _:
             pass

@@ -116,7 +116,7 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
     if isinstance(ref.op, ops.ClusterArrive):
         _paired(ref)
         return
-    for other in barrier.ops:
+    for other in sorted(barrier.ops, key=lambda c: c != ref.c.index):
         try:
             found, same = barrier.partner(ref, other, 1)
         except NoWord:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 from tilewright.contract.parametric.accesses import Accesses, accesses_of
-from tilewright.contract.parametric.classes import Ref
+from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.knowledge import Knowledge
 from tilewright.contract.parametric.marks import Mark, Segment
 from tilewright.contract.parametric.matching import Array, BarrierUse, Piece, barrier_uses
@@ -41,6 +41,7 @@ class Facts:
         self.graph, self.policy, self.protocol = graph, policy, graph.protocol
         self._mine: dict[tuple[Ref, Ref], Row] = {}
         self._rows: dict[tuple[int, int], Row] = {}
+        self._issuing: dict[Class, dict[Mark, tuple[int, int]]] = {}
         self._passed: dict[tuple[frozenset[int], int], bool] = {}
         self._reached: dict[tuple[Unit, tuple[Piece, ...], int], int] = {}
         self.inits: dict[Array, list[Ref]] = {}
@@ -195,11 +196,10 @@ class Facts:
     def issues(self, ref: Ref) -> Iterator[Issue]:
         """What the completions of a class's wgmma tell of the other classes of its role."""
         k = self.k
-        ops_of: dict[Mark, tuple[int, int]] = {}
-        for (c, s, i), mark in k.marks.done.items():
-            if c == ref.c.index and isinstance(ref.c.code[s][i].step.op, ops.Wgmma):
-                ops_of[mark] = s, i  # the last of its run
-        for mark, (s, i) in ops_of.items():
+        if ref.c not in self._issuing:
+            done = {k.marks.done[x.c.index, x.s, x.i]: (x.s, x.i) for x in k.ops.of(ops.Wgmma) if x.c is ref.c}
+            self._issuing[ref.c] = done  # by the last of each run
+        for mark, (s, i) in self._issuing[ref.c].items():
             for d in k.classes:
                 if d is ref.c or d.role != ref.c.role:
                     continue

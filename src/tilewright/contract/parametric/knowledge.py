@@ -11,12 +11,12 @@ What a class finds out by itself (``own``) is known first and enters here as con
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tilewright.contract.parametric.classes import Class, OpsByKind, classes_of
 from tilewright.contract.parametric.marks import Asked, Mark, Marks, Segment
 from tilewright.contract.parametric.own import Own
-from tilewright.contract.parametric.statements import Levels, Row, Statements
+from tilewright.contract.parametric.statements import Levels, Row, Statements, by_distance
 from tilewright.contract.parametric.ways import FAR, Ways
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Unit
@@ -55,6 +55,7 @@ class Knowledge:
         self.places: list[list[list[int]]] = []
         self._past: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
         self._exports: dict[tuple[int, int, bool], int] = {}
+        self._parts: dict[tuple[int, bool], list[tuple[int, int]]] = {}
 
     def _lay_out(self) -> None:
         """Gives each mark a slot in the segments in which it is asked for."""
@@ -105,7 +106,7 @@ class Knowledge:
             sums = [self.statements.said(sum(slots for _, slots in runs), 0, s)]
             ends: list[int] = []
             for m, slots in runs:
-                if m.stretch == s:
+                if m.stretch == s and slots:
                     ends.append(m.end)
                     sums.append(sums[-1] | self.statements.said(slots, slots, s))
             found = self._past[c.index, s] = ends, sums
@@ -116,21 +117,23 @@ class Knowledge:
         """What a class says of its own marks, in the segments in which others are told of them."""
         key = c.index, x, tensor
         found = self._exports.get(key)
-        if found is not None:
-            return found
-        own = self.own[c.index]
+        if found is None:
+            parts = self._parts.get((c.index, tensor))
+            if parts is None:
+                parts = self._parts[c.index, tensor] = by_distance(self._exporting(self.own[c.index], tensor))
+            found = self._exports[key] = self.statements.copied_from(self.own[c.index].statements, x, parts)
+        return found
+
+    def _exporting(self, own: Own, tensor: bool) -> Iterator[tuple[int, int]]:
+        """Slots of what a class knows of itself, with those where others are told of it."""
         if tensor:
             copied = [(own.before, Segment.TOLD)]
         else:
             copied = [(own.done, Segment.SCHEDULE), (own.done, Segment.MEMORY)]
             copied += [(own.fenced, Segment.WRITER_FENCED), (own.fenced, Segment.FENCED)]
-        out = 0
         for block, segment in copied:
             target = self.slots[segment]
-            pairs = [(slot, target[m]) for m, slot in block.items() if m in target]
-            out |= self.statements.copied_from(own.statements, x, pairs)
-        self._exports[key] = out
-        return out
+            yield from ((slot, target[m]) for m, slot in block.items() if m in target)
 
     def closed_row(self, row: Row, s: int, of: int) -> Row:
         """What follows from a row about executions in stretch ``of``, as it stands in stretch ``s``."""

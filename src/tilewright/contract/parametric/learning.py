@@ -10,6 +10,7 @@ from tilewright.contract.parametric.equations import Equations, Value
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
+from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.turns import cluster_arrive, in_turn, stretches_in_order
 from tilewright.contract.parametric.ways import FAR, Link
 from tilewright.protocol import ops
@@ -21,8 +22,9 @@ Way = tuple[int, Move, Move]
 
 def learn(facts: Facts) -> None:
     """Finds what every class knows at every place."""
+    solved: dict[tuple[object, ...], Own] = {}
     for own in facts.k.own:
-        own.solve()
+        own.solve(solved)
     _Lessons(facts).solve()
 
 

@@ -24,22 +24,26 @@ class Order:
         self.facts, self.k = facts, facts.k
         self._told: dict[tuple[object, ...], list[Row]] = {}
         self._completions: dict[Access, list[tuple[int, Mark]]] = {}
+        self._known: dict[Access, int] = {}
+        segments = Segment.MEMORY, Segment.WRITER_FENCED, Segment.FENCED
+        self._plain = [facts.k.slots[segment] for segment in segments]
 
     def before(self, x: Access, y: Access, laps: int) -> bool:
         """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
         use (or turn) too, with 1 those of earlier ones."""
         one, two = x.place.index, y.place.index
         if one is not None and two is not None and same_ring(x.place, y.place):
-            bound = one.offset - two.offset + laps * x.place.stages
-            return self.done(x, y, self.facts.upto(one.unit, bound))
-        levels = self.k.levels
-        return self.done(x, y, levels.past if laps == 0 and x.ref.s == y.ref.s else levels.earlier)
+            question = self.facts.upto(one.unit, one.offset - two.offset + laps * x.place.stages)
+        elif laps == 0 and x.ref.s == y.ref.s:
+            question = self.k.levels.past
+        else:
+            question = self.k.levels.earlier
+        if x.engine == "generic":
+            return self._synchronous(x, y, question)
+        return self._asynchronous(x, y, question)
 
-    def done(self, x: Access, y: Access, question: Question) -> bool:
-        """Whether ``y`` knows so much of ``x``, in the way in which it needs to."""
+    def _asynchronous(self, x: Access, y: Access, question: Question) -> bool:
         match x.engine:
-            case "generic":
-                return self._synchronous(x, y, question)
             case "wgmma" | "tma_store":
                 return self._grouped(x, y, question)
             case "tma_load":
@@ -62,33 +66,35 @@ class Order:
                 return self._tensor(x, y, question)
 
     def _synchronous(self, x: Access, y: Access, question: Question) -> bool:
-        facts, register = self.facts, x.register
-        same_role = x.ref.c.role == y.ref.c.role
+        register, reaches = x.register, y.reaches
+        same_role = x.ref.c.party == y.ref.c.party
         own = register or (x.private and y.private and same_role)
-        reaches = y.reaches
         if own and not reaches:
             return True
         if same_role and x.writes and y.writes and x.ref.site.step is y.ref.site.step:
             return True  # one write that the threads share
         mine = x.ref.c is y.ref.c and (own or x.ref.c.group.size == 1)
-        if mine and not question.holds(facts.mine(y.ref, x.ref)):
+        if mine and not question.holds(self.facts.mine(y.ref, x.ref)):
             return False
         if register:
             return mine
         mark = self.k.marks.event.get((x.ref.c.index, x.ref.s, x.ref.i))
         if mark is None:
             return False
-        if not mine and not facts.says(y.ref, Segment.MEMORY, mark, question):
-            return False
-        if not reaches:
-            return True
         if mine:
-            return facts.says_itself(y.ref, "fenced", mark, question)
-        if facts.says(y.ref, Segment.WRITER_FENCED, mark, question):
+            return not reaches or self.facts.says_itself(y.ref, "fenced", mark, question)
+        visible, by_writer, fenced = (segment.get(mark) for segment in self._plain)
+        known = self._known.get(y)
+        if known is None:
+            known = self._known[y] = self.k.at(y.ref.c, y.ref.s, y.ref.i)
+        known >>= question.plane * self.k.statements.n
+        if visible is None or not known >> visible & 1:
+            return False
+        if not reaches or (by_writer is not None and known >> by_writer & 1):
             return True
         if x.writes and not y.writes:
             return False  # a fence of the reader's is left to the canonical runs: it is refuted, or told when lenient
-        return facts.says(y.ref, Segment.FENCED, mark, question)
+        return fenced is not None and bool(known >> fenced & 1)
 
     def _grouped(self, x: Access, y: Access, question: Question) -> bool:
         if x.register and x.engine == y.engine == "wgmma":

@@ -14,6 +14,12 @@ from tilewright.protocol.word import Word
 
 Move = Callable[[int], int]
 
+CHANGES = (
+    ops.FenceProxyAsync, ops.WgmmaCommit, ops.BulkCommit, ops.WgmmaWait, ops.BulkWait, ops.Tcgen05WaitLd,
+    ops.Tcgen05WaitSt, ops.Tcgen05FenceBefore, ops.Tcgen05Commit, ops.Tcgen05FenceAfter,
+)  # fmt: skip
+"""Ops behind which a class knows more of itself."""
+
 COMMITS: dict[type[object], str] = {ops.WgmmaCommit: "wgmma", ops.BulkCommit: "bulk"}
 
 
@@ -53,9 +59,26 @@ class Own:
         """What is known before op ``i`` of stretch ``s``."""
         return self._places[s][i] if self.slots else 0
 
-    def solve(self) -> None:
-        """Finds what is known at every place."""
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """All that the solution depends on: classes of equal shape know the same."""
+        steps = tuple(
+            (s, i, type(site.step.op), getattr(site.step.op, "pending", None))
+            for s, code in enumerate(self.c.code)
+            for i, site in enumerate(code)
+            if isinstance(site.step.op, CHANGES)
+        )
+        slots = tuple((m.stretch, m.end, m.queue) for m in self.slots)
+        blocks = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
+        return steps, slots, blocks, tuple(map(len, self.c.code))
+
+    def solve(self, solved: dict[tuple[object, ...], Own]) -> None:
+        """Finds what is known at every place; ``solved``: classes that have been, by shape."""
         if not self.slots:
+            return
+        twin = solved.setdefault(self.shape, self)
+        if twin is not self:
+            self.statements, self._places = twin.statements, twin._places
             return
         n = len(self.word.stretches)
         equations = Equations(self.statements.everything)

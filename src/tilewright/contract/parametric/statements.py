@@ -118,14 +118,16 @@ class Statements:
 
         return copy
 
-    def copied_from(self, other: Statements, x: int, slots: Iterable[tuple[int, int]]) -> int:
-        """What ``x`` says of slots of ``other``, said of slots here."""
+    def copied_from(self, other: Statements, x: int, parts: Sequence[tuple[int, int]]) -> int:
+        """What ``x`` says of slots of ``other``, said of slots here. ``parts``: ``by_distance`` of them."""
         out = 0
-        for distance, mask in by_distance(slots):
-            for plane in range(self.levels.planes):
-                found = x >> plane * other.n & mask
+        for plane in range(self.levels.planes):
+            at = plane * self.n
+            for distance, mask in parts:
+                found = x & mask
                 if found:
-                    out |= (found << distance if distance >= 0 else found >> -distance) << plane * self.n
+                    out |= found << at + distance if at + distance >= 0 else found >> -at - distance
+            x >>= other.n
         return out
 
     def said(self, slots: int, here: int, s: int) -> int:

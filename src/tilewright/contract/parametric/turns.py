@@ -29,20 +29,29 @@ def stretches_in_order(ways: Ways, starts: Sequence[int]) -> list[int]:
     return done[::-1]
 
 
+END = 1 << 30
+"""Behind all ops of a stretch."""
+
+
 def in_turn(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
     """The ops of a stretch that teach, each behind those of the same turn that it learns from, as far as may be."""
+    next_of = {c: found[0] if found else END for c, found in left.items()}
     at = dict.fromkeys(left, 0)
-
-    def before(ref: Ref) -> bool:
-        return at[ref.c] == len(left[ref.c]) or left[ref.c][at[ref.c]] >= ref.i
-
+    needed: dict[Class, list[Ref]] = {}
     moved = True
     while moved:
         moved = False
         for c, found in left.items():
-            while at[c] < len(found) and all(map(before, _needed(facts, Ref(c, s, found[at[c]])))):
-                yield Ref(c, s, found[at[c]])
+            while at[c] < len(found):
+                ref = Ref(c, s, found[at[c]])
+                if c not in needed:
+                    needed[c] = list(_needed(facts, ref))
+                if any(next_of[other.c] < other.i for other in needed[c]):
+                    break
+                yield ref
+                del needed[c]
                 at[c] += 1
+                next_of[c] = found[at[c]] if at[c] < len(found) else END
                 moved = True
     for c, found in left.items():
         yield from (Ref(c, s, i) for i in found[at[c] :])
