@@ -13,6 +13,7 @@ for folder in ("examples", "tests", "tests/contract"):
     if str(ROOT / folder) not in sys.path:
         sys.path.insert(0, str(ROOT / folder))
 
+from gallery import GALLERY  # noqa: E402
 from museum import DECOYS, EXHIBITS  # noqa: E402
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k  # noqa: E402
 
@@ -63,7 +64,8 @@ def compiled() -> Iterator[tuple[str, Protocol]]:
 
 def everything() -> dict[str, Protocol]:
     """All of them, by name; names of roles say the line no more."""
-    return {**small(), **larger(), **dict(museum()), **dict(compiled())}
+    shown = {f"gallery {entry.name}": entry.build(False) for entry in GALLERY}
+    return {**small(), **larger(), **dict(museum()), **shown, **dict(compiled())}
 
 
 TILES = frozenset(("tiles", "groups", "programs"))
