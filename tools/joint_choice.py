@@ -1,20 +1,29 @@
 """Layouts chosen jointly with their copies and slots, against layouts chosen first: ``python tools/joint_choice.py``.
 
 Each kernel is a step of a ring: tiles with those who read them. Every candidate has its asynchronous plan; the table
-shows what the joint choice takes, what layout-first would have taken, and the predicted cycles of a step of both.
+shows what the joint choice takes, what layout-first would have taken, and the predicted cycles of a step of both. The
+second table does the same for the copied operands of kernels as the compiler plans them, beside what it takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import tilewright as tw
 from tilewright.base.dtypes import DType, bf16, e4m3, f32, i8, tf32
+from tilewright.compiler.program import traced
+from tilewright.compiler.requests import Request, default_facts
+from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction
+from tilewright.lang.signature import Signature
 from tilewright.layout import fragments
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal.asynchronous import (
+    AsyncPlan,
     Choice,
     FragmentReader,
     ProductReader,
@@ -25,6 +34,13 @@ from tilewright.legal.asynchronous import (
 )
 from tilewright.legal.tma import TileAccess
 from tilewright.legal.wgmma import Major, Role
+from tilewright.schedule.hopper.arrivals import layouts
+from tilewright.schedule.hopper.operands import Analysis
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from attention import attention
+from matmul import matmul
 
 EXTENT = 4096
 
@@ -103,6 +119,26 @@ KERNELS: dict[str, tuple[Tensor, ...]] = {
 }
 
 
+COMPILED: tuple[tuple[tw.Kernel, DType, dict[str, int]], ...] = (
+    *((matmul, bf16, {"bm": 128, "bn": n, "bk": k}) for n in (64, 96, 192, 256) for k in (32, 64, 96)),
+    *((matmul, e4m3, {"bm": 128, "bn": 128, "bk": k}) for k in (64, 128)),
+    (attention, bf16, {}),
+)
+"""Kernels with products, element types, extents."""
+
+
+def compiled(kernel: tw.Kernel, dtype: DType, extents: dict[str, int]) -> tuple[list[list[AsyncPlan]], Choice]:
+    """The layouts that a kernel's copied operands could have, and those that the compiler takes."""
+    types = dict.fromkeys((t.name for t in kernel.tensors), dtype)
+    request = Request(
+        kernel, Signature.of(types, static=None, keywords=extents), default_facts(kernel), SM90A, tw.Schedule()
+    )
+    made = Analysis(traced(request), request.facts, 1)
+    found = layouts(made.reads())
+    taken = {arrival.load: arrival.map.swizzle for arrival in made.arrivals.values()}
+    return [list(ways.values()) for ways in found.values()], choose([[found[t][taken[t]]] for t in found])
+
+
 def described(choice: Choice) -> dict[str, object]:
     """For a file."""
     return {
@@ -138,10 +174,27 @@ def main() -> None:
     differing = sum(not row["same"] for row in rows)
     faster = sum(float(str(row["gain"])) > 1.0 for row in rows)
     print(f"{differing} of {len(rows)} kernels differ, {faster} are predicted to be faster")
+    ours = list(ablation())
+    print(f"the compiler takes the joint choice in {sum(bool(r['joint']) for r in ours)} of {len(ours)} kernels")
     if args.record:
         head = {"command": "tools/joint_choice.py", "figures": "predicted cycles of a step, not measured"}
         head |= {"kernels_differing": differing, "predicted_faster": faster}
-        args.record.write_text(json.dumps({**head, "kernels": rows}, indent=1) + "\n")
+        args.record.write_text(json.dumps({**head, "kernels": rows, "compiled": ours}, indent=1) + "\n")
+
+
+def ablation() -> Iterator[dict[str, object]]:
+    """What the compiler takes for its own kernels, beside both ways to choose."""
+    for kernel, dtype, extents in COMPILED:
+        options, taken = compiled(kernel, dtype, extents)
+        joint, first = choose(options), layout_first(options)
+        name = " ".join([kernel.name, str(dtype), *(f"{k}={v}" for k, v in extents.items())])
+        layouts_taken = ", ".join(p.plan.swizzle.name for p in taken.plans)
+        cycles = [round(c.step_cycles, 1) for c in (taken, joint, first)]
+        print(f"{name:38} {cycles[0]:8.0f} cycles {taken.slots} slots  {layouts_taken}; layout first {cycles[2]:.0f}")
+        yield {
+            "kernel": name, "candidates": [len(o) for o in options], "taken": layouts_taken, "step_cycles": cycles[0],
+            "joint_cycles": cycles[1], "layout_first_cycles": cycles[2], "joint": cycles[0] == cycles[1],
+        }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -48,19 +48,25 @@ def together(reads: Sequence[Read[T]]) -> Mapping[tuple[tile.Dot, Role], T]:
     A tile that several products read lands in one layout, which all of them can read; where there is none, each takes
     the first of its own.
     """
+    options = layouts(reads)
+    legal = {load: ways for load, ways in options.items() if ways}
+    best = choose([list(ways.values()) for ways in legal.values()]) if legal else None
+    swizzles = {load: p.plan.swizzle for load, p in zip(legal, best.plans, strict=True)} if best else {}
+    found: dict[tuple[tile.Dot, Role], T] = {}
+    for read in reads:
+        if read.ways:
+            swizzle = swizzles.get(read.ways[0].load)
+            found[read.dot, read.role] = next((w for w in read.ways if w.map.swizzle is swizzle), read.ways[0])
+    return found
+
+
+def layouts(reads: Sequence[Read[T]]) -> dict[tile.Load, dict[Swizzle, AsyncPlan]]:
+    """The layouts in which each loaded tile could land for all who read it."""
     tiles: dict[tile.Load, list[Read[T]]] = {}
     for read in reads:
         if read.ways:
             tiles.setdefault(read.ways[0].load, []).append(read)
-    options = {load: _shared_layouts(own) for load, own in tiles.items()}
-    best = choose([list(ways.values()) for ways in options.values() if ways]) if any(options.values()) else None
-    plans = list(best.plans) if best is not None else []
-    found: dict[tuple[tile.Dot, Role], T] = {}
-    for load, own in tiles.items():
-        swizzle = plans.pop(0).plan.swizzle if options[load] else None
-        for read in own:
-            found[read.dot, read.role] = next((w for w in read.ways if w.map.swizzle is swizzle), read.ways[0])
-    return found
+    return {load: _shared_layouts(own) for load, own in tiles.items()}
 
 
 def _shared_layouts(reads: Sequence[Read[T]]) -> dict[Swizzle, AsyncPlan]:

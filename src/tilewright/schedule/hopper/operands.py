@@ -221,13 +221,17 @@ class Analysis:
     @cached_property
     def arrivals(self) -> Mapping[tuple[tile.Dot, OperandRole], Copied]:
         """How the loaded operands of all products are copied, chosen together."""
-        reads: list[Read[Copied]] = []
+        return together(self.reads())
+
+    def reads(self) -> tuple[Read[Copied], ...]:
+        """What the kernel's products read, with the ways in which tensor copies could bring it."""
+        found: list[Read[Copied]] = []
         for op in self.kernel.walk():
             if isinstance(op, tile.Dot):
                 n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
                 for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
-                    reads.append(Read(op, role, n, tuple(self.ways(value, role, n))))
-        return together(reads)
+                    found.append(Read(op, role, n, tuple(self.ways(value, role, n))))
+        return tuple(found)
 
     def copied(self, value: SSAValue, role: OperandRole, n: int) -> Copied | None:
         """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
