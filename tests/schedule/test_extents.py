@@ -107,7 +107,7 @@ def test_whole_rows_that_are_reduced_are_half_as_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("elements", "alone", "reduced"), [(320, 32, 32), (2048, 128, 128), (4096, 256, 256), (12288, 512, 256)]
+    ("elements", "alone", "reduced"), [(320, 32, 32), (2048, 128, 128), (4096, 256, 128), (12288, 512, 256)]
 )
 def test_threads_of_a_tile(elements: int, alone: int, reduced: int) -> None:
     assert default_threads(elements, reduces=False) == alone
