@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from tilewright.lang.places import refuse, truth_asked_by, user_frame
 
@@ -18,14 +19,35 @@ _TRUTH_HELP = {
     "assert": "compile-time values may be asserted; a tile's elements can't",
 }
 
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide": lambda a, b: a / b,
+    "floor_divide": lambda a, b: a // b,
+    "remainder": lambda a, b: a % b,
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
+    "left_shift": lambda a, b: a << b,
+    "right_shift": lambda a, b: a >> b,
+    "less": lambda a, b: a < b,
+    "less_equal": lambda a, b: a <= b,
+    "greater": lambda a, b: a > b,
+    "greater_equal": lambda a, b: a >= b,
+    "equal": lambda a, b: a == b,
+    "not_equal": lambda a, b: a != b,
+}
+"""Operators by the names that NumPy has for them."""
+_FUNCTIONS = {"absolute": "abs", "fmax": "maximum", "fmin": "minimum"}
+"""Functions that have another name in NumPy."""
+_OURS = frozenset(("abs", "exp", "exp2", "log", "log2", "maximum", "minimum", "sqrt", "tanh"))
+
 
 class Traced:
     """Base of all proxies: each Python protocol that needs the value itself is refused at the user's line."""
 
     __slots__ = ()
-
-    # NumPy scalars on the left leave the operation to us.
-    __array_ufunc__ = None
 
     def _refuse_value(self, use: str, help: str) -> NoReturn:
         refuse("LNG007", found=f"{use} of a {type(self).__name__}", required="a compile-time value", help=help)
@@ -59,6 +81,15 @@ class Traced:
 
     def __len__(self) -> int:
         self._refuse_value("len()", "use .shape")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Python's operators, which a NumPy scalar on the left leaves to us; NumPy's functions are refused."""
+        operation, name = _OPERATORS.get(ufunc.__name__), ufunc.__name__
+        scalars = all(isinstance(x, Traced) or not getattr(x, "shape", ()) for x in inputs)
+        if operation is not None and method == "__call__" and scalars and not kwargs:
+            return operation(*(x if isinstance(x, Traced) else x.item() for x in inputs))
+        ours = _FUNCTIONS.get(name, name)
+        self._refuse_value(f"np.{name}", f"use tw.{ours}" if ours in _OURS else "use the functions of tilewright")
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         self._refuse_value("a NumPy conversion", "use the functions of tilewright: tw.exp, tw.where, x.sum(axis) ...")
