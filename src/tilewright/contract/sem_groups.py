@@ -6,7 +6,9 @@ from tilewright.contract.agents import Agent
 from tilewright.contract.machine import Breach, Handler, Machine
 from tilewright.contract.rules import Rule
 from tilewright.contract.sem_barriers import BARRIER_HANDLERS, contribute, expect, saw
-from tilewright.contract.sem_memory import GENERIC, MEMORY_HANDLERS, Use, access, use_map
+from tilewright.contract.sem_copies import COPY_HANDLERS, use_map
+from tilewright.contract.sem_meetings import MEETING_HANDLERS
+from tilewright.contract.sem_memory import GENERIC, MEMORY_HANDLERS, Use, access
 from tilewright.contract.state import AgentState, Mark, S, State, Stream, join
 from tilewright.protocol import ops
 from tilewright.protocol.model import Step
@@ -359,7 +361,9 @@ def check_end(m: Machine, st: State) -> None:
 
 HANDLERS: dict[type[object], Handler] = {
     **BARRIER_HANDLERS,
+    **MEETING_HANDLERS,
     **MEMORY_HANDLERS,
+    **COPY_HANDLERS,
     ops.TmaStore: tma_store,
     ops.BulkCommit: bulk_commit,
     ops.BulkWait: bulk_wait,
