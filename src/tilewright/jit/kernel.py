@@ -195,6 +195,8 @@ class Kernel:
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
         result = {t.name: f32 for t in self.function.tensors}
+        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's mistake
+            fail("LNG029", found=f"dtypes={given!r}", required="a dtype by tensor", help='dtypes={"x": "bf16"}')
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
             if dtype is None:
