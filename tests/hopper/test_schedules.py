@@ -22,6 +22,8 @@ from tilewright.compiler.program import plan
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM80, SM100A, Target
+from tilewright.protocol.cycle import critical_cycle
+from tilewright.protocol.graph import graph_of
 from tilewright.protocol.validate import problems
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
@@ -281,3 +283,20 @@ def test_no_steps_and_no_rows(m: int) -> None:
     out = np.full((m, 72), np.nan, ml_dtypes.bfloat16)
     p.nt(normal(m, 0), normal(72, 0), out)
     assert (out == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "candidate", "extents", "cycles"),
+    [
+        (p.nt, Candidate(2), {"bm": 128, "bn": 256}, 128 * 256 * 64 * 2 / 4096),
+        (p.nt, Candidate(1, turns=2), {"bm": 128, "bn": 192}, 128 * 192 * 64 * 2 / 4096),
+    ],
+    ids=["cooperative", "turns"],
+)
+def test_products_are_priced_by_what_they_multiply(
+    kernel: tw.Kernel, candidate: Candidate, extents: dict[str, int], cycles: float
+) -> None:
+    """Parts of a tile are read through regions of the whole tile, but each instruction multiplies its part."""
+    graph = graph_of(protocol_of(lowered(kernel, candidate, **extents).scheduled.kernel))
+    assert not isinstance(graph, str)
+    assert {c.cycles for c in critical_cycle(graph)} == {cycles}

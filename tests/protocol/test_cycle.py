@@ -86,4 +86,13 @@ def test_a_loop_that_waits_for_itself_never_turns() -> None:
     assert not isinstance(graph, str)
     (found,) = critical_cycle(graph)
     assert found.cycles == float("inf")
-    assert ("producer", "Wait") in found.events
+    assert ("producer", "Wait ab_empty") in found.events
+
+
+def test_links_name_the_users_line_and_add_up() -> None:
+    graph = graph_of(gemm.cooperative(4, 2))
+    assert not isinstance(graph, str)
+    (found,) = critical_cycle(graph)
+    assert sum(link.cycles for link in found.links) == pytest.approx(found.cycles * found.turns)
+    assert sum(link.turns for link in found.links) == found.turns
+    assert all(link.where is not None and link.where.file.endswith("gemm.py") for link in found.links)

@@ -10,23 +10,43 @@ cover a latency.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tilewright.diag import Location
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Index, Site
+from tilewright.protocol.model import Step
 from tilewright.protocol.prices import Prices, prices_of
 from tilewright.protocol.word import NoWord, numbered
+from tilewright.protocol.words import issued, served
+
+
+@dataclass(frozen=True)
+class Link:
+    """An event of a circle: a role or an engine has done something, at the user's line ``where``. The next event of the
+    circle comes ``cycles`` after it or later, ``turns`` of the loop on."""
+
+    who: str
+    what: str
+    where: Location | None
+    cycles: float = 0.0
+    turns: int = 0
 
 
 @dataclass(frozen=True)
 class CriticalCycle:
-    """The slowest circle of a loop: ``cycles`` for each turn of the loop over ``counter``; ``events`` in order, each a
-    role (or engine) and an op; ``turns`` of the loop once around."""
+    """The slowest circle of a loop: ``cycles`` for each turn of the loop over ``counter``, ``turns`` of the loop once
+    around its ``links``."""
 
     counter: str
     cycles: float
     turns: int
-    events: tuple[tuple[str, str], ...]
+    links: tuple[Link, ...]
+
+    @property
+    def events(self) -> tuple[tuple[str, str], ...]:
+        """A role (or engine) and what it does, in order."""
+        return tuple((link.who, link.what) for link in self.links)
 
 
 def critical_cycle(graph: EventGraph, prices: Prices | None = None) -> tuple[CriticalCycle, ...]:
@@ -57,7 +77,7 @@ class _Turn:
 
     def __init__(self, graph: EventGraph, stretch: int, loop: frozenset[int], prices: Prices):
         self.graph, self.stretch, self.loop, self.prices = graph, stretch, loop, prices
-        self.names: list[tuple[str, str]] = []
+        self.names: list[Link] = []
         self.edges: list[_Edge] = []
         self.end: dict[Site, int] = {}
         self.served: dict[Site, int] = {}
@@ -78,8 +98,8 @@ class _Turn:
                     case _:
                         pass
 
-    def _node(self, who: str, what: str) -> int:
-        self.names.append((who, what))
+    def _node(self, who: str, what: str, step: Step) -> int:
+        self.names.append(Link(who, what, step.where))
         return len(self.names) - 1
 
     def _link(self, source: int, target: int, cycles: float, turns: int = 0) -> None:
@@ -88,9 +108,12 @@ class _Turn:
     def _programs(self) -> None:
         for code in self.codes:
             for site in code:
-                self.end[site] = self._node(self.graph.word.parties[site.party][0].name, type(site.step.op).__name__)
+                self.end[site] = self._node(self._role(site), issued(site.step.op), site.step)
             for before, site in zip((code[-1:] + code)[: len(code)], code, strict=True):
                 self._link(self.end[before], self.end[site], self.prices(site.step).issue, int(site is code[0]))
+
+    def _role(self, site: Site) -> str:
+        return self.graph.word.parties[site.party][0].name
 
     def _engines(self) -> None:
         """An engine takes the ops of a turn one after the other."""
@@ -102,7 +125,7 @@ class _Turn:
                     queues.setdefault(cost.engine, []).append(site)
         for name, sites in queues.items():
             for site in sites:
-                self.served[site] = self._node(name, type(site.step.op).__name__)
+                self.served[site] = self._node(name, served(site.step.op, self._role(site)), site.step)
                 self._link(self.end[site], self.served[site], self.prices(site.step).service)
             for before, site in zip((sites[-1:] + sites)[: len(sites)], sites, strict=True):
                 turns = int(site is sites[0])
@@ -214,12 +237,12 @@ class _Turn:
         best = CriticalCycle(counter, 0.0, 1, ())
         while (circle := self._circle(best.cycles)) is not None:
             cycles, turns = sum(e.cycles for e in circle), sum(e.turns for e in circle)
-            events = tuple(self.names[e.source] for e in circle)
+            links = tuple(replace(self.names[e.source], cycles=e.cycles, turns=e.turns) for e in circle)
             if turns <= 0:
-                return CriticalCycle(counter, float("inf"), 0, events)
+                return CriticalCycle(counter, float("inf"), 0, links)
             if cycles / turns <= best.cycles * (1 + 1e-12):
                 break
-            best = CriticalCycle(counter, cycles / turns, turns, events)
+            best = CriticalCycle(counter, cycles / turns, turns, links)
         return best
 
     def _circle(self, interval: float) -> list[_Edge] | None:

@@ -9,7 +9,7 @@ Sources: PTX ISA 9.1, sections 9.7.9.25 (bulk copies), 9.7.13 (barriers), 9.7.15
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from tilewright.base.expr import Const, Expr
@@ -275,10 +275,14 @@ class WgmmaFence:
 
 @dataclass(frozen=True)
 class Wgmma:
-    """Asynchronous warpgroup matrix multiply: reads ``operands``, reads and writes ``accumulator`` (registers)."""
+    """Asynchronous warpgroup matrix multiply: reads ``operands``, reads and writes ``accumulator`` (registers).
+
+    ``reads`` are the bytes that it takes of each operand where that is not all of the region; only its price asks.
+    """
 
     accumulator: Region
     operands: tuple[Region, ...]
+    reads: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

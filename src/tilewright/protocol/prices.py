@@ -50,8 +50,8 @@ def _cost(op: ops.Op, spaces: Mapping[str, Space]) -> Cost:
             return _copy(moved, engine.COPY_LATENCY_CYCLES)
         case ops.TmaStore(src=moved) | ops.DsmemCopy(src=moved):
             return _copy(moved, engine.STORE_LATENCY_CYCLES)
-        case ops.Wgmma(operands=operands) | ops.Tcgen05Mma(operands=operands):
-            return Cost(engine.ISSUE_CYCLES, PRODUCTS, _product(operands, spaces), engine.TENSOR_LATENCY_CYCLES)
+        case ops.Wgmma() | ops.Tcgen05Mma():
+            return Cost(engine.ISSUE_CYCLES, PRODUCTS, _product(op, spaces), engine.TENSOR_LATENCY_CYCLES)
         case ops.Read(region=region) | ops.Write(region=region):
             return Cost(region.size / SHARED_BYTES_PER_CYCLE)
         case ops.Advance():
@@ -65,12 +65,13 @@ def _copy(moved: ops.Region, latency: float) -> Cost:
     return Cost(engine.ISSUE_CYCLES, COPIES, moved.size / engine.COPY_BYTES_PER_CYCLE, latency)
 
 
-def _product(operands: tuple[ops.Region, ...], spaces: Mapping[str, Space]) -> float:
+def _product(op: ops.Wgmma | ops.Tcgen05Mma, spaces: Mapping[str, Space]) -> float:
     """Cycles of the tensor cores: for the bytes of B, or for what they read from shared memory if that takes longer."""
-    if not operands:
+    if not op.operands:
         return 0.0
-    read = sum(r.size for r in operands if spaces.get(r.buffer) is Space.SHARED)
-    return max(operands[-1].size / engine.TENSOR_BYTES_PER_CYCLE, read / SHARED_BYTES_PER_CYCLE)
+    reads = (isinstance(op, ops.Wgmma) and op.reads) or tuple(r.size for r in op.operands)
+    shared = sum(n for r, n in zip(op.operands, reads, strict=True) if spaces.get(r.buffer) is Space.SHARED)
+    return max(reads[-1] / engine.TENSOR_BYTES_PER_CYCLE, shared / SHARED_BYTES_PER_CYCLE)
 
 
 _SYNC_ROWS: Mapping[type[object], str] = {

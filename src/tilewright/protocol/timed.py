@@ -16,6 +16,7 @@ from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.prices import COPIES, PRODUCTS, Cost, prices_of
+from tilewright.protocol.words import issued, served
 
 MAX_STEPS = 50_000
 
@@ -192,7 +193,7 @@ class _Run:
                     yield from self._nodes(agent, node.then if taken else node.otherwise)
 
     def _step(self, agent: _Agent, step: Step) -> _Block:
-        op, words, cost = step.op, type(step.op).__name__, self.prices(step)
+        op, words, cost = step.op, issued(step.op), self.prices(step)
         threads = {By.ALL: agent.role.threads, By.ELECTED: 1, By.PER_WARP: -(-agent.role.threads // WARP_THREADS)}
         match op:
             case ops.Advance():
@@ -212,9 +213,7 @@ class _Run:
                 self._wait_groups(agent, op)
             case _:
                 self._issue(agent, op, threads[step.by], cost)
-        doing = Doing.ISSUE
-        if isinstance(op, ops.Read | ops.Write):
-            doing, words = Doing.ACCESS, f"{words.lower()}s {op.region.buffer}"
+        doing = Doing.ACCESS if isinstance(op, ops.Read | ops.Write) else Doing.ISSUE
         self._span(agent, doing, words, agent.now, agent.now + cost.issue)
         agent.now += cost.issue
 
@@ -265,19 +264,19 @@ class _Run:
             case ops.ExpectTx():
                 self._phase(agent, op.bar).add(agent.now, expected=op.bytes * threads)
             case ops.TmaLoad():
-                done = self._copy(agent, op.dst, cost)
+                done = self._copy(agent, op, cost)
                 targets = [int(e.evaluate(agent.env)) for e in op.ctas] or [self._rank(agent, op.bar)]
                 for cta in targets:
                     self._phase(agent, op.bar, cta).add(done, landed=op.dst.size)
             case ops.DsmemCopy():
-                done = self._copy(agent, op.dst, cost)
+                done = self._copy(agent, op, cost)
                 self._phase(agent, op.bar).add(done, landed=op.dst.size)
             case ops.TmaStore():
-                read = self._occupy(agent, Doing.STORE, op.src.buffer, cost)
+                read = self._occupy(agent, Doing.STORE, served(op, agent.role.name), cost)
                 self._raise(agent, "bulk read", read)
                 self._raise(agent, "bulk", read + cost.latency)
             case ops.CpAsync():
-                self._raise(agent, "cp.async", self._copy(agent, op.dst, cost))
+                self._raise(agent, "cp.async", self._copy(agent, op, cost))
             case ops.CpAsyncArrive():
                 done = max(agent.now, agent.open_until.get("cp.async", 0.0))
                 self._phase(agent, op.bar).add(done, arrivals=threads)
@@ -288,7 +287,7 @@ class _Run:
             case ops.WgmmaCommit():
                 self._commit(agent, "wgmma")
             case ops.Wgmma() | ops.Tcgen05Mma():
-                done = self._occupy(agent, Doing.PRODUCT, f"{agent.role.name}: product", cost)
+                done = self._occupy(agent, Doing.PRODUCT, served(op, agent.role.name), cost)
                 self._raise(agent, "wgmma", done + cost.latency)
             case ops.Tcgen05Commit():
                 done = max(agent.now, agent.open_until.get("wgmma", 0.0))
@@ -297,9 +296,9 @@ class _Run:
             case _:
                 pass
 
-    def _copy(self, agent: _Agent, dst: ops.Region, cost: Cost) -> float:
+    def _copy(self, agent: _Agent, op: ops.Op, cost: Cost) -> float:
         """When the bytes are there; the engine is taken from the first of them on, which comes a latency late."""
-        return self._occupy(agent, Doing.COPY, dst.buffer, cost, cost.latency)
+        return self._occupy(agent, Doing.COPY, served(op, agent.role.name), cost, cost.latency)
 
     def _raise(self, agent: _Agent, kind: str, done: float) -> None:
         agent.open_until[kind] = max(agent.open_until.get(kind, 0.0), done)

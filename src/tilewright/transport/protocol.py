@@ -8,6 +8,7 @@ producers and consumers agree on how often they go round. ``protocol_ops`` says 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 
 from xdsl.ir import Block, Operation
@@ -124,9 +125,14 @@ class _Extraction:
         nodes: list[Node] = []
         for node in (n for op in block.ops for n in self._op(op, scope)):
             # parts of one access, instruction by instruction: the threads' parts are disjoint, the region is the whole
-            in_parts = isinstance(node, Step) and isinstance(node.op, ops.Read | ops.Write | ops.Wgmma)
-            if not (in_parts and nodes and nodes[-1] == node):
-                nodes.append(node)
+            match nodes[-1] if nodes else None, node:
+                case Step(ops.Read() | ops.Write()) as before, Step() if before == node:
+                    pass
+                case Step(ops.Wgmma(reads=reads) as earlier) as before, Step(ops.Wgmma(reads=more)) if before == node:
+                    reads = tuple(x + y for x, y in zip(reads, more, strict=True))
+                    nodes[-1] = replace(before, op=replace(earlier, reads=reads))
+                case _:
+                    nodes.append(node)
         return tuple(nodes)
 
     def _op(self, op: Operation, scope: Scope) -> Iterator[Node]:

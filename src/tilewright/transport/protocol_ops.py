@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym, simplify
 from tilewright.hw.spaces import Space
+from tilewright.hw.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer, By
 from tilewright.tile.ops import operations
@@ -215,7 +216,8 @@ class Accesses:
             )
         else:
             left = ops.Region(self.names[op.a], scope.value(op.a_region.expr), op.a_bytes.data)
-        return ops.Wgmma(accumulator, (left, b))
+        row_bytes = INSTRUCTION_K_BITS // 8
+        return ops.Wgmma(accumulator, (left, b), (INSTRUCTION_M * row_bytes, op.n.data * row_bytes))
 
     def _name(self, value: SSAValue, hint: str) -> str:
         base = "".join(c if c.isalnum() else "_" for c in hint) or "v"
