@@ -9,7 +9,7 @@ Everything is read from the lowered kernel and compared with the tile program:
     stores     every element of a panel lies where the copy to global memory looks for it
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
-fields (9.7.15.5.1.2). Operands that threads stage element by element are not copies and have no part in this.
+fields (9.7.15.5.1.2). Operands that threads stage element by element are compared in `staged_maps`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
-from tilewright.base.verdict import Proof, Proved, Refuted
+from tilewright.base.verdict import Obligation, Proof, Proved, Refuted
 from tilewright.compiler.panels import Ints, WrongError, name_of, panel, place_of, swizzled, tensor_of
+from tilewright.compiler.staged_maps import staged_operand
 from tilewright.compiler.thread_maps import place_copies
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
@@ -51,11 +52,12 @@ def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         for op in maps:
             _tensor(op, lowered)
         loads = _loads(kernel, inside)
-        operands = sum(_product(group, loads) for group in _products(inside))
+        operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
         panels = sum(panel(kernel, store) for store in inside if isinstance(store, a.TmaStore))
     except WrongError as error:
         return Refuted("map", str(error))
-    return Proved((f"map: {len(maps)} tensors, {operands} operands, {panels} panels [identity, enumerated]",))
+    subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"
+    return Proved((Obligation("map", "identity, enumerated", subject),))
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------
@@ -166,7 +168,9 @@ def _products(lowered: Sequence[Operation]) -> Iterator[list[a.Wgmma]]:
     yield from groups.values()
 
 
-def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> int:
+def _product(
+    kernel: tile.Kernel, lowered: Sequence[Operation], group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]
+) -> int:
     """Both operands of a product, and the pairing of its instructions; returns how many operands were compared."""
     first = group[0]
     bits = first.dtype.dtype.bits
@@ -178,11 +182,13 @@ def _product(group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]) -> in
     compared = 0
     for side, reading in (("a", left), ("b", right)):
         copies = loads.get(first.a if side == "a" else first.b, [])
-        if reading is not None and copies:
-            region = first.a_region.expr if side == "a" else first.b_region.expr
-            if not _lands(reading, copies, region, side):
-                raise WrongError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
-            compared += 1
+        if reading is None:
+            continue
+        if not copies:
+            staged_operand(kernel, lowered, first, side, reading.swizzled, reading.bytes)
+        elif not _lands(reading, copies, first.a_region.expr if side == "a" else first.b_region.expr, side):
+            raise WrongError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
+        compared += 1
     for op in group:
         for w in warpgroups:
             b_start = _start(op.b_offset.expr - op.b_region.expr, w)
