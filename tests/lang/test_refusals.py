@@ -147,12 +147,7 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
 @pytest.mark.parametrize(("code", "illegal", "legal"), [c[1:] for c in ILLEGAL], ids=[c[0] for c in ILLEGAL])
 def test_illegal_and_its_legal_twin(code: str, illegal: Callable[..., Any], legal: Callable[..., Any]) -> None:
     on(store(illegal), code)
-    on(lambda x, y, m, n: _stored_if_traced(y, m, n, legal(x, m, n)), code, legal=True)
-
-
-def _stored_if_traced(y: Any, m: Any, n: Any, value: Any) -> None:
-    if not isinstance(value, bool):
-        y[m, n] = value
+    on(store(legal), code, legal=True)
 
 
 def test_help_follows_what_was_written() -> None:
@@ -455,6 +450,23 @@ def test_outside_of_a_kernel() -> None:
     with pytest.raises(tw.TilewrightError) as caught:
         tw.zeros((8,), tw.f32)
     checked(caught.value, "LNG030", None)
+
+
+def test_a_kernel_without_a_store() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(x, 8)
+        y = x[m] + 1  # noqa: F841
+
+    @tw.kernel
+    def stored(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(x, 8)
+        y[m] = x[m] + 1
+
+    with pytest.raises(tw.TilewrightError) as caught:
+        traced(kernel)
+    checked(caught.value, "LNG032", None)
+    traced(stored)
 
 
 def test_returned_values() -> None:

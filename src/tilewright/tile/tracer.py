@@ -51,7 +51,16 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     arguments = _arguments(kernel, signature, tracer, block)
     returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
-    module = ModuleOp([tracer.kernel_op(kernel, names)])
+    made = tracer.kernel_op(kernel, names)
+    if not any(isinstance(op, dialect.Store | dialect.ReduceAdd | dialect.Print) for op in made.walk()):
+        refuse(
+            "LNG032",
+            where=kernel.where,
+            found=f"no store in {kernel.name}",
+            required="a store, a reduce_add or a print",
+            help="store results to a tensor parameter: y[m] = value",
+        )
+    module = ModuleOp([made])
     if verify:
         module.verify()
     return module

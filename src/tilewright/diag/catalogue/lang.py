@@ -211,4 +211,12 @@ CODES: tuple[Code, ...] = (
         bad="return x[m] + 1",
         good="y[m] = x[m] + 1",
     ),
+    Code(
+        id="LNG032",
+        title="the kernel stores nothing",
+        why="Results leave a kernel through its tensor parameters; a name that is bound to a value is no store.",
+        bad="y = x[m] + 1",
+        good="y[m] = x[m] + 1",
+        source="Tilewright language rules, Values",
+    ),
 )
