@@ -14,7 +14,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from tilewright.contract.agents import Agent
-from tilewright.contract.machine import Breach, Machine, OutOfReach, Undecided
+from tilewright.contract.machine import Machine
+from tilewright.contract.meaning import Breach, OutOfReach, Undecided
 from tilewright.contract.normal import normal
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.sem_groups import HANDLERS, check_end

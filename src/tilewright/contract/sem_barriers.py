@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tilewright.base.expr import Expr
 from tilewright.contract.agents import Agent
-from tilewright.contract.machine import Breach, Handler, Machine
+from tilewright.contract.machine import Handler, Machine
+from tilewright.contract.meaning import Breach
 from tilewright.contract.rules import Rule
 from tilewright.contract.state import AgentState, BarState, M, Mark, Peek, S, State, Stream, join, scheduled
 from tilewright.protocol import ops

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewright.contract.agents import Agent
-from tilewright.contract.machine import Breach, Handler, Machine
+from tilewright.contract.machine import Handler, Machine
+from tilewright.contract.meaning import Breach
 from tilewright.contract.rules import Rule
 from tilewright.contract.sem_barriers import land
 from tilewright.contract.sem_memory import GENERIC, Use, access, space_key

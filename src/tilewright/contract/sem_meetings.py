@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewright.contract.agents import Agent
-from tilewright.contract.machine import Breach, Handler, Machine, rendezvous
+from tilewright.contract.machine import Handler, Machine, rendezvous
+from tilewright.contract.meaning import Breach
 from tilewright.contract.rules import Rule
 from tilewright.contract.state import AgentState, Clock, S, State, Stream, join
 from tilewright.contract.threads import Kind

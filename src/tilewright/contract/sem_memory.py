@@ -6,7 +6,8 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from tilewright.contract.agents import Agent
-from tilewright.contract.machine import Breach, Handler, Machine, Place
+from tilewright.contract.machine import Handler, Machine
+from tilewright.contract.meaning import Breach, Place
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.sem_barriers import note_remote
 from tilewright.contract.state import EMPTY, A, Access, AgentState, Cell, F, M, Mark, State, Stream, T, X
