@@ -54,8 +54,8 @@ _NOTHING = _Held((None, None))
 def staged_operand(
     kernel: tile.Kernel, lowered: Sequence[Operation], product: a.Wgmma, side: str, swizzled: Ints, size: int
 ) -> None:
-    """Compares the writes of an operand's tile and, as far as they are known, the elements written; raises where they are
-    not the tile's. ``swizzled`` has the byte of every (mn, k)."""
+    """Compares the writes of an operand's tile and, as far as they are known, the elements written; raises where they
+    are not the tile's. ``swizzled`` has the byte of every (mn, k)."""
     buffer, where = product.a if side == "a" else product.b, place_of(product)
     write = next((op for op in _before(product) if isinstance(op, t.SharedWrite) and op.shared is buffer), None)
     if write is None:
