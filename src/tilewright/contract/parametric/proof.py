@@ -137,5 +137,6 @@ def _understood(step: Step) -> None:
     if known is None or (isinstance(step.op, ops.WarpSync) and step.by is not By.ALL):
         raise NoWord(f"{type(step.op).__name__}")
     for name, field in step.op.__dataclass_fields__.items():
-        if name not in known and getattr(step.op, name) != field.default:
+        told = field.compare  # what takes no part in equality is told to prices alone
+        if told and name not in known and getattr(step.op, name) != field.default:
             raise NoWord(f"{type(step.op).__name__} with {name}")
