@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 
 from tilewright.contract.explore.barriers import meeting_of
 from tilewright.contract.explore.effects import OBSERVABLE, waited
-from tilewright.contract.explore.footprint import CLUSTER, Footprint, Footprints, Key, Signals
+from tilewright.contract.explore.footprint import CLUSTER, Footprint, Key, Signals
+from tilewright.contract.explore.footprints import Footprints
 from tilewright.contract.explore.instance import Instance
 from tilewright.contract.explore.moves import Move, enabled
 from tilewright.contract.explore.program import Open, Position, TooLong, Trips
