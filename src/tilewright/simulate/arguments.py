@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,15 @@ class BoundTensor:
     dtype: DType
     array: Array
     strides: tuple[int, ...]
+
+    @cached_property
+    def elements(self) -> tuple[Array, Array]:
+        """Byte offsets of all elements from the first one, ascending, and which element lies at each."""
+        offsets: Array = np.zeros((), np.int64)
+        for extent, stride in zip(self.array.shape, self.array.strides, strict=True):
+            offsets = np.add.outer(offsets, np.arange(extent, dtype=np.int64) * stride)
+        order = np.argsort(offsets, axis=None, kind="stable")
+        return offsets.ravel()[order], order
 
 
 @dataclass(frozen=True)

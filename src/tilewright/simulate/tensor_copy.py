@@ -6,7 +6,6 @@ Source: CUDA Driver API, cuTensorMapEncodeTiled; PTX ISA 9.1, 5.5 (tensors, boxe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -93,17 +92,29 @@ def address_of(array: Array) -> int:
 
 
 def indices(tensor: BoundTensor, source: Array) -> tuple[Array, ...] | None:
-    """Coordinates of the elements at byte offsets ``source`` of the tensor; None if one is no element of it."""
-    order = sorted(range(tensor.array.ndim), key=lambda d: -abs(tensor.array.strides[d]))
-    rest = source.copy()
-    found: dict[int, Any] = {}
-    for dim in order:
-        stride, extent = tensor.array.strides[dim], tensor.array.shape[dim]
-        coordinate = rest // stride if stride > 0 and extent > 1 else np.zeros_like(rest)
-        if extent > 1 and stride <= 0:
+    """Coordinates of the elements at byte offsets ``source`` of the tensor; None if one is no element of it.
+
+    Of the elements of an input that lie at one place, as sliding windows and repeated rows have them, it is any.
+    """
+    shape, strides = tensor.array.shape, tensor.array.strides
+    found = [np.zeros_like(source) for _ in shape]
+    reach = tensor.array.itemsize
+    descending: list[int] = []
+    for dim in sorted((d for d, extent in enumerate(shape) if extent > 1), key=lambda d: strides[d]):
+        if strides[dim] < reach:  # elements interleave or share their place: an offset alone doesn't say which it is
+            return _looked_up(tensor, source)
+        reach += strides[dim] * (shape[dim] - 1)
+        descending.insert(0, dim)
+    rest = source
+    for dim in descending:
+        found[dim] = rest // strides[dim]
+        rest = rest - found[dim] * strides[dim]
+        if ((found[dim] < 0) | (found[dim] >= shape[dim])).any():
             return None
-        found[dim] = coordinate
-        rest = rest - coordinate * stride
-        if ((coordinate < 0) | (coordinate >= extent)).any():
-            return None
-    return tuple(found[d] for d in range(tensor.array.ndim)) if not rest.any() else None
+    return None if rest.any() else tuple(found)
+
+
+def _looked_up(tensor: BoundTensor, source: Array) -> tuple[Array, ...] | None:
+    offsets, order = tensor.elements
+    at = np.minimum(np.searchsorted(offsets, source), len(offsets) - 1)
+    return None if (offsets[at] != source).any() else np.unravel_index(order[at], tensor.array.shape)
