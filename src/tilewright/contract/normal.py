@@ -35,7 +35,7 @@ from tilewright.contract.state import (
     TripKey,
     X,
 )
-from tilewright.contract.users import SPACES
+from tilewright.contract.turned import TurnedBack
 from tilewright.contract.values import FAR
 
 
@@ -88,8 +88,8 @@ class Normal:
         self.carried |= {
             s for b, bar in enumerate(st.bars) if bar.done_carries and self.handed_on(b) for s, _ in bar.done_carries
         }
-        self.shift = self._shifts()
-        self.turned, self.laps = self._turned()
+        self.back = TurnedBack(m, st)
+        self.turned, self.laps = self.back.numbers, self.back.laps
         self.asked: list[tuple[int, int]] = []
         """Per bit: a segment and the steps of which one must be known there."""
         self.settled: list[bool] = []
@@ -97,44 +97,6 @@ class Normal:
         self.clocks: list[Clock] = []
         self.shape = self._shape(deciding)
         self.knowledge = self._knowledge()
-
-    def _shifts(self) -> dict[str, int]:
-        """How far each ring counter has come, by the first agent that has it: the state is turned back by as much."""
-        m, names = self.m, {*self.m.turning.arrays.values(), *(v for v, _ in self.m.turning.buffers.values())}
-        out: dict[str, int] = {}
-        for agent, a in zip(m.agents, self.st.agents, strict=True):
-            for name in names & a.env.keys() - out.keys():
-                if name in agent.usage.period and not a.done:
-                    out[name] = a.env[name]
-        return out
-
-    def _turned(self) -> tuple[list[int], list[int]]:
-        """Per barrier: its number after turning back, and by how many laps its phase is ahead."""
-        m = self.m
-        numbers, laps = list(range(len(self.st.bars))), [0] * len(self.st.bars)
-        for barrier in m.protocol.barriers:
-            shift = self.shift.get(m.turning.arrays.get(barrier.name, ""), 0)
-            if not shift:
-                continue
-            full, part = divmod(shift, barrier.slots)
-            for cta in range(m.protocol.cluster):
-                first = cta * m.slots_per_cta + m.bar_base[barrier.name]
-                for s in range(barrier.slots):
-                    numbers[first + s] = first + (s - part) % barrier.slots
-                    laps[first + s] = full + (s < part)
-        return numbers, laps
-
-    def stream(self, stream: Stream) -> Stream:
-        """The stream's name after turning."""
-        return ("bar", self.turned[cast(int, stream[1])]) if stream[0] == "bar" else stream
-
-    def begin(self, start: int, kind: object) -> int:
-        """A byte position after turning."""
-        for name, (counter, stage) in self.m.turning.buffers.items():
-            b = self.m.buffers[name]
-            if b.offset <= start < b.offset + b.size and SPACES[b.space] == kind:
-                return b.offset + (start - b.offset - self.shift.get(counter, 0) * stage) % b.size
-        return start
 
     def ask(
         self, marks: tuple[tuple[int, int], ...], segments: tuple[int, ...], watchers: tuple[int, ...], told: bool
@@ -178,7 +140,7 @@ class Normal:
             tuple([self.bar(b, st.bars[b]) for b in sorted(range(len(st.bars)), key=self.turned.__getitem__)]),
             tuple([(k, self.rendezvous(k, st.rendezvous[k])) for k in self.sorted(st.rendezvous)]),
             tuple([(k, self.cells(k, *st.memory[k])) for k in self.sorted(st.memory)]),
-            tuple([(self.stream(k), self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
+            tuple([(self.back.stream(k), self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
             tuple([(self.issue(k), self.clock(st.issues[k])) for k in self.sorted(st.issues)]),
             tuple([(k, v[0], self.record(v[1], v[2], (M,), m.everyone)) for k, v in sorted(st.tmem.items())]),
             tuple(
@@ -201,7 +163,7 @@ class Normal:
     def sorted(self, keys: Iterable[Stream]) -> list[Stream]:
         """Keys in an order that does not depend on the history of the run."""
         number = self.m.numbers
-        return sorted(keys, key=lambda k: number.setdefault(self.stream(k), len(number)))
+        return sorted(keys, key=lambda k: number.setdefault(self.back.stream(k), len(number)))
 
     def _knowledge(self) -> int:
         """One bit per clock and record, then what each agent's own steps and fences cover."""
@@ -282,8 +244,8 @@ class Normal:
 
     def counter(self, agent: Agent, name: str, value: int) -> int:
         """As much of a counter's value as matters."""
-        if name in self.shift:
-            return (value - self.shift[name]) % agent.usage.period.get(name, 1)
+        if name in self.back.shift:
+            return (value - self.back.shift[name]) % agent.usage.period.get(name, 1)
         return agent.usage.normal(name, value)
 
     def trips(self, agent: Agent, a: AgentState) -> Hashable:
@@ -414,7 +376,7 @@ class Normal:
         pieces: list[Hashable] = []
         ends = [*starts[1:], starts[-1] + 1]
         turned = sorted(
-            (self.begin(s, space[0]), s, e, c) for s, e, c in zip(starts, ends, range(len(cells)), strict=True)
+            (self.back.begin(s, space[0]), s, e, c) for s, e, c in zip(starts, ends, range(len(cells)), strict=True)
         )
         for begin, start, end, index in turned:
             writes, reads, older = cells[index]
@@ -439,11 +401,11 @@ class Normal:
             pending = self.relative(x.stream, x.seq)
             if x.engine in ("mma", "tcp", "cp_async"):
                 pending = min(pending, 3)
-            return (x.engine, self.stream(x.stream), pending, order, x.agent, id(x.step))
+            return (x.engine, self.back.stream(x.stream), pending, order, x.agent, id(x.step))
         # a thread's wait for its own ops tells it nothing of those of its class
         told = not any(k.own and self.m.agents[k.c].group.size > 1 for k in marks)
         self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, told)
-        return (x.engine, self.stream(x.stream), "done", order, x.agent, id(x.step))
+        return (x.engine, self.back.stream(x.stream), "done", order, x.agent, id(x.step))
 
 
 _OWN = (("past", (S, M, A)), ("fence", (F, X)), ("before", (T,)), ("after", (T,)), ("tensor", (T,)))
