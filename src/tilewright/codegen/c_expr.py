@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tilewright.base.expr import (
     All,
@@ -54,6 +55,12 @@ def c_expr(node: Expr, bounds: Mapping[str, Interval]) -> str:
     Division and modulus by powers of two become shifts and masks, which round to minus infinity for either sign; other
     divisors use C's operators where the numerator is known not to be negative, helpers of the prelude elsewhere.
     """
+    return _written(node, frozenset((name, bounds[name]) for name in node.symbols if name in bounds))
+
+
+@lru_cache(maxsize=1 << 14)  # the bodies and variants of a kernel write mostly the same
+def _written(node: Expr, known: frozenset[tuple[str, Interval]]) -> str:
+    bounds = dict(known)
 
     def emit(e: Expr) -> str:
         match e:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from tilewright.codegen.conversion import FUNCTIONS as _CONVERSIONS
 from tilewright.codegen.debug import FUNCTIONS as _DEBUG
@@ -164,19 +165,18 @@ _ORDER = list(_FUNCTIONS)
 def prelude(body: str) -> str:
     """Definitions of every prelude function that ``body`` (or another used one) calls, dependencies first."""
     used: set[str] = set()
-    pending = [body]
+    pending = [_called_in(body)]
     while pending:
-        text = pending.pop()
-        for name in set(re.findall(r"\b[a-z_0-9]+(?=\()", text)) & _FUNCTIONS.keys() - used:
+        for name in pending.pop() - used:
             used.add(name)
-            pending.append(_FUNCTIONS[name])
+            pending.append(_calls(name))
     ordered: list[str] = []
 
     def place(name: str) -> None:
         if name in ordered:
             return
         for other in _ORDER:
-            if other != name and other in used and re.search(rf"\b{other}\(", _FUNCTIONS[name]):
+            if other != name and other in used and other in _calls(name):
                 place(other)
         ordered.append(name)
 
@@ -184,3 +184,14 @@ def prelude(body: str) -> str:
         if name in used:
             place(name)
     return "\n\n".join(_FUNCTIONS[name] for name in ordered)
+
+
+def _called_in(text: str) -> frozenset[str]:
+    """The prelude's functions that ``text`` calls."""
+    return frozenset(re.findall(r"\b[a-z_0-9]+(?=\()", text)) & _FUNCTIONS.keys()
+
+
+@cache
+def _calls(name: str) -> frozenset[str]:
+    """Those that one of them calls; its own name stands there too."""
+    return _called_in(_FUNCTIONS[name])
