@@ -263,8 +263,10 @@ def _another_ring(p: Protocol) -> Protocol | None:
     end = max((x.offset + x.size for x in p.buffers if x.space is Space.SHARED), default=0)
     data = b.buffer("more_data", 2048, offset=end)
     full, empty = b.mbarrier("more_full", 2), b.mbarrier("more_empty", 2)
-    syncs = [sum(isinstance(x.op, o.CtaSync) for s, x in spots(p) if s.role == i) for i in range(len(p.roles))]
-    if set(syncs) != {1} or any(isinstance(x.op, o.Setmaxnreg) for _, x in spots(p)):
+    meetings = [
+        [len(s.path) for s, x in spots(p) if s.role == i and isinstance(x.op, o.CtaSync)] for i in range(len(p.roles))
+    ]
+    if any(depths != [1] for depths in meetings) or any(isinstance(x.op, o.Setmaxnreg) for _, x in spots(p)):
         return None
     k = sym("k")
     stage = data.at(k % 2 * 1024, 1024)

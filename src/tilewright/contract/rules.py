@@ -230,7 +230,8 @@ ASSUMPTIONS: tuple[tuple[str, str], ...] = (
     ),
     (
         "relaxed-remote-release",
-        "a remote arrive of .cta scope orders asynchronous accesses, not generic ones (CUTLASS empty barriers)",
+        "a remote arrive of .cta scope, or a relaxed one, orders asynchronous accesses, not generic ones "
+        "(CUTLASS empty barriers)",
     ),
     ("distinct-buffers", "buffers of one space overlap only as their declared offsets say"),
     ("data-independent-control", "control depends on counters, trip symbols and the CTA's rank alone"),
