@@ -9,6 +9,7 @@ from tilewright.base.verdict import (
     Illegal,
     Legal,
     Legality,
+    Obligation,
     Proof,
     Proved,
     Refuted,
@@ -54,4 +55,4 @@ def test_unknown_is_neither_proved_nor_refuted() -> None:
 def test_verdicts_are_immutable_values() -> None:
     assert Legal(1) == Legal(1)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Proved(("cover",)).obligations = ()  # type: ignore[misc]
+        Proved((Obligation("cover", "isl"),)).obligations = ()  # type: ignore[misc]

@@ -178,7 +178,7 @@ Step: TypeAlias = Launch | Copy | Fill | EncodeTensorMap
 
 @dataclass(frozen=True)
 class Obligation:
-    """One proved statement of a certificate: what holds (``cover``, ``guards``), how it was decided, the details."""
+    """One proved statement of a certificate: what holds (``once``, ``guards``), how that was decided, and of what."""
 
     name: str
     method: str

@@ -71,10 +71,19 @@ Legality: TypeAlias = Legal[F] | Factored[F] | Repairs[F] | Illegal | Unknown
 
 
 @dataclass(frozen=True)
-class Proved:
-    """All obligations hold; ``obligations`` names them with the method that decided each."""
+class Obligation:
+    """One thing that holds: what (``once``), how that was decided (``isl``), and of what (a tensor)."""
 
-    obligations: tuple[str, ...]
+    name: str
+    method: str
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class Proved:
+    """All obligations hold."""
+
+    obligations: tuple[Obligation, ...] = ()
 
 
 @dataclass(frozen=True)

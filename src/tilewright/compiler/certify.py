@@ -8,6 +8,7 @@ from dataclasses import replace
 from xdsl.ir import Operation
 
 from tilewright.artifact.schema import Obligation
+from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, Sym, all_of, negate
 from tilewright.base.verdict import Proof, Proved
 from tilewright.compiler.passes import timed
@@ -35,15 +36,14 @@ def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> 
     accesses = accesses_of(lowered)
     # facts about strides and addresses say nothing of coordinates
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
-    proved: dict[str, dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
+    proved: dict[tuple[str, str], dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
     for case in _cases(replace(accesses, assumptions=about_extents)):
         answer = prove_accesses(case, [_by_step(d) for d in domains] if _shifted(case) else domains)
         if not isinstance(answer, Proved):
             return answer
-        for text in answer.obligations:
-            statement, _, method = text.removesuffix("]").rpartition(" [")
-            proved.setdefault(statement, {}).update(dict.fromkeys(method.split(", ")))
-    return Proved(tuple(f"{statement} [{', '.join(methods)}]" for statement, methods in proved.items()))
+        for o in answer.obligations:
+            proved.setdefault((o.name, o.subject), {}).update(dict.fromkeys(o.method.split(", ")))
+    return Proved(tuple(verdict.Obligation(name, ", ".join(by), of) for (name, of), by in proved.items()))
 
 
 def _shifted(accesses: KernelAccesses) -> bool:
@@ -85,13 +85,12 @@ def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obliga
     if not isinstance(answer, Proved):
         where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
         raise TilewrightError((diagnose(answer, where),))
-    return tuple(_obligation(text) for text in answer.obligations)
+    return tuple(map(recorded, answer.obligations))
 
 
-def _obligation(text: str) -> Obligation:
-    """``name tensor: method`` as the checker writes it."""
-    name, _, method = text.partition(": ")
-    return Obligation(name, method)
+def recorded(proved: verdict.Obligation) -> Obligation:
+    """What was proved, as an artifact keeps it."""
+    return Obligation(proved.name, proved.method, proved.subject)
 
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:

@@ -23,7 +23,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
-from tilewright.base.verdict import Proof, Proved, Refuted
+from tilewright.base.verdict import Obligation, Proof, Proved, Refuted
 from tilewright.compiler.panels import Ints, WrongError, name_of, panel, place_of, swizzled, tensor_of
 from tilewright.compiler.staged_maps import staged_operand
 from tilewright.compiler.thread_maps import place_copies
@@ -56,7 +56,8 @@ def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         panels = sum(panel(kernel, store) for store in inside if isinstance(store, a.TmaStore))
     except WrongError as error:
         return Refuted("map", str(error))
-    return Proved((f"map: {len(maps)} tensors, {operands} operands, {panels} panels [identity, enumerated]",))
+    subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"
+    return Proved((Obligation("map", "identity, enumerated", subject),))
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tilewright.artifact.schema import Obligation
+from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted
 from tilewright.compiler.descriptors import Judged
 from tilewright.compiler.maps import prove_maps
+from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
 from tilewright.protocol.access import AccessKind
@@ -32,24 +34,21 @@ def prove_descriptors(judged: Judged) -> Proof[str]:
     if judged.faults:
         return Refuted("descriptor", "; ".join(map(str, judged.faults)))
     asked = f", where {judged.guard}" if judged.guard.constant is None else ""
-    return Proved((f"descriptor: {judged.maps} tensor maps, {judged.operands} operand layouts judged again{asked}",))
+    subject = f"{judged.maps} tensor maps, {judged.operands} operand layouts{asked}"
+    return Proved((verdict.Obligation("descriptor", "judged again", subject),))
 
 
 def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, ...]:
     """The obligations that a kernel has and its certificate has not."""
     held = Counter(o.name for o in certificate)
-    about = [(o.name, f"{o.method} ") for o in certificate]
-
-    def covers(name: str, subject: str) -> bool:
-        return any(n == name and text.startswith(f"{subject} ") for n, text in about)
-
+    about = {(o.name, o.detail) for o in certificate}
     found: dict[str, None] = {}
     for access in accesses_of(lowered).accesses:
-        if not covers("guards", access.op):
+        if ("guards", inside_of(access)) not in about:
             found[f"guards of {access.op}"] = None
         if access.kind is not AccessKind.READ:
             names = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
-            found |= {f"{name} of {access.tensor}": None for name in names if not covers(name, access.tensor)}
+            found |= {f"{name} of {access.tensor}": None for name in names if (name, access.tensor) not in about}
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
     if has_roles(lowered):

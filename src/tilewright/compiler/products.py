@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.compiler.certify import prove_stores
+from tilewright.compiler.certify import prove_stores, recorded
 from tilewright.compiler.descriptors import Judged, judge_kernel
 from tilewright.compiler.obligations import own_proofs
 from tilewright.compiler.passes import timed
@@ -132,7 +132,7 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
             case Unknown(obligation, reason):
                 return f"{obligation} is open: {reason}"
             case Proved(obligations):
-                found += [Obligation(*text.split(": ", 1)) for text in obligations]
+                found += map(recorded, obligations)
     for protocol in protocols_of(lowered) if has_roles(lowered) else ():
         answer = check(protocol)
         match answer:
@@ -141,6 +141,5 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
             case Unknown(obligation, reason):
                 return f"protocol, {obligation} is open: {reason}"
             case Proved(obligations):
-                pairs = (text.split(": ", 1) for text in obligations)
-                found += [Obligation(f"protocol {rule}", method) for rule, method in pairs]
+                found += (Obligation(f"protocol {o.name}", o.method) for o in obligations)
     return tuple(found)

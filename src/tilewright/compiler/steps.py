@@ -52,7 +52,7 @@ def certify_steps(
     writers = _order(steps, {symbol: kernel for symbol, (kernel, _) in kernels.items()})
     found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
     for index, symbol in writers.items():
-        found.append(Obligation("whole", _whole(kernels[symbol][0], items[index])))
+        found.append(_whole(kernels[symbol][0], items[index]))
         found.append(Obligation("inside", _inside(items[index])))
     asked = set(predicate.args) if isinstance(predicate, All) else {predicate}
     for kernel, facts in kernels.values():
@@ -92,7 +92,7 @@ def _written(kernel: PlannedKernel) -> set[int]:
     return {item.index for name, item in kernel.workspaces.items() if name in stored}
 
 
-def _whole(kernel: PlannedKernel, item: Staged) -> str:
+def _whole(kernel: PlannedKernel, item: Staged) -> Obligation:
     """The kernel's stores are exactly the whole tensor."""
     name = next(n for n, i in kernel.workspaces.items() if i == item)
     axes = [Index(f"axis{d}", IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
@@ -100,7 +100,8 @@ def _whole(kernel: PlannedKernel, item: Staged) -> str:
     answer = prove_domains(kernel.transport, (everything,))
     if not isinstance(answer, Proved):
         _refuse("whole", f"{answer}")
-    return next(text.partition(": ")[2] for text in answer.obligations if text.startswith("domain"))
+    domain = next(o for o in answer.obligations if o.name == "domain")
+    return Obligation("whole", domain.method, domain.subject)
 
 
 def _inside(item: Staged) -> str:

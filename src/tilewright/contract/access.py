@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from tilewright.base.expr import Const
-from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
     Both,
     Either,
@@ -63,8 +63,8 @@ def prove_guards(kernel: KernelAccesses) -> tuple[Proof[AccessWitness], ...]:
         question = (access.dims, access.scope, access.conditions, access.guard, access.coords)
         known = answers.get(question)
         if isinstance(known, Proved):
-            (text,) = known.obligations
-            found.append(Proved((f"{_inside_of(access)} {text[text.rindex('[') :]}",)))
+            (same,) = known.obligations
+            found.append(Proved((replace(same, subject=inside_of(access)),)))
         else:
             found.append(answers.setdefault(question, _guards(kernel, access)))
     return tuple(found)
@@ -116,14 +116,15 @@ class _Proof:
         return Unknown(obligation, reason or f"not linear in the parameters: {inexact}", _NOT_EXACT)
 
 
-def _inside_of(access: AccessMap) -> str:
-    return f"guards: {access.op} inside {access.tensor}"
+def inside_of(access: AccessMap) -> str:
+    """What ``guards`` is about."""
+    return f"{access.op} inside {access.tensor}"
 
 
 # -- guards ------------------------------------------------------------------------------------------------------------
 def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
     proof = _Proof(kernel)
-    obligation = _inside_of(access)
+    obligation = f"guards: {inside_of(access)}"
     piece = proof.piece(access)
     outside = [c.times(-1).shifted(-1) for c in piece.coords]
     extents = [proof.outer.form(d) for d in access.dims]
@@ -142,7 +143,7 @@ def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
                 return Refuted(obligation, replay.witness(Fault.OUTSIDE, access, element, [(access, indices)]))
     except GaveUpError as error:
         return proof.doubt(obligation, str(error))
-    return Proved((f"{obligation} [{'isl' if proof.solver.isl_calls else 'bounds'}]",))
+    return Proved((Obligation("guards", "isl" if proof.solver.isl_calls else "bounds", inside_of(access)),))
 
 
 # -- cover -------------------------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ class _Cover:
     def _proved(self, radixes: Sequence[tuple[Radix, ...] | str]) -> Proved:
         method = self.proof.method("isl" if any(isinstance(r, str) for r in radixes) else "radix")
         names = ("added",) if self.name == "added" else ("once", "domain")
-        return Proved(tuple(f"{name}: {self.tensor} [{method}]" for name in names))
+        return Proved(tuple(Obligation(name, method, self.tensor) for name in names))
 
     def _missing_instance(self) -> Unknown | None:
         for name in self.instances:

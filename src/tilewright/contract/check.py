@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
@@ -91,7 +92,10 @@ def _proved(protocol: Protocol, policy: Policy, method: str, result: Search) -> 
     certificate = _certificate(protocol, policy, method, result)
     warnings = tuple(warning_of(b) for b in result.warnings.values())
     return Judgement(
-        Proved(tuple(f"{o.name}: {o.method}" for o in certificate.obligations)), certificate, warnings, result.states
+        Proved(tuple(verdict.Obligation(o.name, o.method) for o in certificate.obligations)),
+        certificate,
+        warnings,
+        result.states,
     )
 
 

@@ -82,7 +82,9 @@ class Kernel:
         for variant in self._plan(request).variants:
             lines.append(f"  {variant.transport.sym_name.data}: if {variant.predicate}")
             lines += [f"    {note}" for note in variant.remarks(request.target.name)]
-            lines += [f"    proved {o.name}: {o.method}" for o in variant.certificate]
+            lines += [
+                f"    proved {o.name}: {o.method}" + f" ({o.detail})" * bool(o.detail) for o in variant.certificate
+            ]
         return "\n".join(lines)
 
     def _ahead(

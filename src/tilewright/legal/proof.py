@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilewright.base.expr import Const, Expr, expr, sym
-from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
 from tilewright.hw.tensormap import Interleave
 from tilewright.legal.facts import Facts
 from tilewright.legal.tma import TensorMapPlan, TileAccess
@@ -45,7 +45,13 @@ def prove(plan: TensorMapPlan, access: TileAccess, facts: Facts | None = None, f
     for wrong in (_addresses(plan, access, known, axes), _landing(plan), _cover(plan, access, axes)):
         if wrong is not None:
             return wrong
-    return Proved(("addresses: polynomial identity", "landing: affine on every box", "cover: exact partition"))
+    return Proved(
+        (
+            Obligation("addresses", "polynomial identity"),
+            Obligation("landing", "affine on every box"),
+            Obligation("cover", "exact partition"),
+        )
+    )
 
 
 def _addresses(plan: TensorMapPlan, access: TileAccess, facts: Facts, axes: Folds) -> Refuted[Mismatch] | None:

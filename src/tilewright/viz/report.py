@@ -141,11 +141,9 @@ def _certificate(obligations: Sequence[Obligation]) -> Iterator[str]:
     yield "<p>Proved before any code was emitted, for every shape and stride of the class above.</p>"
     yield '<div class="wide"><table><tr><th>obligation</th><th>of</th><th>proved by</th></tr>'
     for o in obligations:
-        of, _, method = o.method.partition(" [")
-        means = o.detail or _OBLIGATIONS.get(o.name, "")
+        means = _OBLIGATIONS.get(o.name, "")
         what = f"<b>{escape(o.name)}</b>" + (f": {escape(means)}" if means else "")
-        of, by = (of, method.rstrip("]")) if method else ("", of)
-        yield f'<tr><td>{what}</td><td class="of">{escape(of)}</td><td>{escape(by)}</td></tr>'
+        yield f'<tr><td>{what}</td><td class="of">{escape(o.detail)}</td><td>{escape(o.method)}</td></tr>'
     yield "</table></div>"
 
 
