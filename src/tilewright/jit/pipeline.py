@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.hw.tensormap import Swizzle
+from tilewright.jit.critical import critical_cycles
+from tilewright.protocol.cycle import CriticalCycle
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.timed import TimedRun, run_timed
 from tilewright.tile.ops import tensor_type
@@ -32,11 +34,13 @@ class SharedBlock:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The protocol, one timed run of it for ``sizes`` (its symbols with their values), and shared memory."""
+    """The protocol, one timed run of it for ``sizes`` (its symbols with their values), what bounds its loops (or why
+    that is not known), and shared memory."""
 
     protocol: Protocol
     sizes: tuple[tuple[str, int], ...]
     run: TimedRun
+    critical: tuple[CriticalCycle, ...] | str
     blocks: tuple[SharedBlock, ...]
     shared_bytes: int
 
@@ -53,7 +57,8 @@ def pipeline_of(kernel: t.Kernel) -> Pipeline | None:
         sizes[s.name] = wanted if s.most is None else min(wanted, s.most)
     blocks = tuple(sorted(_blocks(kernel), key=lambda b: (b.begin, b.end, b.name)))
     total = max([kernel.shared_bytes.data if kernel.shared_bytes is not None else 0, *(b.end for b in blocks)])
-    return Pipeline(protocol, tuple(sizes.items()), run_timed(protocol, sizes), blocks, total)
+    run, critical = run_timed(protocol, sizes), critical_cycles(protocol)
+    return Pipeline(protocol, tuple(sizes.items()), run, critical, blocks, total)
 
 
 def _blocks(kernel: t.Kernel) -> Iterator[SharedBlock]:

@@ -23,8 +23,8 @@ from tilewright.protocol.words import issued, served
 
 @dataclass(frozen=True)
 class Link:
-    """An event of a circle: a role or an engine has done something, at the user's line ``where``. The next event of the
-    circle comes ``cycles`` after it or later, ``turns`` of the loop on."""
+    """An event of a circle: a role or an engine has done something, at the user's line ``where``. It comes ``cycles``
+    after the event before it or later, and ``turns`` of the loop on."""
 
     who: str
     what: str
@@ -237,7 +237,7 @@ class _Turn:
         best = CriticalCycle(counter, 0.0, 1, ())
         while (circle := self._circle(best.cycles)) is not None:
             cycles, turns = sum(e.cycles for e in circle), sum(e.turns for e in circle)
-            links = tuple(replace(self.names[e.source], cycles=e.cycles, turns=e.turns) for e in circle)
+            links = tuple(replace(self.names[e.target], cycles=e.cycles, turns=e.turns) for e in circle)
             if turns <= 0:
                 return CriticalCycle(counter, float("inf"), 0, links)
             if cycles / turns <= best.cycles * (1 + 1e-12):

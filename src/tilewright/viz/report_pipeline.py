@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import pairwise
+from pathlib import Path
 
+from tilewright.jit.critical import Mark, repeated, traced
 from tilewright.jit.pipeline import Pipeline, SharedBlock
+from tilewright.protocol.cycle import CriticalCycle
 from tilewright.protocol.timed import Doing, Span, TimedRun
 from tilewright.viz.layout_picture import COLOURS
 
 WIDTH, LEFT, LANE, GAP = 860, 132, 22, 6
+CRITICAL = "#d6336c"
+"""Read on light and on dark ground."""
 _GLYPH = 6.6
 _MERGED = (Doing.ISSUE,)
 """Shown as marks: too short for a box with words."""
 
 
-def timeline_picture(run: TimedRun) -> str:
+def timeline_picture(run: TimedRun, marks: Sequence[Mark] = ()) -> str:
     """Lanes downwards, cycles to the right. Colour is the stage of the ring, grey is waiting; a line falls where a
-    wait for a barrier ends."""
+    wait for a barrier ends. ``marks`` of a critical cycle are joined, with the links' prices in a lane of their own."""
     scale = WIDTH / max(run.cycles, 1.0)
-    height = 30 + len(run.lanes) * (LANE + GAP)
+    height = 30 + (len(run.lanes) + bool(marks)) * (LANE + GAP)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20}" height="{height}" '
         f'viewBox="0 0 {LEFT + WIDTH + 20} {height}" font-size="11" role="img">',
@@ -33,7 +39,52 @@ def timeline_picture(run: TimedRun) -> str:
     for span in run.spans:
         if span.lane in top:
             parts += _span(span, scale, top[span.lane])
+    if marks:
+        parts += _circle(marks, scale, top, 24 + len(run.lanes) * (LANE + GAP))
     return "\n".join([*parts, "</svg>"])
+
+
+def _circle(marks: Sequence[Mark], scale: float, top: Mapping[str, int], own: int) -> Iterator[str]:
+    """The links between marks, over the lanes; below them, in a lane of its own from ``own`` on, their prices."""
+    yield f'<text x="{LEFT - 8}" y="{own + 15}" text-anchor="end" fill="{CRITICAL}">critical cycle</text>'
+    for one, other in pairwise(marks):
+        x, to = LEFT + one.when * scale, LEFT + other.when * scale
+        title = f"<title>{escape(one.what)}, then {escape(other.what)}: {other.cycles:.0f} cycles at least</title>"
+        ys = [top[m.lane] + (LANE - 2 if one.lane == other.lane else LANE // 2) for m in (one, other)]
+        yield (
+            f'<line x1="{x:.5g}" y1="{ys[0]}" x2="{to:.5g}" y2="{ys[1]}" stroke="{CRITICAL}" stroke-width="2.5">'
+            f"{title}</line>"
+        )
+        yield (
+            f'<rect x="{x:.5g}" y="{own}" width="{max(to - x, 0.6):.4g}" height="{LANE - 6}" fill="{CRITICAL}" '
+            f'fill-opacity="0.25" stroke="{CRITICAL}" stroke-width="0.6">{title}</rect>'
+        )
+        label = f"{other.cycles:.0f}"
+        if to - x > _GLYPH * len(label) + 4:
+            middle = (x + to) / 2
+            yield f'<text x="{middle:.5g}" y="{own + 12}" text-anchor="middle" fill="{CRITICAL}">{label}</text>'
+
+
+def critical_tables(critical: tuple[CriticalCycle, ...] | str) -> Iterator[str]:
+    """What bounds each loop, event by event with its price and the user's line; or why that is not known."""
+    if isinstance(critical, str):
+        yield f"<p>What bounds its loops is not known: {escape(critical)}.</p>"
+        return
+    for cycle in critical:
+        turns = "" if cycle.turns == 1 else f", {cycle.turns} turns of it once around"
+        yield f"<p>The loop over {escape(cycle.counter)} takes {cycle.cycles:.0f} cycles a turn or more{turns}. "
+        yield "Its critical cycle, each event with the cycles since the one before:</p>"
+        yield '<div class="wide"><table><tr><th>who</th><th>has done</th><th>line</th><th>cycles</th>'
+        yield "<th>turns on</th></tr>"
+        for part in repeated(cycle):
+            link = part.link
+            times = "" if part.count == 1 else f"{part.count} x "
+            where = "" if link.where is None else f"{Path(link.where.file).name}:{link.where.line}"
+            text = "" if link.where is None else link.where.text
+            yield f'<tr><td class="of">{escape(link.who)}</td><td>{times}{escape(link.what)}</td>'
+            yield f"<td>{escape(where)} <code>{escape(text)}</code></td><td>{part.cycles:.0f}</td>"
+            yield f"<td>{part.turns}</td></tr>"
+        yield "</table></div>"
 
 
 def _axis(cycles: float, scale: float, height: int) -> Iterator[str]:
@@ -85,7 +136,10 @@ def shared_picture(blocks: Sequence[SharedBlock], total: int) -> str:
     for mark in range(0, total + 1, 32768):
         x = mark * scale
         parts.append(f'<line x1="{x:.5g}" y1="16" x2="{x:.5g}" y2="{height}" stroke="#8884"/>')
-        parts.append(f'<text x="{x + 2:.5g}" y="12" fill="#777">{mark // 1024} KiB</text>')
+        label = f"{mark // 1024} KiB"
+        inside = x + 2 + _GLYPH * len(label) <= LEFT + WIDTH + 20
+        anchor = f'x="{x + 2:.5g}"' if inside else f'x="{x - 2:.5g}" text-anchor="end"'
+        parts.append(f'<text {anchor} y="12" fill="#777">{label}</text>')
     for i, row in enumerate(rows):
         for block in row:
             parts += _block(block, scale, 20 + 40 * i)
@@ -127,7 +181,12 @@ def pipeline_section(pipeline: Pipeline | None) -> Iterator[str]:
     yield "element-wise work has none here.</p>"
     yield "<figure><figcaption>Colour and number are the stage of a ring; grey bars wait, red lines end a wait; "
     yield "cycles to the right.</figcaption>"
-    yield f'<div class="wide">{timeline_picture(pipeline.run)}</div></figure>'
+    critical = pipeline.critical if not isinstance(pipeline.critical, str) else ()
+    marks = next(filter(None, (traced(pipeline.run, cycle) for cycle in critical)), ())
+    if marks:
+        yield "<p>One turn of a loop's critical cycle is drawn over it, each link with its price below.</p>"
+    yield f'<div class="wide">{timeline_picture(pipeline.run, marks)}</div></figure>'
+    yield from critical_tables(pipeline.critical)
     yield "<figure><figcaption>Shared memory of a CTA, from its first byte to its last.</figcaption>"
     yield f'<div class="wide">{shared_picture(pipeline.blocks, pipeline.shared_bytes)}</div></figure>'
     yield from shared_table(pipeline.blocks)
