@@ -19,6 +19,8 @@ from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import prove_stores
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
+from tilewright.transport import dialect as t
+from tilewright.transport.base import registers_of
 
 RNG = np.random.default_rng(17)
 CANDIDATES = [
@@ -156,3 +158,36 @@ def test_a_product_and_its_transpose_meet_through_shared_memory() -> None:
     simulate.run(found.scheduled.kernel, {"a": a, "b": b, "c": c})
     whole = f64(a) @ f64(b).T
     close(c, whole - whole.T)
+
+
+@tw.kernel
+def distances(x: tw.Tensor["M", "K"], y: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=32):
+    """Squared distances: operands of a product whose squares are added up along the axis it contracts."""
+    m, n = tw.grid(c, (bm, bn))
+    both = tw.zeros((m, n), tw.f32)
+    rows, columns = tw.zeros((m,), tw.f32), tw.zeros((n,), tw.f32)
+    for k in tw.stream(x.shape[1], bk):
+        a, b = x[m, k], y[n, k]
+        both += tw.dot(a, b.T)
+        rows += (a.to(tw.f32) * a.to(tw.f32)).sum(1)
+        columns += (b.to(tw.f32) * b.to(tw.f32)).sum(1)
+    c[m, n] = rows[:, None] + columns[None, :] - 2.0 * both
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=["copies", "staged", "ordinary"])
+@pytest.mark.parametrize("shape", [(64, 64, 64), (67, 70, 33)])
+def test_operands_that_are_also_reduced(candidate: Candidate, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    x, y, c = padded(m, k), padded(n, k), padded(m, n, dtype=np.float32)
+    run(distances, candidate, {"x": x, "y": y, "c": c}, {"c": "f32"})
+    close(c, ((f64(x)[:, None] - f64(y)[None]) ** 2).sum(2), 1e-6)
+
+
+@pytest.mark.parametrize("warpgroups", [1, 2])
+def test_an_axis_beside_that_of_a_product_is_dealt_to_the_threads_it_leaves(warpgroups: int) -> None:
+    """A thread holds two rows of x or sixteen of y, and of each no more than its share: not the whole axis, which would
+    take more registers than there are."""
+    found = p.lower(distances, Candidate(warpgroups), dtypes={"c": "f32"}, bm=64 * warpgroups)
+    assert not isinstance(found, Refused), found.reason
+    loads = [op for op in found.scheduled.kernel.walk() if isinstance(op, t.Load)]
+    assert {registers_of(op.buffer).count.data for op in loads} == {2 * 32 // 4, 16 * 32 // 32}

@@ -229,19 +229,21 @@ def spread(
     together: Iterable[frozenset[int]],
     order: Sequence[int],
     threads: int,
+    fixed: Mapping[int, Digits] | None = None,
 ) -> Distribution:
     """Gives the classes thread bits in ``order`` (most contiguous first).
 
     ``vectors`` are the consecutive elements per thread; ``together`` the sets of classes that occur in one value, whose
-    thread bits must differ; classes that never meet may share bits. The first class gets no more threads than it needs
-    to have at most ``FAT`` elements in each, but a warp's worth if it can use them, so that short rows are reduced
-    inside a warp; what is left over after the others goes back to the front.
+    thread bits must differ; classes that never meet may share bits. ``fixed`` classes, not in ``order``, have theirs.
+    The first class gets no more threads than it needs to have at most ``FAT`` elements in each, but a warp's worth if
+    it can use them, so that short rows are reduced inside a warp; what is left over after the others goes back to the
+    front.
     """
     sets = [s for s in together if s]
     total = threads.bit_length() - 1
     vector = {c: vectors.get(c, 1) for c in order}
     useful = {c: max(0, (-(-sizes[c] // vector[c]) - 1).bit_length()) for c in order}
-    taken: dict[int, list[int]] = {c: [] for c in order}
+    taken: dict[int, list[int]] = {c: [] for c in order} | {c: [*d.thread_bits] for c, d in (fixed or {}).items()}
 
     def take(c: int, most: int) -> None:
         busy = {b for s in sets if c in s for o in s for b in taken[o]}

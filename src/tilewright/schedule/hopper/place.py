@@ -81,20 +81,21 @@ def place_around(
     threads = WARPGROUP_THREADS * warpgroups
     together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     free = [c for c in sizes if c not in fixed]
-    mixed = {c for s in together if s & fixed.keys() for c in s}
-    alone = [c for c in free if c not in mixed]
-    vectors, order = _contiguous(kernel, axes_of, facts, alone, sizes)
-    apart = spread(sizes, vectors, [s for s in together if s <= set(alone)], order, floor_power(threads))
-    if warpgroups != floor_power(warpgroups) and _meet_across_warps(kernel, axes_of, fixed | dict(apart.digits)):
+    vectors, order = _contiguous(kernel, axes_of, facts, free, sizes)
+    spreading = floor_power(threads)
+    for c in free:
+        # An axis beside one of a product's gets threads along which that one repeats: all that it can use, for what one
+        # thread loads of it the others need not hold.
+        beside = {bit for s in together if c in s for other in s & fixed.keys() for bit in fixed[other].thread_bits}
+        if beside and c in vectors:
+            idle = sum(bit not in beside for bit in range(spreading.bit_length() - 1))
+            vectors[c] = min(vectors[c], max(1, floor_power(sizes[c]) >> idle))
+    digits: dict[ClassId, Digits] = fixed | dict(spread(sizes, vectors, together, order, spreading, fixed).digits)
+    if warpgroups != floor_power(warpgroups) and _meet_across_warps(kernel, axes_of, digits):
         return Refused("warps exchange partial results, and those of one warpgroup are absent")
-    digits: dict[ClassId, Digits] = dict(fixed)
-    digits |= dict(apart.digits)
-    digits |= {c: Digits.plain(sizes[c], 1, (), sizes[c]) for c in free if c in mixed}
     columns = [c for c in fixed if 0 in fixed[c].thread_bits]
     rows = [c for c in fixed if c not in columns]
-    home = Distribution(
-        ceil_power(threads), tuple((c, digits[c]) for c in (*order, *columns, *rows, *(m for m in free if m in mixed)))
-    )
+    home = Distribution(ceil_power(threads), tuple((c, digits[c]) for c in (*order, *columns, *rows)))
     counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
     return Placement(
         target=target,
@@ -171,7 +172,7 @@ def _contiguous(
     kernel: tile.Kernel,
     axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
     facts: Facts,
-    alone: Sequence[ClassId],
+    free: Sequence[ClassId],
     sizes: Mapping[ClassId, int],
 ) -> tuple[dict[ClassId, int], list[ClassId]]:
     """Vector widths of the axes without products, and their order, those along which memory is contiguous first."""
@@ -185,10 +186,10 @@ def _contiguous(
         if unit is None or not isinstance(coords[unit], Span):
             continue
         cls = axes_of[moved(op)][sum(isinstance(c, Span) for c in coords[:unit])]
-        if cls in alone and cls is not None:
+        if cls in free and cls is not None:
             width = min(own.vector(tensor.element), 1 << (sizes[cls].bit_length() - 1))
             vectors[cls] = min(vectors.get(cls, width), width)
-    return vectors, sorted(alone, key=lambda c: (c not in vectors, c))
+    return vectors, sorted(free, key=lambda c: (c not in vectors, c))
 
 
 def _symbols(kernel: tile.Kernel) -> set[str]:
