@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import agree
 import mutate
+from tilewright.base.verdict import Proved
 from tilewright.contract.parametric import prove
 from tilewright.protocol import Protocol
 
@@ -32,9 +33,9 @@ def table(title: str, pool: Iterable[tuple[str, Protocol, str]], states: int) ->
     unsound = 0
     for name, protocol, known in pool:
         start = time.process_time()
-        reason = prove(protocol)
+        answer = prove(protocol)
         seconds.append(time.process_time() - start)
-        if reason:
+        if not isinstance(answer, Proved):
             counts["open"] += 1
             continue
         opinion = known or mutate.judged(protocol, states)
@@ -66,7 +67,9 @@ def main() -> None:
                 pool = Random(args.seed).sample(pool, args.sample)
             tiny = ((f"a: {a} | b: {b}", agree.protocol(a, b, slots), (a, b)) for a, b in pool)
             # the judge is asked for all trip counts up to 5, which is more than its opinion on larger protocols
-            judged = ((n, p, judge.opinion(*words, slots) if not prove(p) else "") for n, p, words in tiny)
+            judged = (
+                (n, p, judge.opinion(*words, slots) if isinstance(prove(p), Proved) else "") for n, p, words in tiny
+            )
             unsound += table(f"tiny, S={slots}, {total} ops", judged, args.states)
     for title, limit, found in (
         ("mutants", args.mutants, mutate.all_mutants()),

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
 
+from tilewright.base.verdict import Unknown
 from tilewright.contract.parametric import prove
 from tilewright.protocol.model import Protocol
 
@@ -49,8 +50,9 @@ def main() -> None:
         reason, times = "", list[float]()
         for _ in range(args.repeat):
             start = time.process_time()
-            reason = prove(protocol)
+            answer = prove(protocol)
             times.append(time.process_time() - start)
+            reason = answer.reason if isinstance(answer, Unknown) else ""
         rows.append({"protocol": name, "open": reason, "ms": round(1e3 * min(times), 1)})
         print(f"{name:36} {1e3 * min(times):7.1f} ms  {'open: ' + reason if reason else 'proved'}")
     if args.json:

@@ -13,7 +13,6 @@ from tilewright.contract.parametric.matching import Array, BarrierUse, Piece, ba
 from tilewright.contract.parametric.meetings import thread_barriers
 from tilewright.contract.parametric.statements import Question, Row
 from tilewright.contract.parametric.ways import FAR
-from tilewright.contract.rules import Policy
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Unit
 from tilewright.protocol.word import NoWord
@@ -37,8 +36,8 @@ class Issue(NamedTuple):
 class Facts:
     """A protocol made ready to be asked."""
 
-    def __init__(self, graph: EventGraph, policy: Policy):
-        self.graph, self.policy, self.protocol = graph, policy, graph.protocol
+    def __init__(self, graph: EventGraph):
+        self.graph, self.protocol = graph, graph.protocol
         self._mine: dict[tuple[Ref, Ref], Row] = {}
         self._rows: dict[tuple[int, int], Row] = {}
         self._issuing: dict[Class, dict[Mark, tuple[int, int]]] = {}

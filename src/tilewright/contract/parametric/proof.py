@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, islice
 
+from tilewright.base.verdict import Obligation, Proved, Unknown
 from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import Facts
@@ -17,7 +18,7 @@ from tilewright.contract.parametric.memory import check_memory
 from tilewright.contract.parametric.progress import check_progress
 from tilewright.contract.parametric.registers import check_pool, check_wgmma_registers
 from tilewright.contract.parametric.tensor_memory import check_tensor_memory
-from tilewright.contract.rules import Policy
+from tilewright.contract.rules import Rule
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, graph_of
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
@@ -71,15 +72,25 @@ MAX_PLACEMENTS = 8
 """Ways tried to lay roles beside the loops that they have no part in."""
 
 
-def prove(protocol: Protocol, policy: Policy = Policy.STRICT) -> str:
-    """Empty if the protocol keeps every rule for all trip counts; else why this method leaves it open."""
-    reasons: list[str] = []
+METHOD = "event graph (all trip counts at once)"
+
+
+def prove(protocol: Protocol) -> Proved | Unknown:
+    """Whether the protocol keeps every rule, as strictly as they are read, for all trip counts; else why this method
+    leaves it open."""
+    answers: list[Proved | Unknown] = []
     for early in islice(_placements(protocol), MAX_PLACEMENTS):
         graph = graph_of(protocol, early)
-        reasons.append(graph if isinstance(graph, str) else prove_graph(graph, policy))
-        if not reasons[-1]:
-            return ""
-    return reasons[0]
+        answers.append(_open(graph) if isinstance(graph, str) else prove_graph(graph))
+        if isinstance(answers[-1], Proved):
+            return answers[-1]
+    return answers[0]
+
+
+def _open(reason: str) -> Unknown:
+    return Unknown(
+        "event graph", reason, "canonical runs, or the fragment of docs/contracts.md"
+    )
 
 
 def _placements(protocol: Protocol) -> Iterator[frozenset[str]]:
@@ -105,19 +116,19 @@ def _depth(nodes: tuple[Node, ...]) -> int:
     return depth
 
 
-def prove_graph(graph: EventGraph, policy: Policy = Policy.STRICT) -> str:
+def prove_graph(graph: EventGraph) -> Proved | Unknown:
     """``prove`` for a graph already built."""
     try:
-        _prove(graph, policy)
+        _prove(graph)
     except NoWord as e:
-        return str(e)
-    return ""
+        return _open(str(e))
+    return Proved(tuple(Obligation(rule.value.obligation, METHOD) for rule in Rule))
 
 
-def _prove(graph: EventGraph, policy: Policy) -> None:
+def _prove(graph: EventGraph) -> None:
     for site in graph.all_sites():
         _understood(site.step)
-    facts = Facts(graph, policy)
+    facts = Facts(graph)
     init_sites(facts)
     check_pool(facts)
     check_progress(facts)
