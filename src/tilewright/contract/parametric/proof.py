@@ -88,9 +88,7 @@ def prove(protocol: Protocol) -> Proved | Unknown:
 
 
 def _open(reason: str) -> Unknown:
-    return Unknown(
-        "event graph", reason, "canonical runs, or the fragment of docs/contracts.md"
-    )
+    return Unknown("event graph", reason, "canonical runs, or the fragment of docs/contracts.md")
 
 
 def _placements(protocol: Protocol) -> Iterator[frozenset[str]]:
