@@ -33,6 +33,7 @@ from tilewright.contract.prove import machine, search
 from tilewright.contract.rules import Policy
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
+from tilewright.schedule.facts import Facts, TensorFacts
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, schedule
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
@@ -114,6 +115,49 @@ def test_products_of_rows_that_no_map_reaches(
     assert isinstance(prove_maps(found.tile, found.scheduled.kernel), Proved)
     assert isinstance(check(protocol_of(found.scheduled.kernel)), Proved)
     run(kernel, found, *sizes, dtype, align)
+
+
+ANY = TensorFacts(None, 2)
+STRIDES = {
+    "flipped rows": (replace(TensorFacts(1, 16), forward=False), TensorFacts(1, 16), 16),
+    "no unit stride": (ANY, ANY, 2),
+    "columns first, and no unit stride": (TensorFacts(0, 2), ANY, 2),
+}
+
+
+@pytest.mark.parametrize("what", STRIDES)
+def test_tensors_of_any_strides(what: str) -> None:
+    left, right, moved = STRIDES[what]
+    found = fed_from(Facts((("a", left), ("b", right), ("c", TensorFacts(1, 4)))))
+    assert moved in {op.copy_bytes for op in found.kernel.walk() if isinstance(op, a.ThreadCopies)}
+    assert isinstance(check(protocol_of(found.kernel)), Proved)
+    m, n, k = 67, 65, 136
+    x, y = (np.zeros((2 * rows, 2 * k), TYPES["bf16"]) for rows in (m, n))
+    views = {
+        "flipped rows": (np.ascontiguousarray(x[:m, :k])[::-1], y[:n, :k]),
+        "no unit stride": (x[::2, ::2], y[::2, 1::2]),
+        "columns first, and no unit stride": (np.asfortranarray(x[:m, :k]), y[1::2, ::2]),
+    }
+    for view in views[what]:
+        view[...] = RNG.normal(size=view.shape)
+    out = np.full((m, n), np.nan, np.float32)
+    simulate.run(found.kernel, {"a": views[what][0], "b": views[what][1], "c": out})
+    close(out, views[what][0].astype(np.float64) @ views[what][1].astype(np.float64).T)
+
+
+def test_offsets_of_64_bits() -> None:
+    own = tuple((name, TensorFacts(1, 8)) for name in "abc")
+    kernel = fed_from(Facts(own, index_bits=64)).kernel
+    emitted = emit_kernel(kernel)
+    assert defects(assemble(emitted.source, "sm_90a", emitted.entry, "precise")) == ()
+
+
+def fed_from(facts: Facts) -> Scheduled:
+    asked = p.request(p.nt, "bf16", 16, {"c": "f32"})
+    kernel = traced(asked)
+    found = schedule(kernel, facts, SM90A, FED, assumptions_of(kernel, facts))
+    assert isinstance(found, Scheduled)
+    return found
 
 
 def test_two_warpgroups_share_a_tile_of_odd_columns() -> None:

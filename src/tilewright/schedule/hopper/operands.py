@@ -241,6 +241,9 @@ class Analysis:
         """The operand through every tensor map that the rules allow and whose layout wgmma reads, widest swizzle
         first."""
         for load, extents, swizzle, major in self.layouts(value, role):
+            unit = self.facts.of(tensor_name(load)).unit_axis
+            if unit is None or extents[unit] is None:
+                return None  # no map runs along an axis of which the tile has one element
             map_plan = tensor_map(load, extents, swizzle, self.known)
             if map_plan is None:
                 continue
@@ -272,9 +275,8 @@ class Analysis:
         axes = [d for d, c in enumerate(coords) if isinstance(c, Span)]
         k_axis = axes[perm[1 if role is OperandRole.A else 0]]
         unit = self.facts.of(tensor_name(load)).unit_axis
-        if unit is None or unit not in axes:
-            return
-        major = Major.K if unit == k_axis else Major.MN
+        inner = unit if unit in axes else axes[-1]  # of memory that runs along neither, as `thread_copies` has it
+        major = Major.K if inner == k_axis else Major.MN
         extents = tuple(c.size if isinstance(c, Span) else None for c in coords)
         yield from ((load, extents, swizzle, major) for swizzle in SWIZZLES)
 
