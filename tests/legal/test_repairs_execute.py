@@ -19,7 +19,7 @@ from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.reinterpret import Words
-from tilewright.legal.repairs import Change, Remedy, Staging, repairs_of
+from tilewright.legal.repairs import Change, Remedy, Staging, ThreadCopy, repairs_of
 from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
@@ -324,23 +324,77 @@ def test_rows_by_alignment_class(access: TileAccess, count: int) -> None:
     remedy = remedy_of(access, Change.PHASES)
     assert remedy.phases is not None
     assert len(remedy.phases.classes) == count
-    memory, size = memory_for(), access.dtype.bytes
+    memory = memory_for()
     rows, columns = (t for t in access.tile if t is not None)
     leading = (0,) * (len(access.shape) - 2)
     for row, column in product((0, 32), (0, columns)):
-        got = np.zeros((rows, columns, size), np.uint8)
-        for j, part in enumerate(remedy.phases.classes):
-            first = (*leading, row, column)
-            values = {f"index{i}": x for i, x in enumerate(first)} | {
-                f"tensor.phase{j}": int(part.address.evaluate({}))
-            }
-            assert legal(part.plan, values)
-            image = load(part.plan, values, memory, size)
-            shift = int(part.shift.evaluate({}))
-            for r, c in np.ndindex(rows // count, columns):
-                at = part.plan.shared.offset((c + shift, r))
-                got[r * count + j, c] = image[at : at + size]
+        got = phased_tile(remedy, (*leading, row, column), (rows, columns), memory, access.dtype.bytes)
         assert np.array_equal(got, wanted(access, memory, (*leading, row, column), int(str(access.address))))
+
+
+def phased_tile(
+    remedy: Remedy, first: tuple[int, ...], tile: tuple[int, int], memory: np.ndarray, size: int
+) -> np.ndarray:
+    """The tile of rows and columns at ``first`` of the tensor, each class loaded by its map and read at its shift."""
+    assert remedy.phases is not None
+    got = np.zeros((*tile, size), np.uint8)
+    count = len(remedy.phases.classes)
+    for j, part in enumerate(remedy.phases.classes):
+        values = {f"index{i}": x for i, x in enumerate(first)} | {f"tensor.phase{j}": int(part.address.evaluate({}))}
+        assert legal(part.plan, values)
+        image = load(part.plan, values, memory, size)
+        shift = int(part.shift.evaluate({}))
+        for r, c in np.ndindex(tile[0] // count, tile[1]):
+            at = part.plan.shared.offset((c + shift, r))
+            got[r * count + j, c] = image[at : at + size]
+    return got
+
+
+FOLDED = [
+    (TileAccess(f32, (20, 3, 35), (105, 35, 1), BASE, (8, 3, 35)), Change.PHASES),
+    (TileAccess(bf16, (20, 4, 26), (105, 26, 1), BASE, (8, 4, 26)), Change.PAD),
+    (TileAccess(bf16, (20, 4, 6), (32, 6, 1), BASE, (8, 4, 6)), Change.CP_ASYNC),
+    (TileAccess(bf16, (20, 4, 6), (32, 6, 1), BASE, (8, 4, 6), swizzles=(Swizzle.B128,)), Change.SWIZZLE),
+    (TileAccess(bf16, (20, 3, 4), (16, 4, 1), BASE, (8, 3, 4)), Change.WIDEN),
+]
+
+
+@pytest.mark.parametrize(("access", "change"), FOLDED, ids=lambda x: x.name if isinstance(x, Change) else "")
+def test_changes_of_a_folded_view(access: TileAccess, change: Change) -> None:
+    """The last two axes are one to the repair; the tile is that of the tensor."""
+    remedy, memory, size = remedy_of(access, change), memory_for(), access.dtype.bytes
+    assert remedy.folds == ((0,), (1, 2))
+    (_, middle, inner), (rows, *_) = access.shape, access.tile
+    columns = int(middle) * int(inner)
+    assert rows is not None
+    for row in (0, 8, 16):
+        values = {"index0": row, "index1": 0, "index2": 0}
+        if remedy.phases is not None:
+            got = phased_tile(remedy, (row, 0, 0), (rows, columns), memory, size)
+        elif remedy.threads is not None:
+            got = threads_tile(remedy.threads, row * int(access.strides[0]), int(access.strides[0]), rows, memory)
+            got[max(0, int(access.shape[0]) - row) :] = 0
+        else:
+            assert remedy.plan is not None
+            view = replace(access, shape=(20, columns), strides=(access.strides[0], 1), tile=(rows, columns))
+            source = memory if remedy.staging is None else staged_copy(view, remedy.staging, memory)
+            values["tensor.staged"] = STAGED
+            assert legal(remedy.plan, values)
+            image = load(remedy.plan, values, source, size)
+            got = tile_of(image, remedy.plan.shared, ranks(remedy.plan.tile_axes), (rows, columns))
+        assert np.array_equal(got.reshape(rows, middle, inner, size), wanted(access, memory, (row, 0, 0)))
+
+
+def threads_tile(copies: ThreadCopy, first: int, pitch: int, rows: int, memory: np.ndarray) -> np.ndarray:
+    """``rows`` rows from element ``first`` on, copied by whole vectors, each aligned at both ends."""
+    size, vector = copies.shared.element_bytes, copies.vector_bytes
+    columns = copies.shared.extents[0]
+    image = np.zeros(copies.shared.size_bytes, np.uint8)
+    for row, byte in product(range(rows), range(0, columns * size, vector)):
+        source, target = BASE + (first + row * pitch) * size + byte, copies.shared.offset((byte // size, row))
+        assert source % vector == target % vector == 0
+        image[target : target + vector] = memory[source : source + vector]
+    return tile_of(image, copies.shared, ranks(copies.tile_axes), (rows, columns))
 
 
 def test_classes_of_rows_for_any_pitch() -> None:

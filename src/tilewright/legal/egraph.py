@@ -5,6 +5,10 @@ the same. Folding ``outer`` over ``inner`` needs ``stride(outer) == stride(inner
 takes all of ``inner`` (or one index of both). Folds compose: what nests with a part nests with the fold. An axis too
 long for a map is split first, into two that stay apart. The cheapest term of the saturated graph has the fewest axes;
 every extracted view is planned, judged and priced like any other access.
+
+Terms are axes only. Folds, splits and orders open the way for one another; swizzles, widths, classes of rows, words,
+padding and boxes end it, since after any of them the access is legal or the change is no repair. As terms they would
+be one more node on each view, for the judge to look at all of them anyway: ``repairs`` makes them to every view.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ Three obligations, none of which trusts the construction of the plan:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -56,22 +57,45 @@ def prove(plan: TensorMapPlan, access: TileAccess, facts: Facts | None = None, f
 
 def _addresses(plan: TensorMapPlan, access: TileAccess, facts: Facts, axes: Folds) -> Refuted[Mismatch] | None:
     """Compare byte addresses of tile element ``x0, x1, ...`` (one symbol for each kept tensor axis)."""
+    if plan.interleave is not Interleave.NONE:
+        return Refuted("addresses", Mismatch(plan.interleave.name, Interleave.NONE.name))
+    steps = (Const(access.dtype.bytes), *plan.strides)
+    groups = [axes[plan.tile_axes[d]] if d < len(plan.tile_axes) else () for d in range(plan.rank)]
+    return _same_addresses(plan.address, tuple(zip(plan.coordinates, steps, groups, strict=True)), access, facts)
+
+
+def prove_view(
+    view: TileAccess, indices: Sequence[Expr], access: TileAccess, facts: Facts, folds: Folds
+) -> Proof[Mismatch]:
+    """Prove that ``view``, from ``indices`` on, reads the elements of ``access``, or say where it does not."""
+    if len({axis for group in folds for axis in group}) < sum(map(len, folds)):
+        return Unknown("addresses", "an axis of the view is split", "compare the addresses at every index")
+    steps = [facts.apply(expr(stride)) * access.dtype.bytes for stride in view.strides]
+    dimensions = tuple(zip(indices, steps, folds, strict=True))
+    wrong = _same_addresses(facts.apply(view.address), dimensions, access, facts)
+    return Proved((Obligation("addresses", "polynomial identity"),)) if wrong is None else wrong
+
+
+def _same_addresses(
+    first: Expr, dimensions: Sequence[tuple[Expr, Expr, tuple[int, ...]]], access: TileAccess, facts: Facts
+) -> Refuted[Mismatch] | None:
+    """Compare ``first`` and the dimensions, each a coordinate, a step in bytes and the tensor axes folded into it, with
+    the addresses of ``access``."""
     size = access.dtype.bytes
-    steps = (Const(size), *plan.strides)
-    planned = plan.address
-    for d, (coordinate, step) in enumerate(zip(plan.coordinates, steps, strict=True)):
+    planned = first
+    for coordinate, step, group in dimensions:
         inside: Expr = Const(0)
-        for axis in axes[plan.tile_axes[d]] if d < len(plan.tile_axes) else ():
+        for axis in group:
             local = Const(0) if access.tile[axis] is None else sym(f"x{axis}")
             inside = inside * facts.apply(expr(access.shape[axis])) + local
         planned = planned + (coordinate + inside) * step
     asked: Expr = facts.apply(access.address)
     for axis, (stride, tile) in enumerate(zip(access.strides, access.tile, strict=True)):
         extent = facts.apply(expr(access.shape[axis])).constant
-        first: Expr = Const(0) if tile is None and extent == 1 else sym(f"index{axis}")
+        index: Expr = Const(0) if tile is None and extent == 1 else sym(f"index{axis}")
         inside = Const(0) if tile is None else sym(f"x{axis}")
-        asked = asked + (first + inside) * facts.apply(expr(stride)) * size
-    if planned == asked and plan.interleave is Interleave.NONE:
+        asked = asked + (index + inside) * facts.apply(expr(stride)) * size
+    if planned == asked:
         return None
     return Refuted("addresses", Mismatch(str(planned), str(asked)))
 

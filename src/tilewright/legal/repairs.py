@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import reduce
 from math import gcd
+from typing import TYPE_CHECKING
 
 from tilewright.base.expr import TRUE, Expr, ceildiv, divisor, expr, sym
 from tilewright.base.verdict import Illegal, Legal, Refuted, Repair, Repairs
@@ -21,10 +22,13 @@ from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.phases import Phases, phases
 from tilewright.legal.prices import Workload, extra_seconds
-from tilewright.legal.proof import prove
+from tilewright.legal.proof import prove_view
 from tilewright.legal.reinterpret import as_words
 from tilewright.legal.symbolic import decide_rules
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields
+
+if TYPE_CHECKING:
+    from tilewright.legal.egraph import FoldedView
 
 STAGING_ALIGN_BYTES = 256
 """Alignment of a workspace allocation."""
@@ -78,9 +82,9 @@ class ThreadCopy:
 class Remedy:
     """A repaired access: what changes, the map used afterwards (if any), and what else must be done.
 
-    ``tile`` is the tile that is copied, by tensor axis. With ``folds`` the plan describes a view: ``plan.tile_axes``
-    and ``tile`` count the view's axes, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first;
-    coordinates are still over the tensor's own ``index0, index1, ...``. With ``words`` above 1 the plan counts words of
+    ``tile`` is the tile that is copied, by tensor axis. With ``folds`` everything describes a view: axes and columns
+    are counted as the view's, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first; coordinates
+    are still over the tensor's own ``index0, index1, ...``. With ``words`` above 1 the plan counts words of
     so many elements along the dense axis. With ``phases`` there are several maps, of which ``plan`` is the first. With
     ``tail`` threads store what lies from that column of the tensor on, out of the plan's landing tile.
     """
@@ -119,23 +123,44 @@ def legalise(
 def repairs_of(
     access: TileAccess, facts: Facts, target: Target = SM90A, workload: Workload | None = None
 ) -> tuple[Repair[Remedy], ...]:
-    """Every way to make ``access`` work, cheapest first; splitting the box when nothing else stands in its way."""
+    """The cheapest way of each kind to make ``access`` work, cheapest first; splitting the box when nothing else stands
+    in its way."""
     load = workload or Workload()
     found = candidates(access, facts, target)
+    ways: Iterable[tuple[Remedy, TileAccess]]
     if found.plans:
         whole = Remedy(Change.SPLIT_BOX, found.plans[0], tile=access.tile)
-        remedies = [whole, *_as_words(access, whole, facts, target), *thread_copies(access, facts)]
+        ways = ((r, access) for r in (whole, *_as_words(access, whole, facts, target), *thread_copies(access, facts)))
     else:
         conditional = found.conditional[0][0] if found.conditional else None
-        remedies = list(_remedies(access, facts, target, conditional))
-    repairs = (Repair(_action(r), r, extra_seconds(r, access, load, target)) for r in remedies)
-    return tuple(sorted(repairs, key=lambda r: r.cost))
+        ways = _remedies(access, facts, target, conditional)
+    cheapest: dict[Change, Repair[Remedy]] = {}
+    for remedy, seen in ways:
+        cost = extra_seconds(remedy, seen, load, target)
+        best = cheapest.get(remedy.change)
+        if best is None or cost < best.cost:
+            cheapest[remedy.change] = Repair(_action(remedy), remedy, cost)
+    return tuple(sorted(cheapest.values(), key=lambda r: r.cost))
 
 
-def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: TensorMapPlan | None) -> Iterator[Remedy]:
+def _remedies(
+    access: TileAccess, facts: Facts, target: Target, conditional: TensorMapPlan | None
+) -> Iterator[tuple[Remedy, TileAccess]]:
+    """Every change of the access, and of every view of it, with the access that the change is made to."""
+    from tilewright.legal.egraph import views  # noqa: PLC0415  egglog is loaded only when the direct way fails
+
     if conditional is not None:
-        yield Remedy(Change.CONDITION, conditional, conditional.guard, tile=access.tile)
-    yield from _other_view(access, facts, target)
+        yield Remedy(Change.CONDITION, conditional, conditional.guard, tile=access.tile), access
+    for remedy in _changes(access, facts, target):
+        yield remedy, access
+    for view in views(access, facts):
+        if not isinstance(prove_view(view.access, view.indices, access, facts, view.axes), Refuted):
+            for remedy in (*_reshaped(view.access, facts, target), *_changes(view.access, facts, target)):
+                yield _through(view, remedy), view.access
+
+
+def _changes(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    """What can be done about an access while its axes stay."""
     yield from _other_swizzle(access, facts, target)
     yield from _other_width(access, facts, target)
     yield from _tail(access, facts, target)
@@ -143,6 +168,29 @@ def _remedies(access: TileAccess, facts: Facts, target: Target, conditional: Ten
     yield from _phased(access, facts, target)
     yield from _padded(access, facts, target)
     yield from thread_copies(access, facts)
+
+
+def _reshaped(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
+    """The view itself, if it is legal as it stands."""
+    plan = _first_plan(access, facts, target)
+    if plan is not None:
+        folded = Remedy(Change.RESHAPE, plan, tile=access.tile)
+        yield folded
+        yield from _as_words(access, folded, facts, target)
+
+
+def _through(view: FoldedView, remedy: Remedy) -> Remedy:
+    """A change of a view as one of the tensor: coordinates over the tensor's indices."""
+    names = {f"index{i}": index for i, index in enumerate(view.indices)}
+
+    def placed(plan: TensorMapPlan) -> TensorMapPlan:
+        return replace(plan, coordinates=tuple(c.substitute(names) for c in plan.coordinates))
+
+    phases = remedy.phases
+    if phases is not None:
+        phases = replace(phases, classes=tuple(replace(c, plan=placed(c.plan)) for c in phases.classes))
+    plan = None if remedy.plan is None else placed(remedy.plan)
+    return replace(remedy, plan=plan, phases=phases, folds=view.axes)
 
 
 def _first_plan(access: TileAccess, facts: Facts, target: Target) -> TensorMapPlan | None:
@@ -154,25 +202,6 @@ def _follows(residuals: tuple[Expr, ...], facts: Facts) -> bool:
     from tilewright.legal.smt import implied  # noqa: PLC0415  z3 is loaded only when the direct way fails
 
     return all(implied(residual, facts) for residual in residuals)
-
-
-def _other_view(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
-    """Folded views that are legal as they stand."""
-    from tilewright.legal.egraph import views  # noqa: PLC0415  egglog is loaded only when the direct way fails
-
-    for view in views(access, facts):
-        plan = _first_plan(view.access, facts, target)
-        if plan is not None:
-            names = {f"index{i}": index for i, index in enumerate(view.indices)}
-            plan = replace(plan, coordinates=tuple(c.substitute(names) for c in plan.coordinates))
-            if isinstance(prove(plan, access, facts, view.axes), Refuted):
-                continue  # the graph's rules promise that this does not happen
-            folded = Remedy(Change.RESHAPE, plan, tile=view.access.tile, folds=view.axes)
-            yield folded
-            for worded in _as_words(view.access, folded, facts, target):
-                assert worded.plan is not None
-                inner = replace(worded.plan, coordinates=tuple(c.substitute(names) for c in worded.plan.coordinates))
-                yield replace(worded, plan=inner)
 
 
 def _other_swizzle(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
@@ -323,6 +352,13 @@ def _with(tile: tuple[int | None, ...], axis: int, extent: int) -> tuple[int | N
 
 
 def _action(remedy: Remedy) -> str:
+    folded = f"{Change.RESHAPE.value}: {' '.join(map(str, remedy.folds))}, tile {_extents(remedy.tile)}"
+    if remedy.change is Change.RESHAPE:
+        return folded
+    return f"{folded}; {_what(remedy)}" if remedy.folds else _what(remedy)
+
+
+def _what(remedy: Remedy) -> str:
     match remedy.change:
         case Change.CONDITION:
             return f"{remedy.change.value}: {remedy.condition}"
@@ -333,7 +369,7 @@ def _action(remedy: Remedy) -> str:
             assert remedy.plan is not None
             return f"{remedy.change.value}: {remedy.plan.swizzle.name}"
         case Change.RESHAPE:
-            return f"{remedy.change.value}: {' '.join(map(str, remedy.folds))}, tile {_extents(remedy.tile)}"
+            return remedy.change.value
         case Change.WIDEN | Change.SPLIT_COLUMNS:
             return f"{remedy.change.value}: tile {_extents(remedy.tile)}"
         case Change.TAIL:
