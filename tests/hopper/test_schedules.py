@@ -227,6 +227,20 @@ def test_pins_are_kept() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("pins", "words"),
+    [
+        ({"stages": 40}, "40 stages take"),
+        ({"stages": 1}, "deadlock"),
+        ({"mode": "pingpong", "consumers": 1}, "no schedule here is consumers=1, mode=pingpong"),
+    ],
+)
+def test_pins_are_refused_where_another_schedule_would_not_keep_them(pins: dict[str, Any], words: str) -> None:
+    with pytest.raises(TilewrightError, match="SCH001") as caught:
+        plan(replace(p.request(p.nt, bm=128, bn=64), schedule=tw.Schedule(**pins)))
+    assert words in caught.value.diagnostics[0].found
+
+
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
 @pytest.mark.parametrize(("kernel", "candidate", "copied"), [(p.nt, COPIES, 2), (p.nt, STAGED, 0), (p.nn, COPIES, 1)])
 def test_8_bit_floats_are_multiplied_k_major(kernel: tw.Kernel, candidate: Candidate, copied: int, dtype: str) -> None:

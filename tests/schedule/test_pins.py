@@ -36,8 +36,8 @@ def test_persistent_ctas_walk_the_programs() -> None:
     assert programs.persistent.data
     dims = {"M": 100_000, "N": 512}
     assert walking.grid.evaluate(dims) == 132 * walking.placement.min_ctas
-    assert walking.grid.evaluate({"M": 4, "N": 512}) == 1
-    assert single.grid.evaluate(dims) == 25_000
+    assert walking.grid.evaluate({"M": 2, "N": 512}) == 1
+    assert single.grid.evaluate(dims) == 50_000
     x = np.random.default_rng(0).standard_normal((37, 500), dtype=np.float32)
     y = np.full_like(x, np.nan)
     run(walking.transport, {"x": x, "y": y}, {})

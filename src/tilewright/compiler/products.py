@@ -66,7 +66,7 @@ class Search:
         fail(
             "SCH001",
             where=self.request.function.where,
-            found="; ".join(self.reasons),
+            found="; ".join(self.reasons) or f"no schedule here is {self.request.schedule}",
             required="one schedule that fits and is proved",
             help="use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
         )

@@ -41,6 +41,8 @@ class Candidate:
     matrix_stores: bool = True
     ordinary: bool = False
     stages: int | None = None
+    ringed: bool = False
+    """Refused where no stream has a ring: somebody asked for its stages."""
     cluster: tuple[int, int] = (1, 1)
     rotated: bool = False
     whole_stores: bool = False
@@ -102,7 +104,8 @@ def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
         return None
     if pins.mode is not None and (candidate.turns > 1) != (pins.mode is Mode.PINGPONG):
         return None
-    return replace(candidate, stages=pins.stages, cluster=pins.cluster or candidate.cluster)
+    cluster = pins.cluster or candidate.cluster
+    return replace(candidate, stages=pins.stages, ringed=pins.stages is not None, cluster=cluster)
 
 
 def unknown_pins(pins: Schedule) -> str:
@@ -164,6 +167,8 @@ def schedule(
         return Refused("no stream with two products of copied tiles of which the last can wait a step")
     reason = ""
     turning = [r for r in group(dots, 1) if isinstance(r.block.parent_op(), tile.Stream)]
+    if candidate.ringed and not turning:
+        return Refused(f"no ring to have {candidate.stages} stages")
     deepest = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in turning)))
     for stages in range(deepest, 0, -1) if candidate.stages is None else (candidate.stages,):
         rings = group(dots, stages)
