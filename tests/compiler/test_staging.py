@@ -87,9 +87,16 @@ def sized(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]
 
 @pytest.mark.parametrize(
     ("m", "n", "k", "staged"),
-    [(4100, 4100, 4100, True), (1000, 2884, 2884, True), (64, 4100, 4100, False), (16, 8196, 8196, False)],
+    [
+        (4100, 4100, 4100, True),
+        (1000, 2884, 2884, True),
+        (64, 4100, 4100, False),
+        (16, 8196, 8196, False),
+        (4100, 4100, 68, False),
+        (1024, 1024, 1028, False),
+    ],
 )
-def test_few_rows_are_fed_by_threads_many_from_a_copy(m: int, n: int, k: int, staged: bool) -> None:
+def test_small_products_are_fed_by_threads_large_ones_from_a_copy(m: int, n: int, k: int, staged: bool) -> None:
     """As measured on H200: benchmarks/results/unaligned.json."""
     request = requested(sized, a=(bf16, (m, k), (k, 1)), b=(bf16, (n, k), (k, 1)), c=(bf16, (m, n), (n, 1)))
     (taken,) = plan(request, sizes(m, n, k)).variants

@@ -31,6 +31,7 @@ from tilewright.hw.engine_prices import (
     COPY_BYTES_PER_CYCLE,
     FEED_ELEMENT_CYCLES,
     FEED_VECTOR_CYCLES,
+    STAGED_COPY_SECONDS,
     TENSOR_BYTES_PER_CYCLE,
 )
 from tilewright.hw.spaces import WARP_THREADS
@@ -56,8 +57,8 @@ def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[Staged], target: Tar
         * per_cycle
         for names in (set[str](), {item.name for item in found})
     )
-    launch = staging_seconds(0, target)
-    per_byte = (staging_seconds(_SAMPLE_BYTES, target) - launch) / _SAMPLE_BYTES
+    per_byte = (staging_seconds(_SAMPLE_BYTES, target) - staging_seconds(0, target)) / _SAMPLE_BYTES
+    launch = staging_seconds(0, target) + STAGED_COPY_SECONDS
     read = memory_seconds(_SAMPLE_BYTES, target) / _SAMPLE_BYTES
     spent, once = Const(0), Const(0)
     for item in found:
