@@ -63,12 +63,17 @@ class Judged:
 
 def judge_text(text: str) -> Judged:
     """The descriptors of a kernel given as text."""
+    return judge_kernel(read_kernel(text))
+
+
+def read_kernel(text: str) -> t.Kernel:
+    """A kernel from its text."""
     context = Context()
     for dialect in (Builtin, LAYOUT_ATTRIBUTES, Tile, t.Transport):
         context.load_dialect(dialect)
     kernel = Parser(context, text).parse_op()
     assert isinstance(kernel, t.Kernel)
-    return judge_kernel(kernel)
+    return kernel
 
 
 def judge_kernel(kernel: t.Kernel) -> Judged:
