@@ -227,14 +227,17 @@ def _meets(step: Step) -> bool:
 
 
 def _merged(sequences: Sequence[list[str]]) -> list[str]:
-    """Loops of all roles in one order, the first sequence's and what others have besides; no order if they differ."""
+    """Loops of all roles in one order, the first sequence's and what others have besides; no order if they differ.
+
+    A role may go as often through several loops: each counts.
+    """
     out: list[str] = []
     for keys in sequences:
         at = 0
-        for key in keys:
+        for i, key in enumerate(keys):
             if key in out[at:]:
                 at = out.index(key, at)
-            elif key not in out:
+            elif keys[:i].count(key) == out.count(key):
                 out.insert(at, key)
             at += 1
     return out
@@ -261,8 +264,9 @@ class _Gaps:
         """Puts steps into the gaps ``low`` to ``high``: those up to the last meeting where all meet, the others behind
         them, or (``late``) as late as may be."""
         gap = low
+        last = max((i for i, step in enumerate(pending) if _meets(step)), default=-1)
         for i, step in enumerate(pending):
-            if any(map(_meets, pending[i:])):
+            if i <= last:
                 while gap < high and meetings[gap] <= sum(map(_meets, self.code[gap])):
                     gap += 1
             elif late:
