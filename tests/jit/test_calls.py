@@ -149,6 +149,24 @@ def test_unknown_targets() -> None:
         Kernel(scaled).compile(target="sm_90")
 
 
+@tw.kernel
+def crossed(x: tw.Tensor["M"], y: tw.Tensor["N"], *, b=16):
+    """A Range over M that indexes an axis of N: fine where N is no less."""
+    m = tw.grid(x.shape[0], b)
+    y[m] = x[m]
+
+
+def test_indices_that_stay_inside_for_some_extents_only() -> None:
+    x, y = normal(5), np.zeros(7, np.float32)
+    crossed(x, y)
+    np.testing.assert_array_equal(y, [*x, 0, 0])
+    with pytest.raises(TilewrightError) as caught:
+        crossed(x, y[:4])
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.required) == ("RUN008", "M <= N")
+    assert "its own extent" in found.advice
+
+
 def test_arguments_that_the_runtime_refuses() -> None:
     x, y = normal(2, 3), np.zeros(2, np.float32)
     kernel = Kernel(scaled)

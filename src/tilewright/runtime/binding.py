@@ -70,11 +70,18 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
             )
     for fact in artifact.facts:
         if not fact.evaluate(env):
-            fail("RUN008", found=_values(fact, env), required=str(fact))
+            fail("RUN008", found=_values(fact, env), required=str(fact), help=_help(fact))
     for parameter in artifact.tensors:
         if parameter.access.writes:
             _check_output(parameter, tensors[parameter.name])
     return env
+
+
+def _help(fact: Expr) -> str:
+    """What helps: other tensors, or another kernel where its text asks for more than their alignment and strides."""
+    if any("." in symbol for symbol in fact.symbols):
+        return ""  # the catalogue's
+    return "the kernel's indices stay inside these tensors only so: index each axis with a Range over its own extent"
 
 
 def aliasing(artifact: Artifact, tensors: Mapping[str, Described]) -> Aliasing:
