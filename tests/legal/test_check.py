@@ -166,3 +166,24 @@ def test_questions_that_make_no_request_have_codes(kwargs: dict[str, Any], code:
         explain_tma(**question)
     assert caught.value.code == code
     assert caught.value.diagnostics[0].help
+
+
+def test_padded_rows_move_the_planes_apart() -> None:
+    found = explain_tma((8, 50_000, 33), "bf16", (1, 64, 33))
+    assert found.diagnostics[0].help == f"pad the rows: strides of 80, {80 * 50_000} bytes"
+
+
+def test_a_fault_shows_the_dimensions_there_are() -> None:
+    sizes = next(d for d in explain_tma((4096, 4096), "f16", (512, 512)).diagnostics if d.code == "TMA020")
+    assert "box_dim_1 = 512" in sizes.found
+    assert "box_dim_2" not in sizes.found
+
+
+def test_no_threads_fill_a_tile_larger_than_shared_memory() -> None:
+    assert not explain_tma((4096, 4096), "f16", (512, 512)).repairs
+    assert explain_tma((4096, 4096), "f16", (512, 128)).repairs
+
+
+def test_a_rank_too_high_is_folded_not_split() -> None:
+    found = explain_tma((8,) * 4 + (64, 64), "f16", (1, 1, 1, 1, 64, 64))
+    assert found.repairs[0].action == "fold axes that are only indexed: a map of 5 dimensions"

@@ -152,6 +152,16 @@ def diagnostic(
     )
 
 
+def padded_strides(request: TensorMapRequest) -> tuple[int, ...]:
+    """The strides rounded up to 16 bytes, outer ones over what the inner ones have grown to."""
+    padded: list[int] = []
+    for i, stride in enumerate(request.global_strides):
+        inner = request.global_strides[i - 1] * request.global_dim[i] if i else 0
+        least = padded[-1] * request.global_dim[i] if i and stride >= inner else 0
+        padded.append(-(-max(stride, least) // 16) * 16)
+    return tuple(padded)
+
+
 def help_for(rule: str, request: TensorMapRequest) -> str:
     """What to change, in the request's own numbers where a number helps."""
     kind, swizzle = request.tensor_data_type, request.swizzle
@@ -163,8 +173,7 @@ def help_for(rule: str, request: TensorMapRequest) -> str:
                 f"start {request.global_address % 16} bytes earlier and shift the coordinates, or copy the head apart"
             )
         case "TMA012":
-            padded = ", ".join(str(-(-s // 16) * 16) for s in request.global_strides)
-            return f"pad the rows: strides of {padded} bytes"
+            return f"pad the rows: strides of {', '.join(map(str, padded_strides(request)))} bytes"
         case "TMA015" if any(n > MAX_EXTENT for n in request.global_dim):
             return "view the long axis as two, of which the inner one has fewer than 2^32 elements"
         case "TMA016":

@@ -17,7 +17,7 @@ from tilewright.base.expr import TRUE, Expr, ceildiv, divisor, expr, sym
 from tilewright.base.verdict import Illegal, Legal, Refuted, Repair, Repairs
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A, Target
-from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, PATTERNS, Direction, Swizzle
+from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, MAX_LANDING_BYTES, PATTERNS, Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.phases import Phases, phases
@@ -155,7 +155,9 @@ def _remedies(
         yield remedy, access
     for view in views(access, facts):
         if not isinstance(prove_view(view.access, view.indices, access, facts, view.axes), Refuted):
-            for remedy in (*_reshaped(view.access, facts, target), *_changes(view.access, facts, target)):
+            reshaped = tuple(_reshaped(view.access, facts, target))
+            rest = thread_copies(view.access, facts) if reshaped else _changes(view.access, facts, target)
+            for remedy in (*reshaped, *rest):
                 yield _through(view, remedy), view.access
 
 
@@ -312,6 +314,8 @@ def thread_copies(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
     if inner is None:
         return
     shared, axes = _landing(access, inner)
+    if shared.size_bytes > MAX_LANDING_BYTES:
+        return
     size = access.dtype.bytes
     vector = size
     if axis is not None:
@@ -364,6 +368,8 @@ def _what(remedy: Remedy) -> str:
             return f"{remedy.change.value}: {remedy.condition}"
         case Change.SPLIT_BOX:
             assert remedy.plan is not None
+            if len(remedy.plan.boxes) == 1:  # the rank was the fault, and folding indexed axes has mended it
+                return f"fold axes that are only indexed: a map of {remedy.plan.rank} dimensions"
             return f"{remedy.change.value}: {len(remedy.plan.boxes)} of {_extents(reversed(remedy.plan.box))}"
         case Change.SWIZZLE:
             assert remedy.plan is not None

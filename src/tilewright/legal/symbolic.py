@@ -10,7 +10,7 @@ from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
 from tilewright.base.verdict import Violation
 from tilewright.hw.rules import REFUSES, Consequence
 from tilewright.hw.target import Target
-from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, SWIZZLE_SPAN_BYTES
+from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, MAX_RANK, SWIZZLE_SPAN_BYTES
 from tilewright.legal.facts import Facts
 from tilewright.legal.predicates import Instance, instances
 from tilewright.legal.tensormap import cc_of, in_force
@@ -79,8 +79,15 @@ def _derived(fields: Mapping[str, Expr]) -> dict[str, Expr]:
 
 
 def _violation(instance: Instance, environment: Mapping[str, Expr], residual: Expr) -> Violation:
-    rule = instance.rule
-    found = ", ".join(f"{name} = {environment[name]}" for name in sorted(instance.predicate.symbols))
+    rule, rank = instance.rule, environment["tensor_rank"].constant
+    names = [name for name in sorted(instance.predicate.symbols) if rank is None or _of_a_dimension(name, int(rank))]
+    found = ", ".join(f"{name} = {environment[name]}" for name in names)
     place = f" ({instance.place})" if instance.place else ""
     doubt = "" if residual == FALSE else f"; {residual} is not known"
     return Violation(rule.id, found + place + doubt, rule.predicate, rule.source)
+
+
+def _of_a_dimension(name: str, rank: int) -> bool:
+    """A field of the whole map, or of a dimension that it has; the others are filled up."""
+    stem, _, number = name.rpartition("_")
+    return not number.isdigit() or int(number) < rank - (stem == "global_stride") or rank > MAX_RANK
