@@ -190,6 +190,21 @@ def test_one_operand_by_tensor_copies_the_other_by_threads() -> None:
     close(out, left.astype(np.float64) @ right.astype(np.float64).T)
 
 
+@pytest.mark.parametrize(("align", "rotated"), [(8, False), (8, True), (2, True)])
+def test_attention_over_rows_that_no_map_reaches(align: int, rotated: bool) -> None:
+    found = p.lower(p.attention, Candidate(1, stages=2, rotated=rotated), "bf16", align, {"o": "f32"})
+    assert not isinstance(found, Refused), found.reason
+    kernel = found.scheduled.kernel
+    assert isinstance(prove_maps(found.tile, kernel), Proved)
+    assert isinstance(check(protocol_of(kernel)), Proved)
+    q, k, v = (rows_of(length, 64, "bf16", align) for length in (70, 130, 130))
+    out = np.full((70, 64), np.nan, np.float32)
+    simulate.run(kernel, {"q": q, "k": k, "v": v, "o": out}, {"scale": 0.125})
+    x = q.astype(np.float64) @ k.astype(np.float64).T * 0.125
+    weights = np.exp(x - x.max(1, keepdims=True))
+    close(out, weights / weights.sum(1, keepdims=True) @ v.astype(np.float64), 1e-2)
+
+
 # -- what is left out is noticed --------------------------------------------------------------------------------------
 def weakened(align: int, kind: type[Operation], where: Callable[[Operation], bool]) -> p.Lowered:
     """The kernel without the first op of a kind."""

@@ -308,18 +308,17 @@ def _choices(
 
         fits = TRUE if sizes == widest else all_of(extent <= size for extent, size in sizes)
         variants = product_variants(autos, resized, request.target, request.facts)
-        for applies, group in groupby(variants, lambda variant: variant.applies):
-            direct: _Choice | None = None
+        for _, group in groupby(variants, lambda variant: variant.applies):
+            direct: list[_Choice] = []
             for variant in group:
                 plain = _Choice(all_of([fits, variant.predicate]), variant.choices, resized, variant.candidates)
                 if dims is not None and not plain.predicate.evaluate(dims):
                     continue
                 staged = _staged(request, plain, resized(variant.choices[0]))
                 yield plain if staged is None else staged
-                if staged is not None and request.schedule.staged is None:
-                    direct = replace(plain, predicate=all_of([fits, applies]))
-            if direct is not None:  # where copying first does not pay: one tile for few rows, one for many
-                yield direct
+                if staged is not None and request.schedule.staged is None and not variant.candidates:
+                    direct.append(plain)
+            yield from direct  # where copying first does not pay, before tiles for more rows
 
 
 @dataclass(frozen=True)
