@@ -5,6 +5,8 @@
 A place is a register of a lane of a warp (of its warpgroup) of a warpgroup (of its CTA) of a CTA (of its cluster) of a
 cluster. The layout of places is affine with one input axis per level, so warps that are 3 or warpgroups that are 5 are
 as good as powers of two. The normal form has all six axes, each canonical: equal hierarchies have equal normal forms.
+
+It answers questions about a move (examples/layouts.md); passes convert inside a CTA, by ``layout.conversion``.
 """
 
 from __future__ import annotations

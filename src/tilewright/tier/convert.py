@@ -1,4 +1,8 @@
-"""Layouts from attributes, and attributes from layouts."""
+"""Layouts from attributes, and attributes from layouts.
+
+For people who keep layouts in IR text or read them from it; the passes write ``#layout.tma`` and
+``#layout.wgmma_operand`` (``tier.descriptor_attrs``) only.
+"""
 
 from __future__ import annotations
 
