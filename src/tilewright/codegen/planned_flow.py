@@ -8,7 +8,6 @@ from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import TRUE
 from tilewright.codegen.flow import Flow, FlowBuilder, Instruction, Part
-from tilewright.hw.target import SM90A
 from tilewright.transport import asynchronous as a
 from tilewright.transport import conversion
 from tilewright.transport import dialect as t
@@ -78,7 +77,7 @@ class _Planned(FlowBuilder):
                 assert self.role is not None, "registers move between roles"
                 kernel = self.role.parent_op()
                 assert isinstance(kernel, t.Kernel)
-                way = "dec" if op.count.data <= SM90A.registers_per_sm // kernel.threads.data else "inc"
+                way = "dec" if op.count.data <= kernel.target.registers_per_sm // kernel.threads.data else "inc"
                 return self.one(Instruction(f"setmaxnreg.{way}", str(op.count.data)))
             case _:
                 return self.sequence(self.one(i) for i in instructions(op))
