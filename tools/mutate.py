@@ -189,7 +189,11 @@ def summary(path: Path) -> dict[str, object]:
 def report(args: argparse.Namespace) -> None:
     """Writes the figures of finished campaigns."""
     found = {
-        "commands": [f"python tools/mutate.py {kind} --out ... --seed {args.seed}" for kind in ("mutants", "variants")],
+        "commands": [
+            f"python tools/mutate.py mutants --each 48 --states 1500 --out ... --seed {args.seed}",
+            f"python tools/mutate.py variants --limit 1750 --states 1000 --out ... --seed {args.seed}",
+            "python tools/mutate.py recheck ... (verdicts of the checker as it is now)",
+        ],
         "seed": args.seed,
         "python": platform.python_version(),
         "machine": "2 shared cores, no GPU; times under load",
