@@ -272,8 +272,12 @@ class RoleLowering(RingLowering):
             self.ordinary_product(plan, buffer, fresh=plan.write is None)
             return
         left = self.left(plan)
+        flies = self.accumulating(plan.dot.parent_op())
+        if plan.write is not None and not flies:
+            # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
+            self.emit(t.Pin(buffer))
         self.multiply(plan, buffer, left)
-        if self.accumulating(plan.dot.parent_op()):
+        if flies:
             self.in_flight[buffer] = Const(1)
             return
         self.emit(a.WgmmaCommit())
