@@ -177,6 +177,8 @@ class _Extraction:
         begin, end = scope.value(op.begin.expr), scope.value(op.end.expr)
         counter = op.counter.data
         body = self._block(op.body.block, scope.inside(loops=(counter,)))
+        if not body:  # nothing of the protocol, however often
+            return
         if begin.constant is not None and end.constant is not None:
             yield Loop(counter, begin, end, op.step.expr.constant or 1, body, _where(op))
             return
