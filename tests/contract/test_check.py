@@ -373,3 +373,15 @@ def test_who_arrived_in_a_phase_knows_those_before_it_to_be_over(word: tuple[str
     """The only signaller of a barrier goes round it three times a turn and waits once."""
     for slots in (1, 2):
         assert isinstance(check(tiny((), word, slots)), Proved)
+
+
+def test_a_write_put_twice_is_two_writes() -> None:
+    """Though both places hold one ``Step``: which thread writes what may differ between them."""
+    b = Build("twice")
+    x = b.buffer("x", 64)
+    with b.role("all", 128) as r:
+        r.all(o.Write(x.whole))
+    p = b.protocol()
+    assert isinstance(check(p), Proved)
+    (write,) = p.roles[0].body
+    assert isinstance(check(replace(p, roles=(replace(p.roles[0], body=(write, write)),))), Refuted)

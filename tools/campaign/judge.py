@@ -5,6 +5,7 @@ from __future__ import annotations
 from campaign.corpus import TILES
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.protocol import Protocol
+from tilewright.protocol.edit import apart
 
 INSTANCES = ((2, 1), (0, 1), (5, 1), (1, 2), (3, 2))
 """(steps, tiles): as many steps as two stages, none, a ring of two turned twice and one more; one tile, several."""
@@ -38,7 +39,7 @@ def instances(protocol: Protocol) -> list[tuple[int, int]]:
 def opinion(protocol: Protocol, max_states: int, seed: int) -> tuple[str, str]:
     """'bad', 'good' (every instance exhausted) or 'open', and how it was found. After one that is not exhausted there
     are random runs only."""
-    complete = True
+    protocol, complete = apart(protocol), True
     for steps, tiles in instances(protocol):
         outcome = exhaust(protocol, sizes(protocol, steps, tiles), max_states=max_states)
         if outcome.finding is not None:

@@ -80,7 +80,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
         return _proved(protocol, policy, METHOD, Search(0, 0))
     result = search(machine(apart(form_of_proof), policy))
     if result.failure is not None:
-        return _refute(protocol, policy, result, result.failure)
+        return _refute(apart(protocol), policy, result, result.failure)
     if result.reason:
         unknown = Unknown("termination of the proof search", result.reason, "bound the counters used as indices")
         return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
