@@ -45,7 +45,7 @@ def rules_markdown() -> str:
         "",
         f"{len(RULES)} rules for tiled maps: {documented} documented, {len(RULES) - documented} observed. An observed",
         "rule is stated by no document; it was found in the answers of driver 580.159 on an H200 to 300,000 requests",
-        "and to 120,000 at the edges of the rules, which the rejecting rows for sm_90 reproduce without exception",
+        "and to 170,000 at the edges of the rules, which the rejecting rows for sm_90 reproduce without exception",
         "(`python tools/tensormap_agreement.py FILE.npz`), or by executing copies there (`tools/tma_execute.py`).",
         "im2col maps are not judged. With an interleave, dimension 0 counts slices of 16 or 32 bytes, dense in memory",
         "and in shared memory, and dimension rank - 2 the channel slices, of which a copy takes one (executed).",
