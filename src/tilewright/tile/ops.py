@@ -6,12 +6,9 @@ from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntAttr, StringAttr, i32
 from xdsl.ir import Attribute, Operation, Region, SSAValue
-from xdsl.irdl import (
-    IRDLOperation,
-    opt_attr_def,
-)
+from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, opt_attr_def
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
@@ -88,6 +85,12 @@ class OpClass(ABCMeta):
     __subclasscheck__ = type.__subclasscheck__
 
 
+@lru_cache(maxsize=1 << 10)
+def _segments(sizes: tuple[int, ...]) -> DenseArrayBase:
+    """How many operands belong to each variadic part of an op, as xDSL keeps it."""
+    return DenseArrayBase.from_list(i32, sizes)
+
+
 class Op(IRDLOperation, metaclass=OpClass):
     """Base of the ops of our dialects. The constructor is xDSL's for what these take, without its search for the form
     of every argument: operands are values, or sequences of values where the definition is variadic."""
@@ -100,15 +103,15 @@ class Op(IRDLOperation, metaclass=OpClass):
         attributes: Mapping[str, Attribute | None] | None = None,
         regions: Sequence[Region] = (),
     ):
-        if self.get_irdl_definition().options:  # segments have sizes, which xDSL counts
-            super().__init__(operands=operands, result_types=result_types, attributes=attributes, regions=regions)
-            return
         values: list[SSAValue] = []
+        sizes: list[int] = []
         for operand in operands:
             if isinstance(operand, SSAValue):
                 values.append(operand)
+                sizes.append(1)
             else:
                 values += operand
+                sizes.append(len(operand))
         types: list[Attribute] = []
         for kind in result_types:
             if isinstance(kind, Attribute):
@@ -116,6 +119,8 @@ class Op(IRDLOperation, metaclass=OpClass):
             else:
                 types += kind
         given = {} if attributes is None else {n: attr for n, attr in attributes.items() if attr is not None}
+        if any(isinstance(option, AttrSizedOperandSegments) for option in self.get_irdl_definition().options):
+            given[AttrSizedOperandSegments.attribute_name] = _segments(tuple(sizes))
         Operation.__init__(self, operands=values, result_types=types, attributes=given, regions=regions)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
@@ -27,6 +28,7 @@ class RegistersType(ParametrizedAttribute, TypeAttribute):
     count: IntAttr
 
     @staticmethod
+    @lru_cache(maxsize=1 << 10)
     def of(dtype: DType, count: int) -> RegistersType:
         return RegistersType(DTypeAttr.of(dtype), integer(count))
 
@@ -40,6 +42,7 @@ class SharedType(ParametrizedAttribute, TypeAttribute):
     count: IntAttr
 
     @staticmethod
+    @lru_cache(maxsize=1 << 10)
     def of(dtype: DType, count: int) -> SharedType:
         return SharedType(DTypeAttr.of(dtype), integer(count))
 
