@@ -368,7 +368,7 @@ def _what(remedy: Remedy) -> str:
             return f"{remedy.change.value}: {remedy.condition}"
         case Change.SPLIT_BOX:
             assert remedy.plan is not None
-            if len(remedy.plan.boxes) == 1:  # the rank was the fault, and folding indexed axes has mended it
+            if remedy.plan.rank < len(remedy.tile) and len(remedy.plan.boxes) == 1:  # the rank alone was the fault
                 return f"fold axes that are only indexed: a map of {remedy.plan.rank} dimensions"
             return f"{remedy.change.value}: {len(remedy.plan.boxes)} of {_extents(reversed(remedy.plan.box))}"
         case Change.SWIZZLE:
