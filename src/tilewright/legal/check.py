@@ -169,7 +169,9 @@ def help_for(rule: str, request: TensorMapRequest) -> str:
     inner = request.box_dim[0] if request.box_dim else 1
     match rule:
         case "TMA010":
-            return "start at the multiple of 16 bytes before it and shift the coordinates, or copy the head apart"
+            return (
+                f"start {request.global_address % 16} bytes earlier and shift the coordinates, or copy the head apart"
+            )
         case "TMA012":
             return f"pad the rows: strides of {', '.join(map(str, padded_strides(request)))} bytes"
         case "TMA015" if any(n > MAX_EXTENT for n in request.global_dim):
