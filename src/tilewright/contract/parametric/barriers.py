@@ -116,7 +116,9 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
     if isinstance(ref.op, ops.ClusterArrive):
         _paired(ref)
         return
-    for other in sorted(barrier.ops, key=lambda c: c != ref.c.index):
+    if all(isinstance(r.op, ops.BarSync | ops.CtaSync) for rs in barrier.ops[ref.c.index].values() for r in rs):
+        return  # its own class did, by program order
+    for other in barrier.ops:
         try:
             found, same = barrier.partner(ref, other, 1)
         except NoWord:

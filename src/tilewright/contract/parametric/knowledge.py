@@ -10,7 +10,6 @@ What a class finds out by itself (``own``) is known first and enters here as con
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tilewright.contract.parametric.classes import Class, OpsByKind, classes_of
@@ -53,7 +52,7 @@ class Knowledge:
         self.own = [Own(c, self.marks, self.levels, self.ways, self.word) for c in self.classes]
         self.values: list[int] = []
         self.places: list[list[list[int]]] = []
-        self._past: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        self._past: dict[tuple[int, int], tuple[int, int, list[tuple[int, int]]]] = {}
         self._exports: dict[tuple[int, int, bool], int] = {}
         self._parts: dict[tuple[int, bool], list[tuple[int, int]]] = {}
 
@@ -103,15 +102,12 @@ class Knowledge:
         if found is None:
             segments = self.slots[Segment.SCHEDULE], self.slots[Segment.MEMORY]
             runs = [(m, sum(1 << x[m] for x in segments if m in x)) for m in self.marks.events[c.index]]
-            sums = [self.statements.said(sum(slots for _, slots in runs), 0, s)]
-            ends: list[int] = []
-            for m, slots in runs:
-                if m.stretch == s and slots:
-                    ends.append(m.end)
-                    sums.append(sums[-1] | self.statements.said(slots, slots, s))
-            found = self._past[c.index, s] = ends, sums
-        ends, sums = found
-        return sums[bisect_right(ends, i)]
+            here = [(m.end, slots) for m, slots in runs if m.stretch == s]
+            before = self.statements.said(sum(slots for _, slots in runs), 0, s)
+            all_here = sum(slots for _, slots in here)
+            found = self._past[c.index, s] = before, self.statements.said(all_here, all_here, s), here
+        before, past, here = found
+        return before | past & self.statements.spread(sum(slots for end, slots in here if end <= i))
 
     def _exported(self, c: Class, x: int, tensor: bool) -> int:
         """What a class says of its own marks, in the segments in which others are told of them."""

@@ -25,6 +25,7 @@ class Order:
         self._told: dict[tuple[object, ...], list[Row]] = {}
         self._completions: dict[Access, list[tuple[int, Mark]]] = {}
         self._known: dict[Access, int] = {}
+        self._since: dict[tuple[object, ...], int] = {}
         segments = Segment.MEMORY, Segment.WRITER_FENCED, Segment.FENCED
         self._plain = [facts.k.slots[segment] for segment in segments]
 
@@ -38,9 +39,18 @@ class Order:
             question = self.k.levels.past
         else:
             question = self.k.levels.earlier
-        if x.engine == "generic":
-            return self._synchronous(x, y, question)
-        return self._asynchronous(x, y, question)
+        shared = x.ref.site.step is y.ref.site.step and x.ref.c.party == y.ref.c.party
+        if shared and x.engine == "generic" and x.writes and y.writes:
+            return True  # one write that the threads share
+        # a class forgets nothing within a stretch: what it knew at an access it knows at later ones of this kind
+        key = x, question.plane, y.ref.c, y.ref.s, y.engine, y.writes, y.private
+        since = self._since.get(key)
+        if since is not None and since <= y.ref.i:
+            return True
+        found = self._synchronous(x, y, question) if x.engine == "generic" else self._asynchronous(x, y, question)
+        if found:
+            self._since[key] = y.ref.i
+        return found
 
     def _asynchronous(self, x: Access, y: Access, question: Question) -> bool:
         match x.engine:
@@ -71,8 +81,6 @@ class Order:
         own = register or (x.private and y.private and same_role)
         if own and not reaches:
             return True
-        if same_role and x.writes and y.writes and x.ref.site.step is y.ref.site.step:
-            return True  # one write that the threads share
         mine = x.ref.c is y.ref.c and (own or x.ref.c.group.size == 1)
         if mine and not question.holds(self.facts.mine(y.ref, x.ref)):
             return False
