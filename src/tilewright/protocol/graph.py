@@ -23,7 +23,8 @@ from tilewright.protocol.model import Buffer, By, Protocol, Step
 from tilewright.protocol.side_by_side import word_of
 from tilewright.protocol.word import NoWord, Word
 
-MAX_LOOPS = 6
+MAX_LOOPS = 10
+"""Of a word whose counters are followed: which loops one follows is tried for every set of them."""
 
 Unit = frozenset[int]
 """The loops of the word whose turns are counted."""
