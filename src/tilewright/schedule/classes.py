@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
@@ -73,6 +73,21 @@ class Classes:
         for a, b in reversed(undo):
             self.parent[b] = b
             self.members[a] = {v: x for v, x in self.members[a].items() if v not in self.members[b]}
+
+    def numbered(self, values: Iterable[SSAValue]) -> tuple[dict[SSAValue, tuple[int | None, ...]], dict[int, int]]:
+        """Per value the class of each axis, numbered as they come (None: one element), and the extent of each class."""
+        ids: dict[Position, int] = {}
+        axes_of: dict[SSAValue, tuple[int | None, ...]] = {}
+        sizes: dict[int, int] = {}
+        for value in values:
+            axes: list[int | None] = []
+            for root, extent in zip(self.of(value), extents(value.type), strict=True):
+                number = None if root is None else ids.setdefault(root, len(ids))
+                if number is not None:
+                    sizes[number] = max(sizes.get(number, 0), extent or 1)
+                axes.append(number)
+            axes_of[value] = tuple(axes)
+        return axes_of, sizes
 
     def of(self, value: SSAValue) -> tuple[Position | None, ...]:
         """The class of each axis of a value; None for axes of one element."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -12,13 +12,13 @@ from tilewright.base.expr import Expr, Interval, Sym, divisor
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
-from tilewright.schedule.classes import Position, classify
+from tilewright.schedule.classes import classify
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
-from tilewright.schedule.tiles import Access, coords_of, element, extents, is_tile, moved, spans_of, tensor_name
+from tilewright.schedule.tiles import Access, coords_of, element, is_tile, moved, spans_of, tensor_name
 from tilewright.tile import dialect as tile
 
 _LOOP_WEIGHT = 8  # an access in a stream counts as this many outside one
@@ -83,20 +83,7 @@ def place(
     """Chooses threads and CTAs per SM (unless given) and distributions for ``kernel``; unaligned rows are laid from
     boundaries where that is possible and ``skewed``."""
     threads = threads or pins.threads
-    classes = classify(kernel)
-    ids: dict[Position, ClassId] = {}
-    axes_of: dict[SSAValue, tuple[ClassId | None, ...]] = {}
-    sizes: dict[ClassId, int] = {}
-    for value in _tiles(kernel):
-        axes: list[ClassId | None] = []
-        for root, extent in zip(classes.of(value), extents(value.type), strict=True):
-            if root is None:
-                axes.append(None)
-                continue
-            cls = ids.setdefault(root, len(ids))
-            sizes[cls] = max(sizes.get(cls, 0), extent or 1)
-            axes.append(cls)
-        axes_of[value] = tuple(axes)
+    axes_of, sizes = classify(kernel).numbered(tiles_of(kernel))
     accesses = [
         _weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, tile.Load | tile.Store | tile.ReduceAdd)
     ]
@@ -126,15 +113,11 @@ def place(
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
     foreign: dict[Operation, Distribution] = {}
-    notes = [f"{count} threads a CTA; {_describe(home)}"]
     for access in turned:
         assert access.unit is not None
         own = [access.unit, *(c for c in order if c != access.unit)]
         widths = vectors | {access.unit: min(access.vector, floor_power(sizes[access.unit]))}
         foreign[access.op] = spread(sizes, widths, together, own, count)
-        notes.append(f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared")
-    if skew is not None:
-        notes.append(f"axis {skew.axis} is laid from the {MAX_VECTOR_BYTES}-byte boundary before each row")
     return Placement(
         target=target,
         home=home,
@@ -143,11 +126,20 @@ def place(
         min_ctas=min_ctas if min_ctas is not None else _occupancy(kernel, home, axes_of, target),
         foreign=foreign,
         axes_of=axes_of,
-        program_spans=_program_spans(kernel),
+        program_spans=program_spans(kernel),
         bounds=_bounds(kernel, count, skew),
         assumptions=assumptions,
-        notes=tuple(notes),
+        notes=tuple(_notes(home, turned, skew)),
     )
+
+
+def _notes(home: Distribution, turned: Sequence[_Weighed], skew: Skew | None) -> Iterator[str]:
+    """What the plan says of a placement."""
+    yield f"{home.threads} threads a CTA; {_describe(home)}"
+    for access in turned:
+        yield f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared"
+    if skew is not None:
+        yield f"axis {skew.axis} is laid from the {MAX_VECTOR_BYTES}-byte boundary before each row"
 
 
 _BLOCK = 64
@@ -205,7 +197,8 @@ def _occupancy(
     return max(1, min(by_registers, by_threads, target.max_ctas_per_sm))
 
 
-def _tiles(kernel: tile.Kernel) -> list[SSAValue]:
+def tiles_of(kernel: tile.Kernel) -> list[SSAValue]:
+    """All tiles and fragments of a kernel."""
     return [r for op in kernel.walk() for r in op.results if is_tile(r)]
 
 
@@ -261,11 +254,11 @@ def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict
     return vectors
 
 
-def _program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
+def program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
     """Spans that don't move with a stream, in order of appearance."""
     counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
     found: dict[Span, None] = {}
-    for value in _tiles(kernel):
+    for value in tiles_of(kernel):
         for span in spans_of(value):
             if span is not None and not (span.origin.symbols | span.stop.symbols) & counters:
                 found[span] = None
@@ -274,11 +267,11 @@ def _program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
 
 def _bounds(kernel: tile.Kernel, threads: int, skew: Skew | None) -> dict[str, Interval]:
     """Known intervals of symbols."""
-    found: dict[str, Interval] = {"tid": (0, threads - 1), **dict.fromkeys(_symbols(kernel), (0, None))}
+    found: dict[str, Interval] = {"tid": (0, threads - 1), **dict.fromkeys(symbols_of(kernel), (0, None))}
     return found if skew is None else {**found, SYMBOL: (0, skew.vector - 1)}
 
 
-def _symbols(kernel: tile.Kernel) -> set[str]:
+def symbols_of(kernel: tile.Kernel) -> set[str]:
     """Dimensions, program ids and counters: never negative."""
     names = {f"p{i}" for i in range(len(kernel.grid))}
     names |= {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}

@@ -147,6 +147,24 @@ def schedule(
     dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies, candidate.ordinary).dots()
     if isinstance(dots, str):
         return Refused(dots)
+    placement = placed(kernel, dots, facts, target, candidate, assumptions)
+    if isinstance(placement, Refused):
+        return placement
+    arrangement = arranged(kernel, dots, candidate)
+    if isinstance(arrangement, Refused):
+        return arrangement
+    return deepest(kernel, placement, facts, candidate, arrangement)
+
+
+def placed(
+    kernel: tile.Kernel,
+    dots: Sequence[DotPlan],
+    facts: Facts,
+    target: Target,
+    candidate: Candidate,
+    assumptions: tuple[Expr, ...],
+) -> Placement | Refused:
+    """Where the kernel's values lie, if the warpgroups have rows and registers for them."""
     if candidate.warpgroups > 1 and any(p.shape[0] <= ROWS * (candidate.warpgroups - 1) for p in dots):
         return Refused(f"no rows for {candidate.warpgroups} warpgroups")
     placement = place_around(kernel, dots, facts, candidate.warpgroups, assumptions, target, persistent=True)
@@ -155,6 +173,11 @@ def schedule(
     words = fragment_words(kernel, dots, placement)
     if words > MAX_REGISTERS[candidate.warpgroups * candidate.turns]:
         return Refused(f"accumulators take {words} registers of each thread")
+    return placement
+
+
+def arranged(kernel: tile.Kernel, dots: tuple[DotPlan, ...], candidate: Candidate) -> Arrangement | Refused:
+    """The candidate's cluster, turns and rotated streams, without rings yet; or what the kernel lacks for them."""
     cluster = None
     if candidate.cluster != (1, 1):
         cluster = clustered(kernel, dots, candidate.cluster)
@@ -165,35 +188,41 @@ def schedule(
     turned = rotations(kernel, dots) if candidate.rotated else {}
     if candidate.rotated and not turned:
         return Refused("no stream with two products of copied tiles of which the last can wait a step")
-    reason = ""
+    return Arrangement(
+        dots,
+        (),
+        candidate.warpgroups,
+        candidate.turns,
+        cluster,
+        matrix_stores=candidate.matrix_stores,
+        whole_stores=candidate.whole_stores,
+        rotations=turned,
+    )
+
+
+def deepest(
+    kernel: tile.Kernel, placement: Placement, facts: Facts, candidate: Candidate, arrangement: Arrangement
+) -> Scheduled | Refused:
+    """The kernel lowered with the most stages, or those pinned, that fit into shared memory."""
+    dots, limit = arrangement.dots, placement.target.shared_per_cta_bytes
     turning = [r for r in group(dots, 1) if isinstance(r.block.parent_op(), tile.Stream)]
     if candidate.ringed and not turning:
         return Refused(f"no ring to have {candidate.stages} stages")
-    deepest = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in turning)))
-    for stages in range(deepest, 0, -1) if candidate.stages is None else (candidate.stages,):
+    most = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in turning)))
+    reason = ""
+    for stages in range(most, 0, -1) if candidate.stages is None else (candidate.stages,):
         rings = group(dots, stages)
         estimate = sum(r.stages * r.stage_bytes for r in rings)
-        if estimate > target.shared_per_cta_bytes:
+        if estimate > limit:
             reason = f"{stages} stages take {estimate} bytes of shared memory"
             continue
-        shares = {} if cluster is None else shared_tiles(cluster, rings)
+        shares = {} if arrangement.cluster is None else shared_tiles(arrangement.cluster, rings)
         if isinstance(shares, Refused):
             return shares
-        arrangement = Arrangement(
-            dots,
-            rings,
-            candidate.warpgroups,
-            candidate.turns,
-            cluster,
-            shares,
-            candidate.matrix_stores,
-            candidate.whole_stores,
-            turned,
-        )
-        lowering = RoleLowering(kernel, placement, facts, arrangement)
+        lowering = RoleLowering(kernel, placement, facts, replace(arrangement, rings=rings, shares=shares))
         lowered = lowering.run()
         size = lay_out(lowered)
-        if size <= target.shared_per_cta_bytes:
+        if size <= limit:
             depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in rings)
             notes = (f"rings {depth or 'none'}; {size} bytes of shared memory",)
             return Scheduled(lowered, placement, notes, tuple(dict.fromkeys(lowering.guards)))

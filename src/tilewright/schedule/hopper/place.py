@@ -12,7 +12,7 @@ from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
 from tilewright.layout.register import LANES
-from tilewright.schedule.classes import Position, classify
+from tilewright.schedule.classes import classify
 from tilewright.schedule.distribute import (
     Digits,
     Distribution,
@@ -25,8 +25,8 @@ from tilewright.schedule.distribute import (
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, InPlace, Staged
 from tilewright.schedule.mapping import ClassId
-from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import coords_of, extents, is_tile, moved, spans_of
+from tilewright.schedule.plan import Placement, program_spans, symbols_of, tiles_of
+from tilewright.schedule.tiles import coords_of, moved
 from tilewright.tile import dialect as tile
 
 MAX_REGISTERS = {1: 224, 2: 224, 3: 144}
@@ -56,20 +56,7 @@ def place_around(
     for plan in dots:
         if isinstance(plan.a, InPlace) and not classes.join([((plan.dot.a, 0), (plan.dot.result, 0))]):
             return Refused("a left operand's rows are spread along another axis of its own product")
-    ids: dict[Position, ClassId] = {}
-    axes_of: dict[SSAValue, tuple[ClassId | None, ...]] = {}
-    sizes: dict[ClassId, int] = {}
-    values = [r for op in kernel.walk() for r in op.results if is_tile(r)]
-    for value in values:
-        axes: list[ClassId | None] = []
-        for root, extent in zip(classes.of(value), extents(value.type), strict=True):
-            if root is None:
-                axes.append(None)
-                continue
-            cls = ids.setdefault(root, len(ids))
-            sizes[cls] = max(sizes.get(cls, 0), extent or 1)
-            axes.append(cls)
-        axes_of[value] = tuple(axes)
+    axes_of, sizes = classes.numbered(tiles_of(kernel))
     for value, axis, padded in paddings(dots):
         cls = axes_of[value][axis]
         if cls is None:
@@ -96,21 +83,13 @@ def place_around(
     columns = [c for c in fixed if 0 in fixed[c].thread_bits]
     rows = [c for c in fixed if c not in columns]
     home = Distribution(ceil_power(threads), tuple((c, digits[c]) for c in (*order, *columns, *rows)))
-    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
     return Placement(
         target=target,
         home=home,
         foreign={},
         axes_of=axes_of,
-        program_spans=tuple(
-            dict.fromkeys(
-                span
-                for value in values
-                for span in spans_of(value)
-                if span is not None and not (span.origin.symbols | span.stop.symbols) & counters
-            )
-        ),
-        bounds={"tid": (0, threads - 1)} | dict.fromkeys(_symbols(kernel), (0, None)),
+        program_spans=program_spans(kernel),
+        bounds={"tid": (0, threads - 1)} | dict.fromkeys(symbols_of(kernel), (0, None)),
         assumptions=assumptions,
         min_ctas=1,
         persistent=persistent,
@@ -190,17 +169,6 @@ def _contiguous(
             width = min(own.vector(tensor.element), 1 << (sizes[cls].bit_length() - 1))
             vectors[cls] = min(vectors.get(cls, width), width)
     return vectors, sorted(free, key=lambda c: (c not in vectors, c))
-
-
-def _symbols(kernel: tile.Kernel) -> set[str]:
-    """Dimensions, program ids and counters: never negative."""
-    names = {f"p{i}" for i in range(len(kernel.grid))}
-    names |= {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
-    for arg in kernel.body.block.args:
-        if isinstance(arg.type, tile.TensorType):
-            for dim in arg.type.dims:
-                names |= dim.expr.symbols
-    return names
 
 
 def fragment_words(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement) -> int:
