@@ -103,6 +103,7 @@ def test_json_says_the_same() -> None:
     ("code", "options"),
     [
         ("CMD002", ("--shape", "4096by4096")),
+        ("TMA074", ("--shape", "64x64", "--box", "0x4")),
         ("CMD002", ("--shape", "4096x4096", "--strides", "x")),
         ("TMA070", ("--shape", "4096")),
         ("TMA006", ("--shape", "4096x4096", "--swizzle", "96B")),

@@ -115,6 +115,9 @@ def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
         elif leaf.extent.constant == leaf.tile:
             graph.register(_whole(Axis(number)))
         for inner, other in enumerate(leaves):
+            one = leaf.extent.constant == other.extent.constant == 1  # such axes nest both ways: one order is enough
+            if one and number > inner:
+                continue
             if leaf.axes != other.axes and facts.decide((leaf.stride - other.stride * other.extent).eq(0)):
                 graph.register(_nest(Axis(number), Axis(inner)))
     try:

@@ -173,10 +173,10 @@ def explain_tma(
             required="as many entries in each, at least one",
             help="a box extent of 1 for axes of which a copy takes one index",
         )
-    for name, values in (("shape", shape), ("box", box)):
-        if any(not 0 <= v < 1 << 63 for v in values):
+    for name, values, least in (("shape", shape, 0), ("box", box, 1)):
+        if any(not least <= v < 1 << 63 for v in values):
             shown = f"{name} = {list(values)}"
-            fail("TMA074", found=shown, required="unsigned 64-bit numbers", help="extents in elements, from 1 on")
+            fail("TMA074", found=shown, required=f"64-bit numbers from {least} on", help="extents in elements")
     if reuse < 1:
         fail("TMA074", found=f"reuse = {reuse}", required="a positive number of times", help="1 for tiles moved once")
     if address_align < 1:

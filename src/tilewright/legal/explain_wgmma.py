@@ -92,6 +92,7 @@ def explain_wgmma(
     if min(mn, k) < 1 or width < 1 or inner % width:
         fail(
             "TMA070",
+            title="extents that make no operand",
             found=f"{mn} x k{k}, rows of {width * kind.bytes} bytes",
             required="a contiguous extent of whole rows",
             help=f"an extent that is a multiple of {max(width, 1)} elements, or narrower rows",
