@@ -62,6 +62,14 @@ def kernel_file(tmp_path: Path) -> Path:
 # -- compile ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_misspelt_pin_is_in_no_line_of_a_file(kernel_file: Path, tmp_path: Path) -> None:
+    result = tilewright("compile", f"{kernel_file}:scale", "--schedule", "warp=4", "--out", tmp_path / "out")
+    assert isinstance(result.exception, TilewrightError)
+    (told,) = result.exception.diagnostics
+    assert (told.code, told.where) == ("LNG027", None)
+    assert "did you mean warps=?" in told.help
+
+
 def test_compile_hands_everything_on(kernel_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 

@@ -206,8 +206,14 @@ def test_a_kernel_without_one_of_its_waits_is_refuted(kind: type[Any], which: in
 
 def test_accumulators_that_fit_nowhere_are_refused() -> None:
     asked = p.request(p.nt, bm=1024, bn=1024)
-    with pytest.raises(TilewrightError, match="SCH001"):
+    with pytest.raises(TilewrightError, match="SCH001") as caught:
         plan(asked)
+    (told,) = caught.value.diagnostics
+    assert len(set(told.found.split("; "))) == len(told.found.split("; "))  # each reason once
+    assert "2 consumer warpgroups, tensor copies in rings where legal, stored from registers: accumulators take" in str(
+        told.notes
+    )
+    assert "pinned" not in told.help
 
 
 @pytest.mark.parametrize("pins", [{"mode": "plain"}, {"persistent": False}, {"consumers": 4}, {"vector": 4}])
@@ -239,6 +245,7 @@ def test_pins_are_refused_where_another_schedule_would_not_keep_them(pins: dict[
     with pytest.raises(TilewrightError, match="SCH001") as caught:
         plan(replace(p.request(p.nt, bm=128, bn=64), schedule=tw.Schedule(**pins)))
     assert words in caught.value.diagnostics[0].found
+    assert str(tw.Schedule(**pins)) in caught.value.diagnostics[0].help
 
 
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])

@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -19,6 +20,9 @@ from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact
 from tilewright.cli.options import by_name
 from tilewright.diag import Location, TilewrightError, fail
+
+if TYPE_CHECKING:
+    from tilewright.lang.schedule import Schedule
 
 
 def register(app: typer.Typer) -> None:
@@ -36,15 +40,13 @@ def compile_kernel(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="a compile-time keyword")
     ] = None,
 ) -> None:
-    from tilewright.lang.schedule import Schedule
-
     statics = by_name("--static", static or [], int)
     dtypes = by_name("--dtype", dtype or [], str)
     keywords = by_name("--set", set_ or [], literal)
     found = find_kernel(kernel)
     typer.echo(f"compiling {kernel} for {target} ...", err=True)
     begin = time.perf_counter()
-    pinned = Schedule.parse(_text_of(schedule)) if schedule else None
+    pinned = _pinned(_text_of(schedule)) if schedule else None
     artifact: Artifact = found.compile(target=target, static=statics, dtypes=dtypes, schedule=pinned, **keywords)
     bundle.write_folder(artifact, out)
     seconds = time.perf_counter() - begin
@@ -113,6 +115,15 @@ def literal(text: str) -> int | float | bool | str:
     except (ValueError, SyntaxError):
         return text
     return value if isinstance(value, int | float | bool) else text
+
+
+def _pinned(text: str) -> Schedule:
+    from tilewright.lang.schedule import Schedule
+
+    try:
+        return Schedule.parse(text)
+    except TilewrightError as error:  # the text stands on the command line, in no line of a file
+        raise TilewrightError(tuple(replace(d, where=None) for d in error.diagnostics)) from None
 
 
 def _text_of(schedule: str) -> str:

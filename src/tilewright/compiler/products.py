@@ -6,7 +6,7 @@ A candidate that the assembler spoils (spills, serialised wgmma) is given up for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import StringAttr
 
@@ -47,28 +47,35 @@ class Search:
     request: Request
     name: str
     pending: Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]
-    reasons: list[str]
+    refusals: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Schedules that were given up, each with why."""
+    latest: str = ""
+    """The schedule that was proved last."""
 
     def next(self, reason: str = "") -> Found:
         """The next candidate that is proved; SCH001 with all reasons when there is none. ``reason`` says why the one
         before was given up."""
         if reason:
-            self.reasons.append(reason)
+            self.refusals.append((self.latest, reason))
         for kernel, extents, candidate in self.pending:
             label = ", ".join([*(f"{k}={v}" for k, v in extents.items()), str(candidate)])
             answer = self._try(kernel, candidate)
             if isinstance(answer, str):
-                self.reasons.append(f"{label}: {answer}")
+                self.refusals.append((label, answer))
                 continue
+            self.latest = label
             scheduled, certificate, guard = answer
-            notes = (label, *scheduled.notes, *(f"given up: {r}" for r in self.reasons))
+            notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
             return Found(kernel, replace(scheduled, notes=notes), certificate, guard, self)
         fail(
             "SCH001",
             where=self.request.function.where,
-            found="; ".join(self.reasons) or f"no schedule here is {self.request.schedule}",
+            found="; ".join(dict.fromkeys(why for _, why in self.refusals))
+            or f"no schedule here is {self.request.schedule}",
             required="one schedule that fits and is proved",
-            help="use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
+            notes=tuple(f"{which}: {why}" for which, why in self.refusals),
+            help=(f"leave out what is pinned: {pins}; or " if (pins := str(self.request.schedule)) else "")
+            + "use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
         )
 
     def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...], Expr] | str:
@@ -118,7 +125,7 @@ def search_products(
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
                         yield retrace(extents), extents, kept
 
-    return Search(request, name, pending(), [])
+    return Search(request, name, pending())
 
 
 @timed("prove")
