@@ -58,7 +58,7 @@ class Case:
 
 CASES = (
     Case("matmul", 0, 128, 256, 64),
-    Case("matmul", 0, 128, 192, 64, tiles=2),
+    *(Case("matmul", 0, 128, n, 64, tiles=2) for n in (160, 176, 192, 208)),
     *(Case("matmul", 0, 192, n, 64, consumers=3) for n in (128, 144, 160, 192)),
     Case("attention", 128, 128, 128, 128, own=True),
     *(Case("attention", 128, 192, 128, n, consumers=3) for n in (64, 80)),
@@ -104,6 +104,7 @@ def run(args: Any) -> None:
         launches, outputs, peer = beside_peer(torch, cases)
         exact = peer().float()
         seconds = timer.medians({**launches, "peer": peer})
+        others = other_shapes(torch, timer, cases)
         clock = float(timer.clocks[-1].split()[0]) * 1e6
         for case in cases:
             slope = turn_seconds(torch, timer, case)
@@ -113,11 +114,29 @@ def run(args: Any) -> None:
                 "measured_cycles": round(slope * clock, 1),
                 "milliseconds": round(1e3 * seconds[case.name], 4),
                 "of_peer": round(seconds["peer"] / seconds[case.name], 3),
+                "of_peer_elsewhere": others[case.name],
                 "difference_from_peer": relative_error(outputs[case.name], exact),
             }
             rows.append(row)
             print({k: v for k, v in row.items() if k != "plan"}, flush=True)
     write(document(torch, **timer.conditions(), rows=rows), args.json)
+
+
+SHAPES = ((8000, 8000, 8000), (4096, 14336, 4096), (2816, 4992, 4096))
+"""Further products, M, N and K: in the second and third tiles of 208 columns fill their waves best."""
+
+
+def other_shapes(torch: Any, timer: Timer, cases: list[Case]) -> dict[str, dict[str, float]]:
+    """Each matmul's share of cuBLAS at further shapes."""
+    found: dict[str, dict[str, float]] = {case.name: {} for case in cases}
+    for m, n, k in SHAPES if cases[0].kernel == "matmul" else ():
+        a, b = (torch.randn(x, k, device="cuda").bfloat16() for x in (m, n))
+        out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        launches: dict[str, Any] = {case.name: launched(case, {"a": a, "b": b}, out) for case in cases}
+        seconds = timer.medians({**launches, "peer": lambda a=a, b=b: torch.matmul(a, b.t())})
+        for case in cases:
+            found[case.name][f"{m}x{n}x{k}"] = round(seconds["peer"] / seconds[case.name], 3)
+    return found
 
 
 def beside_peer(torch: Any, cases: list[Case]) -> tuple[dict[str, Any], dict[str, Any], Callable[[], Any]]:

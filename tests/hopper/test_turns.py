@@ -62,8 +62,11 @@ def test_stores_are_proved() -> None:
     assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
 
 
-def test_protocols_are_proved() -> None:
-    for protocol in protocols_of(lowered(p.nt).scheduled.kernel):
+@pytest.mark.parametrize("extents", [{}, {"bm": 128, "bn": 208}], ids=["64x64", "128x208"])
+def test_protocols_are_proved(extents: dict[str, int]) -> None:
+    """Of the wider tile's stores 26 panels of two warpgroups meet the ring's stages."""
+    candidate = Candidate(1, turns=2, stages=2, whole_stores=bool(extents))
+    for protocol in protocols_of(lowered(p.nt, candidate, **extents).scheduled.kernel):
         assert isinstance(check(protocol), Proved)
 
 

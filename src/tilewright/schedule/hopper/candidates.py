@@ -90,7 +90,7 @@ def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
     """What is tried for a kernel, best first.
 
     Three warpgroups for tiles of their rows alone, of which two would multiply a quarter for nothing, or where pinned:
-    no tile of theirs was faster than the best of two (H200, benchmarks/results/schedules.json).
+    no tile of theirs was faster than the best of two by more than the spread (H200, benchmarks/results/schedules.json).
     """
     rows = {tile.tile_type(op.result).shape[0] for op in kernel.walk() if isinstance(op, tile.Dot)}
     for candidate in CANDIDATES:

@@ -26,8 +26,9 @@ _DEPTH_BYTES = 128
 WIDTHS = {256: 100, 192: 102}
 """Columns of a tile that are offered where rows and columns are free, and the time of one column against that of the
 widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full."""
-TURN_WIDTHS = {192: 99, 160: 103}
-"""The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile."""
+TURN_WIDTHS = {208: 99, 192: 99, 160: 103}
+"""The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
+columns exceed."""
 SHARED_WIDTHS = {256: 100, 224: 101}
 """The same for clusters of two CTAs, which read a shared operand half as often."""
 TURNS = (Candidate(1, turns=2, whole_stores=True),)
