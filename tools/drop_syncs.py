@@ -58,7 +58,7 @@ _MISSING: dict[type[object], tuple[str, ...]] = {
 end; a dropped group wait shows where its bytes are touched, or at the end; a dropped barrier shows in what it ordered:
 bytes, phases (lapping) or the turns of another barrier."""
 _WAITS = {"full": ("MBR016",), "empty": ("MBR015", "MBR017")}
-_SHIFTED = ("MBR010", "MBR012", "MBR014", "MBR015", "MBR016")
+_SHIFTED = ("MBR010", "MBR011", "MBR012", "MBR014", "MBR015", "MBR016")
 
 UNNEEDED: dict[type[object], str] = {
     ops.FenceMbarrierInit: "one CTA, and a CTA barrier follows the init; kept as in CUTLASS, its lack is a warning",
