@@ -295,8 +295,18 @@ def test_targets_without_wgmma_multiply_by_ordinary_arithmetic(target: Target) -
     left, right, out = padded(70, 40), padded(66, 40), padded(70, 66)
     simulate.run(variant.transport, {"a": left, "b": right, "c": out})
     close(out, f64(left) @ f64(right).T)
-    with pytest.raises(TilewrightError, match="SCH001"):
-        plan(replace(p.request(p.nt, "e4m3"), target=target))
+
+
+@pytest.mark.parametrize("dtypes", [("e4m3", "e4m3"), ("e4m3", "e5m2")])
+def test_8_bit_floats_of_any_kind_are_multiplied_by_ordinary_arithmetic(dtypes: tuple[str, str]) -> None:
+    kinds = dict(zip("ab", dtypes, strict=True)) | {"c": "f32"}
+    program = plan(replace(p.request(p.nt, dtypes=kinds, bk=32), target=SM80))
+    assert build(program).target == "sm_80"
+    of = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+    left, right = (padded(rows, 48).astype(of[kind]) for rows, kind in zip((70, 66), dtypes, strict=True))
+    out = np.full((70, 72), np.nan, np.float32)[:, :66]
+    simulate.run(program.variants[0].transport, {"a": left, "b": right, "c": out})
+    np.testing.assert_allclose(out, f64(left) @ f64(right).T, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("m", [0, 70])

@@ -41,7 +41,6 @@ ROWS = 64
 COLUMNS = 8
 MAX_COLUMNS = 256
 INDEX_BOUND = 2**31 - 1
-_ORDINARY = frozenset(("f32", "f16", "bf16", "i8"))
 SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 
@@ -185,13 +184,11 @@ class Analysis:
         return tuple(found)
 
     def dot(self, op: tile.Dot) -> DotPlan | str:
+        if self.ordinary:
+            return DotPlan(op, Widened(op.a), Widened(op.b), COLUMNS, accumulation(op))
         dtype = element(op.a)
         if dtype != element(op.b):
-            return f"operands of {dtype} and {element(op.b)}"
-        if self.ordinary:
-            if dtype.name not in _ORDINARY:
-                return f"operands of {dtype}: no arithmetic on them outside of the tensor cores"
-            return DotPlan(op, Widened(op.a), Widened(op.b), COLUMNS, accumulation(op))
+            return f"operands of {dtype} and {element(op.b)}: this schedule multiplies those of one dtype"
         if not (dtype.is_float and dtype.bits <= 16) and dtype.name != "tf32":
             return f"operands of {dtype}: this schedule multiplies 8- and 16-bit floats and tf32"
         rows, columns = tile.tile_type(op.result).shape
