@@ -443,3 +443,15 @@ def test_assembled_without_a_defect(name: str) -> None:
     (kernel,) = CASES[name].kernel.compile(dtypes=dtypes_of(CASES[name])).kernels
     assert "wgmma" in kernel.source
     assert kernel.spill_bytes == 0
+
+
+@tw.kernel
+def one_program(x: tw.Tensor["M"], total: tw.Tensor[1]):
+    m = tw.axis(x.shape[0], upto=64)
+    total[0] = x[m].sum(0)
+
+
+def test_a_kernel_without_a_grid_is_one_program() -> None:
+    x, total = np.arange(5, dtype=np.float32), np.full(1, np.nan, np.float32)
+    one_program(x, total)
+    assert total[0] == 10

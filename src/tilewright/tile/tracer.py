@@ -136,7 +136,7 @@ class Tracer:
             kernel.name,
             names,
             Region(self._body),
-            grid=self._grid or (),
+            grid=self._grid or (Const(1),),  # a kernel that asks for none is one program
             bounds=tuple(self._bounds),
             requires=tuple(self._accesses.requires),
             numerics=kernel.numerics,
