@@ -23,9 +23,7 @@ class SyncPrice:
 _RANK = "ranked, not measured: "
 
 SYNC_PRICES: tuple[SyncPrice, ...] = (
-    SyncPrice(
-        "mbarrier.try_wait", 29.0, "a load from shared memory on an H800 (arXiv 2402.13499); no branch"
-    ),
+    SyncPrice("mbarrier.try_wait", 29.0, "a load from shared memory on an H800 (arXiv 2402.13499); no branch"),
     SyncPrice("mbarrier.arrive", 24.0, _RANK + "a shared-memory atomic without result"),
     SyncPrice("fence.proxy.async", 40.0, _RANK + "waits for the thread's shared accesses"),
     SyncPrice("fence.proxy.tensormap", 500.0, _RANK + "a fence at gpu scope, with a round trip to the L2 cache"),
