@@ -32,6 +32,7 @@ sys.path.insert(0, str(harness.ROOT.parent / "tests"))
 FACTOR, FLOOR = 1.5, 2.0**-22
 HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 FEW = 4096
+ROUNDS = 24  # of calls that are timed in turn
 FEW_FOR_NAN = 64  # smaller matrices keep their numbers
 
 PAIRS = ((1, 1), (2, 7), (7, 31), (31, 32), (32, 33), (33, 127), (127, 1000), (1000, 7), (4097, 31), (33, 4097))
@@ -485,30 +486,32 @@ def overhead(bench: Bench, runtime: Any, from_bytes: Any) -> dict[str, Any]:
         "torch_add_new": lambda: x + y,
     }
     add.__dict__["compiled"] = kernel
-    result: dict[str, Any] = {}
-    for name, call in calls.items():
-        for _ in range(500):
-            call()
-        torch.cuda.synchronize()
-        batches: list[float] = []
-        singles: list[float] = []
-        for _ in range(20):
+    batches: dict[str, list[float]] = {name: [] for name in calls}
+    singles: dict[str, list[float]] = {name: [] for name in calls}
+    for round_ in range(ROUNDS):  # rotated: the processor's slow phases (a half slower, some 100 ms) meet all alike
+        for name in [*calls][round_ % len(calls) :] + [*calls][: round_ % len(calls)]:
+            call = calls[name]
+            for _ in range(20):
+                call()
+            torch.cuda.synchronize()
             start = time.perf_counter_ns()
             for _ in range(200):
                 call()
-            batches.append((time.perf_counter_ns() - start) / 200e3)
+            batches[name].append((time.perf_counter_ns() - start) / 200e3)
             torch.cuda.synchronize()
-        for _ in range(2000):
-            start = time.perf_counter_ns()
-            call()
-            singles.append((time.perf_counter_ns() - start) / 1e3)
-        torch.cuda.synchronize()
-        result[name] = {
-            "median_us": round(statistics.median(singles), 2),
-            "p90_us": round(sorted(singles)[1800], 2),
-            "mean_of_batches_us": round(statistics.median(batches), 2),
+            for _ in range(200):
+                start = time.perf_counter_ns()
+                call()
+                singles[name].append((time.perf_counter_ns() - start) / 1e3)
+            torch.cuda.synchronize()
+    return {
+        name: {
+            "median_us": round(statistics.median(singles[name]), 2),
+            "p90_us": round(sorted(singles[name])[len(singles[name]) * 9 // 10], 2),
+            "mean_of_batches_us": round(statistics.median(batches[name]), 2),
         }
-    return result
+        for name in calls
+    }
 
 
 def run(args: argparse.Namespace) -> None:

@@ -206,6 +206,6 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
             programs.attributes["extents"] = type(programs.extents)(extents)
         case _:
             raise ValueError(fault)
-    with pytest.raises(TilewrightError, match="ACC00[1-4]"):
+    with pytest.raises(TilewrightError, match=r"ACC00[1-4]"):
         certified(planned.tile, prove_stores(planned.tile, lowered))
     assert isinstance(lowered.threads, IntAttr)

@@ -111,7 +111,7 @@ def test_opcodes_are_counted(inspection: Inspection) -> None:
 def test_the_map_is_the_schedules(inspection: Inspection) -> None:
     (tile,) = inspection.maps
     assert tile.name == "x as loaded, y as stored"
-    assert tile.extents == (16, 128)
+    assert tile.extents == (8, 128)
     assert tile.layout.threads == 128
 
 
