@@ -112,7 +112,7 @@ def test_the_map_is_the_schedules(inspection: Inspection) -> None:
     (tile,) = inspection.maps
     assert tile.name == "x as loaded, y as stored"
     assert tile.extents == (8, 128)
-    assert tile.layout.threads == 128
+    assert tile.layout.threads == 64
 
 
 @pytest.mark.parametrize(("error", "holds"), [(1e-6, True), (1.1e-6, False), (float("nan"), False)])
