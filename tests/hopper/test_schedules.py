@@ -238,6 +238,7 @@ def test_pins_are_kept() -> None:
     [
         ({"stages": 40}, "40 stages take"),
         ({"stages": 1}, "deadlock"),
+        ({"cluster": (4, 2)}, "a cluster of 8 CTAs"),
         ({"mode": "pingpong", "consumers": 1}, "no schedule here is consumers=1, mode=pingpong"),
     ],
 )

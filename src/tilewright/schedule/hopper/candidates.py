@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
@@ -28,6 +29,8 @@ STAGES = 5
 """Stages of a ring of large tiles: more have bought nothing on H200, they are some 3 microseconds of copies."""
 IN_FLIGHT_BYTES = 160 * 1024
 """What rings of small tiles keep on its way (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages 0.69)."""
+MOST_CTAS = 4
+"""CTAs of a cluster: with 8 neither the event graph nor canonical runs settle a matmul within minutes."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,8 @@ def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, in
     """The cluster of a kernel whose CTAs all go the same way; or why there is none."""
     if len(kernel.grid) < 2:
         return Refused("clusters lie along the last two axes of the grid")
+    if prod(shape) > MOST_CTAS:
+        return Refused(f"a cluster of {prod(shape)} CTAs: protocols of more than {MOST_CTAS} are not proved in minutes")
     cluster = Cluster(*shape, len(kernel.grid))
     if not any(isinstance(operand, Copied) for plan in dots for operand in (plan.a, plan.b)):
         return Refused("no tile is brought by tensor copies, so a cluster has nothing to share")
