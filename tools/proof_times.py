@@ -1,8 +1,10 @@
-"""How long the parametric proof takes: CPU milliseconds of one call in a warm process, the least of N.
+"""How long proofs of protocols take: CPU milliseconds in a warm process.
 
     python tools/proof_times.py [--repeat N] [--json FILE]
 
-The hand-written protocols at several ring lengths. A row says what was left open where the proof does not reach.
+The parametric proof of the hand-written protocols at several ring lengths, the least of N calls; a row says what was
+left open where the proof does not reach. Then ``check`` on every right protocol there is (examples, twins of bugs, the
+gallery, compiled kernels), each asked once, since a process remembers what it has proved.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ import platform
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k
 
-from tilewright.base.verdict import Unknown
+from campaign.corpus import everything
+from tilewright.base.verdict import Refuted, Unknown
+from tilewright.contract import check
 from tilewright.contract.parametric import prove
 from tilewright.protocol.model import Protocol
 
@@ -39,6 +44,18 @@ def protocols() -> dict[str, Protocol]:
     return found
 
 
+def checked() -> dict[str, float]:
+    """Milliseconds that ``check`` takes to answer, by protocol."""
+    found: dict[str, float] = {}
+    for name, protocol in everything().items():
+        start = time.process_time()
+        answer = check(protocol)
+        spent = time.process_time() - start
+        if not isinstance(answer, Refuted):
+            found[name] = round(1e3 * spent, 1)
+    return found
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -55,8 +72,12 @@ def main() -> None:
             reason = answer.reason if isinstance(answer, Unknown) else ""
         rows.append({"protocol": name, "open": reason, "ms": round(1e3 * min(times), 1)})
         print(f"{name:36} {1e3 * min(times):7.1f} ms  {'open: ' + reason if reason else 'proved'}")
+    checks = checked()
+    times = sorted(checks.values())
+    slowest = max(checks, key=checks.__getitem__)
+    print(f"check on {len(times)} protocols: median {median(times):.1f} ms, most {times[-1]} ms ({slowest})")
     if args.json:
-        found = {"python": platform.python_version(), "repeat": args.repeat, "rows": rows}
+        found = {"python": platform.python_version(), "repeat": args.repeat, "rows": rows, "checks": checks}
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
