@@ -10,16 +10,21 @@ from tilewright.protocol import Build, Ring, RoleBuilder
 from tilewright.protocol import ops as o
 
 
+def load(p: RoleBuilder, ring: Ring, use: Expr, before: tuple[o.Op, ...] = ()) -> None:
+    """One stage of a ring by TMA; ``before`` stands between the wait and the copy."""
+    p.one(ring.wait_empty(use))
+    for op in before:
+        p.one(op)
+    p.one(ring.expect(use))
+    p.one(ring.load(use))
+
+
 def fill(b: Build, ring: Ring, kt: Expr, before: tuple[o.Op, ...] = (), threads: int = 32) -> None:
     """A producer that fills the ring by TMA; ``before`` stands between the wait and the copy."""
     with b.role("producer", threads) as p:
         b.init(p)
         with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            for op in before:
-                p.one(op)
-            p.one(ring.expect(k))
-            p.one(ring.load(k))
+            load(p, ring, k, before)
 
 
 @contextmanager

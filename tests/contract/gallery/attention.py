@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gallery.entry import Entry, load, multiply
+from gallery.entry import Entry, multiply
+from support.rings import fill, load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -18,10 +19,7 @@ def backward(wrong: bool) -> Protocol:
     acc = b.buffer("acc", 64, Space.REGISTER)
     dq = b.buffer("dq", 1024, Space.GLOBAL)
     staging = [b.buffer(f"staging{w}", 1024) for w in range(2)]
-    with b.role("producer", 128) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            load(p, ring, k)
+    fill(b, ring, kt, threads=128)
     for w in range(2):
         with b.role(f"consumer{w}", 128) as c:
             b.sync(c)
@@ -49,10 +47,7 @@ def probabilities_through_memory(wrong: bool) -> Protocol:
     ring = b.ring("kv", 2, 2048, consumers=1)
     p_mem = b.buffer("p", 1024)
     s, out = b.buffer("s", 64, Space.REGISTER), b.buffer("o", 64, Space.REGISTER)
-    with b.role("producer", 128) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            load(p, ring, k)
+    fill(b, ring, kt, threads=128)
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gallery.entry import Entry, load, multiply
+from gallery.entry import Entry, multiply
+from support.rings import drain, load
 from tilewright.base.expr import sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope
@@ -146,12 +147,9 @@ def own_ring_in_a_cluster(wrong: bool) -> Protocol:
             b.init(p)
         with p.loop("k", kt) as k:
             load(p, ring, k)
-    with b.role("consumer", 128) as c:
-        b.sync(c)
-        with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
-            multiply(c, acc.whole, ring.stage(k))
-            c.one(ring.release(k))
+    with drain(b, ring, kt) as (c, k):
+        multiply(c, acc.whole, ring.stage(k))
+        c.one(ring.release(k))
     return b.protocol()
 
 

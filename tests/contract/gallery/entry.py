@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.base.expr import Expr
-from tilewright.protocol import Protocol, Ring, RoleBuilder
+from tilewright.protocol import Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 
 
@@ -29,10 +28,3 @@ def multiply(c: RoleBuilder, accumulator: o.Region, *operands: o.Region, pending
     c.all(o.Wgmma(accumulator, operands))
     c.all(o.WgmmaCommit())
     c.all(o.WgmmaWait(pending))
-
-
-def load(p: RoleBuilder, ring: Ring, g: Expr) -> None:
-    """One stage of a ring by TMA."""
-    p.one(ring.wait_empty(g))
-    p.one(ring.expect(g))
-    p.one(ring.load(g))

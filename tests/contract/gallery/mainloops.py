@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gallery.entry import Entry, load, multiply
+from gallery.entry import Entry, multiply
+from support.rings import drain, fill, load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -23,24 +24,18 @@ def mixed_input(wrong: bool) -> Protocol:
             load(p, raw, k)
     with b.role("idle", 96) as i:
         b.sync(i)
-    with b.role("convert", 128) as t:
-        b.sync(t)
-        with t.loop("k", kt) as k:
-            t.all(raw.wait_full(k))
-            t.all(ready.wait_empty(k))
-            t.all(raw.read(k))
-            t.all(o.Write(ready.stage(k)))
-            if not wrong:
-                t.all(o.FenceProxyAsync())
-            t.all(o.BarSync(C(1), 128))
-            t.one(raw.release(k))
-            t.one(o.Arrive(ready.full[ready.slot(k)]))
-    with b.role("multiply", 128) as c:
-        b.sync(c)
-        with c.loop("k", kt) as k:
-            c.all(ready.wait_full(k))
-            multiply(c, acc.whole, ready.stage(k))
-            c.one(ready.release(k))
+    with drain(b, raw, kt, "convert") as (t, k):
+        t.all(ready.wait_empty(k))
+        t.all(raw.read(k))
+        t.all(o.Write(ready.stage(k)))
+        if not wrong:
+            t.all(o.FenceProxyAsync())
+        t.all(o.BarSync(C(1), 128))
+        t.one(raw.release(k))
+        t.one(o.Arrive(ready.full[ready.slot(k)]))
+    with drain(b, ready, kt, "multiply") as (c, k):
+        multiply(c, acc.whole, ready.stage(k))
+        c.one(ready.release(k))
     return b.protocol()
 
 
@@ -63,12 +58,9 @@ def two_producers(wrong: bool) -> Protocol:
                 p.one(ring.load(k, 1024 * half, 1024))
     with b.role("idle", 64) as i:
         b.sync(i)
-    with b.role("consumer", 128) as c:
-        b.sync(c)
-        with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
-            multiply(c, acc.whole, ring.stage(k))
-            c.one(ring.release(k))
+    with drain(b, ring, kt) as (c, k):
+        multiply(c, acc.whole, ring.stage(k))
+        c.one(ring.release(k))
     return b.protocol()
 
 
@@ -85,12 +77,9 @@ def gathered_rows(wrong: bool) -> Protocol:
             p.one(ring.expect(k, 768 if wrong else 1024))
             for row in range(4):
                 p.one(o.TmaLoad(ring.stage(k, 256 * row, 256), ring.full[ring.slot(k)], tensor=False))
-    with b.role("consumer", 128) as c:
-        b.sync(c)
-        with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
-            multiply(c, acc.whole, ring.stage(k))
-            c.one(ring.release(k))
+    with drain(b, ring, kt) as (c, k):
+        multiply(c, acc.whole, ring.stage(k))
+        c.one(ring.release(k))
     return b.protocol()
 
 
@@ -109,14 +98,11 @@ def scales_by_threads(wrong: bool) -> Protocol:
             p.one(ring.load(k, 0, 1536))
             p.all(o.CpAsync(ring.stage(k, 1536)))
             p.all(o.CpAsyncArrive(ring.full[ring.slot(k)]))
-    with b.role("consumer", 128) as c:
-        b.sync(c)
-        with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
-            if not wrong:
-                c.all(o.FenceProxyAsync())
-            multiply(c, acc.whole, ring.stage(k))
-            c.one(ring.release(k))
+    with drain(b, ring, kt) as (c, k):
+        if not wrong:
+            c.all(o.FenceProxyAsync())
+        multiply(c, acc.whole, ring.stage(k))
+        c.one(ring.release(k))
     return b.protocol()
 
 
@@ -156,20 +142,14 @@ def two_level_accumulation(wrong: bool) -> Protocol:
     kt = b.symbol("kt")
     ring = b.ring("ab", 2, 1024, consumers=1)
     partial, total = b.buffer("partial", 64, Space.REGISTER), b.buffer("total", 64, Space.REGISTER)
-    with b.role("producer", 128) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            load(p, ring, k)
-    with b.role("consumer", 128) as c:
-        b.sync(c)
-        with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
-            multiply(c, partial.whole, ring.stage(k), pending=int(wrong))
-            c.all(o.Read(partial.whole))
-            c.all(o.Write(total.whole))
-            if wrong:
-                c.all(o.WgmmaWait(0))
-            c.one(ring.release(k))
+    fill(b, ring, kt, threads=128)
+    with drain(b, ring, kt) as (c, k):
+        multiply(c, partial.whole, ring.stage(k), pending=int(wrong))
+        c.all(o.Read(partial.whole))
+        c.all(o.Write(total.whole))
+        if wrong:
+            c.all(o.WgmmaWait(0))
+        c.one(ring.release(k))
     return b.protocol()
 
 
@@ -207,10 +187,7 @@ def operand_from_registers(wrong: bool) -> Protocol:
     kt = b.symbol("kt")
     ring = b.ring("ab", 3, 2048, consumers=1)
     acc, a = b.buffer("acc", 64, Space.REGISTER), b.buffer("a", 64, Space.REGISTER)
-    with b.role("producer", 128) as p:
-        b.init(p)
-        with p.loop("k", kt) as k:
-            load(p, ring, k)
+    fill(b, ring, kt, threads=128)
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gallery.entry import Entry, load
+from gallery.entry import Entry
+from support.rings import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gallery.entry import Entry, load, multiply
+from gallery.entry import Entry, multiply
+from support.rings import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
