@@ -5,7 +5,7 @@ And what both halves of the ``map`` obligation stand on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -92,6 +92,11 @@ def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
     for target, source in PATTERNS[swizzle].pairs:
         result = result ^ ((addresses >> source & 1) << target)
     return result
+
+
+def values_at(node: Expr, at: Mapping[str, Ints]) -> Ints:
+    """An expression at every thread, and at every register or copy of it, as ``at`` lists them."""
+    return np.broadcast_to(np.asarray(node.evaluate(at)), at[t.THREAD].shape)
 
 
 def tensor_of(op: a.TmaLoad | a.TmaStore) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import TRUE, All, Expr
-from tilewright.compiler.panels import Ints, WrongError, name_of, place_of
+from tilewright.base.expr import Expr, conjuncts
+from tilewright.compiler.panels import Ints, WrongError, name_of, place_of, values_at
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.lang.axes import Span
 from tilewright.schedule.tiles import coords_of, is_elementwise, place, tensor_name
@@ -65,7 +65,7 @@ def staged_operand(
     leaves = _leaves(kernel, where, side)
     threads, count = a.warpgroups_of(write) * a.WARPGROUP_THREADS, t.registers_of(write.buffer).count.data
     at = _grid(threads, count)
-    made, offsets = _holds(write.guard.expr, at), _values(write.offset.expr, at)
+    made, offsets = _holds(write.guard.expr, at), values_at(write.offset.expr, at)
     inside = (offsets >= 0) & (offsets < len(table))
     element = np.where(inside, table[np.where(inside, offsets, 0)], -1)
     if (element[made] < 0).any() or (np.bincount(element[made], minlength=swizzled.size) != 1).any():
@@ -98,7 +98,7 @@ class _Registers:
                     own = self.held(value, writer)
                     if own is not _NOTHING and read.expr.symbols <= {t.REGISTER}:
                         threads = a.warpgroups_of(writer) * a.WARPGROUP_THREADS
-                        found = found.joined(own.at(_values(read.expr, _grid(threads, count))), self.where)
+                        found = found.joined(own.at(values_at(read.expr, _grid(threads, count))), self.where)
                 return found
             case a.Wgmma():
                 return self.accumulated(writer)
@@ -116,7 +116,7 @@ class _Registers:
                 if axis is not None and isinstance(own, Span):
                     offset = coord.expr - own.origin
                     if offset.symbols <= _THREAD_REGISTER:
-                        found[axis] = _values(offset, _grid(threads, count))
+                        found[axis] = values_at(offset, _grid(threads, count))
             return _Held((found.get(0), found.get(1)))
         return _NOTHING
 
@@ -222,13 +222,9 @@ def _grid(threads: int, count: int) -> dict[str, Ints]:
     return {t.THREAD: thread, t.REGISTER: register, a.WARPGROUP: thread // a.WARPGROUP_THREADS}
 
 
-def _values(node: Expr, at: Mapping[str, Ints]) -> Ints:
-    return np.broadcast_to(np.asarray(node.evaluate(at)), at[t.THREAD].shape)
-
-
 def _holds(guard: Expr, at: Mapping[str, Ints]) -> Ints:
     """A conjunction at every thread and register."""
     found = np.ones(at[t.THREAD].shape, np.bool_)
-    for part in guard.args if isinstance(guard, All) else () if guard == TRUE else (guard,):
-        found = found & _values(part, at).astype(np.bool_)
+    for part in conjuncts(guard):
+        found = found & values_at(part, at).astype(np.bool_)
     return found

@@ -21,7 +21,7 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
-from tilewright.base.expr import TRUE, All, Const, Expr, Sym, ceildiv
+from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import prove_domains
 from tilewright.compiler.program import PlannedKernel
@@ -54,10 +54,10 @@ def certify_steps(
     for index, symbol in writers.items():
         found.append(_whole(kernels[symbol][0], items[index]))
         found.append(Obligation("inside", _inside(items[index])))
-    asked = set(predicate.args) if isinstance(predicate, All) else {predicate}
+    asked = set(conjuncts(predicate))
     for kernel, facts in kernels.values():
         rest = residual(assumptions_of(kernel.tile, facts), kernel.binding)
-        open_ = set(rest.args if isinstance(rest, All) else (rest,)) - asked - {TRUE}
+        open_ = set(conjuncts(rest)) - asked
         if open_:
             _refuse("bound", f"{kernel.transport.sym_name.data} assumes {', '.join(map(str, open_))}")
     found.append(Obligation("bound", "divisors of strides and addresses, the rest asked at dispatch"))

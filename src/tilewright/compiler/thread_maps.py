@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.base.expr import TRUE, All, Expr, simplify
-from tilewright.compiler.panels import Ints
+from tilewright.base.expr import TRUE, Expr, conjuncts, simplify
+from tilewright.compiler.panels import Ints, values_at
 from tilewright.lang.axes import Span
 from tilewright.schedule.tiles import coords_of
 from tilewright.tile import dialect as tile
@@ -35,7 +35,7 @@ def place_copies(
         return False
     thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
     at = {t.THREAD: thread.ravel(), t.REGISTER: copy.ravel()}
-    made = _values(op.active.expr, at).astype(np.bool_)
+    made = values_at(op.active.expr, at).astype(np.bool_)
     steps = np.arange(op.vector.data)
     place: dict[int, Ints] = {}
     for axis, (coord, own) in enumerate(zip(op.coords, coords_of(source), strict=True)):
@@ -43,14 +43,14 @@ def place_copies(
         offset = coord.expr - begin
         if not offset.symbols <= {t.THREAD, t.REGISTER}:
             return False
-        place[axis] = _values(offset, at)[made][:, None] + (steps if axis == op.axis.data else 0 * steps)
+        place[axis] = values_at(offset, at)[made][:, None] + (steps if axis == op.axis.data else 0 * steps)
     if any(x.any() for axis, x in place.items() if axis not in axes):
         return False
     inside = op.offset.expr - op.base.expr
     if not inside.symbols <= {t.THREAD, t.REGISTER}:
         return False
     size = op.copy_bytes // op.vector.data
-    bytes_ = _values(inside, at)[made][:, None] + steps * size
+    bytes_ = values_at(inside, at)[made][:, None] + steps * size
     if bytes_.min() < 0 or bytes_.max() + size > op.bytes.data:
         return False
     mn, k = place[mn_axis], place[k_axis]
@@ -62,11 +62,6 @@ def place_copies(
     return True
 
 
-def _values(node: Expr, at: Mapping[str, Ints]) -> Ints:
-    """An expression at every thread and copy."""
-    return np.broadcast_to(np.asarray(node.evaluate(at)), at[t.THREAD].shape)
-
-
 def _zeros_outside(op: a.ThreadCopies, source: tile.Load, step: Mapping[str, Expr]) -> bool:
     """Elements are read exactly where they lie in the load's domain: the guard has each bound, or it always holds."""
     stops: dict[int, Expr] = {}
@@ -76,7 +71,6 @@ def _zeros_outside(op: a.ThreadCopies, source: tile.Load, step: Mapping[str, Exp
     if stops.pop(op.axis.data, None) != op.stop.expr:
         return False
     bounds = {op.coords.data[axis].expr < stop: stop for axis, stop in stops.items()}
-    guard = op.guard.expr
-    asked = set(guard.args if isinstance(guard, All) else () if guard == TRUE else (guard,))
+    asked = set(conjuncts(op.guard.expr))
     known = {t.THREAD: (0, a.WARPGROUP_THREADS - 1), t.REGISTER: (0, op.count.data - 1)}
     return asked <= bounds.keys() and all(b in asked or simplify(b, known) == TRUE for b in bounds)

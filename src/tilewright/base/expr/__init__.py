@@ -20,7 +20,7 @@ simplification, ``text`` the parser.
 
 from __future__ import annotations
 
-from tilewright.base.expr.algebra import FALSE, TRUE, all_of, any_of, ceildiv, maximum, minimum, negate
+from tilewright.base.expr.algebra import FALSE, TRUE, all_of, any_of, ceildiv, conjuncts, maximum, minimum, negate
 from tilewright.base.expr.intervals import Interval, divisor, interval, simplify
 from tilewright.base.expr.nodes import (
     All,
@@ -69,6 +69,7 @@ __all__ = [
     "any_of",
     "ceildiv",
     "children",
+    "conjuncts",
     "divisor",
     "expr",
     "interval",

@@ -57,6 +57,13 @@ def all_of(args: Iterable[Expr]) -> Expr:
     return _junction(All, FALSE, TRUE, args)
 
 
+def conjuncts(predicate: Expr) -> tuple[Expr, ...]:
+    """The parts of a conjunction; none for what is always true."""
+    if isinstance(predicate, All):
+        return predicate.args
+    return () if predicate == TRUE else (predicate,)
+
+
 def any_of(args: Iterable[Expr]) -> Expr:
     """Disjunction of predicates."""
     return _junction(Any_, TRUE, FALSE, args)

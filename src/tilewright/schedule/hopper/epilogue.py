@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Expr, Sym, all_of, simplify
+from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
@@ -20,7 +20,6 @@ from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.hopper.operands import (
     ROWS,
     about_strides,
-    conjuncts,
     index_value,
     legal_facts,
     reaches_edge,

@@ -7,12 +7,12 @@ from types import MappingProxyType
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, maximum
+from tilewright.base.expr import Const, Expr, Sym, conjuncts, maximum
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.by_hand import HandOperands
-from tilewright.schedule.hopper.operands import Copied, Fed, about_strides, conjuncts, index_value, map_axes
+from tilewright.schedule.hopper.operands import Copied, Fed, about_strides, index_value, map_axes
 from tilewright.schedule.hopper.rings import Ring
 from tilewright.schedule.hopper.thread_feeding import thread_copies
 from tilewright.schedule.plan import Placement

@@ -17,8 +17,7 @@ from typing import TypeAlias
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import TRUE as ALWAYS
-from tilewright.base.expr import All, Expr, Interval, Sym, divisor, simplify
+from tilewright.base.expr import TRUE, Expr, Interval, Sym, divisor, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.tensormap import PATTERNS, Direction, Swizzle
@@ -347,13 +346,6 @@ def tile_access(
     )
 
 
-def conjuncts(predicate: Expr) -> tuple[Expr, ...]:
-    """The parts of a conjunction; none for what is always true."""
-    if isinstance(predicate, All):
-        return predicate.args
-    return () if predicate == ALWAYS else (predicate,)
-
-
 def about_strides(predicate: Expr) -> bool:
     """The predicate speaks of strides or addresses, not of extents alone."""
     return any("." in symbol for symbol in predicate.symbols)
@@ -377,7 +369,7 @@ def reaches_edge(access: tile.Load | tile.Store, axis: int) -> bool:
     spans = [(d, c) for d, c in enumerate(coords_of(access)) if isinstance(c, Span)]
     dim, span = spans[axis]
     extent = tile.tensor_type(access.tensor).dims.data[dim].expr
-    return span.stop == extent or simplify(span.origin + span.size <= span.stop, {}) == ALWAYS
+    return span.stop == extent or simplify(span.origin + span.size <= span.stop, {}) == TRUE
 
 
 def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
