@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.marks import Segment
@@ -68,38 +69,42 @@ def overlap(x: Place, y: Place) -> bool:
     return a[0] < b[1] and b[0] < a[1]
 
 
+Series = list[Access]
+"""What a class does to one place in one stretch, again and again in the same way: in program order."""
+
+
 class Accesses:
     """All accesses of a protocol, by memory and place."""
 
     def __init__(self, found: Iterable[Access]):
-        self.memories: dict[tuple[object, ...], list[list[Access]]] = {}
+        self.memories: dict[tuple[object, ...], list[list[Series]]] = {}
         """Per memory, the accesses to each place."""
-        places: dict[tuple[object, ...], list[Access]] = {}
+        places: dict[tuple[object, ...], dict[tuple[object, ...], Series]] = {}
         for a in found:
             p = a.place
             key = p.memory, p.begin, p.end, p.base, p.stage, p.stages, p.index
-            if key not in places:
-                places[key] = []
-                self.memories.setdefault(p.memory, []).append(places[key])
-            places[key].append(a)
+            places.setdefault(key, {}).setdefault((a.kind, a.ref.s), []).append(a)
+        for (memory, *_), series in places.items():
+            self.memories.setdefault(cast(tuple[object, ...], memory), []).append(list(series.values()))
 
-    def all(self) -> Iterator[Access]:
-        """Every access."""
-        return (a for groups in self.memories.values() for group in groups for a in group)
+    def series(self) -> Iterator[Series]:
+        """Every series."""
+        return (series for places in self.memories.values() for place in places for series in place)
 
-    def clashing(self) -> Iterator[tuple[Access, Access]]:
-        """Pairs of accesses to the same bytes, one of them a write. In registers those of one engine are in order."""
+    def clashing(self) -> Iterator[tuple[Series, Series]]:
+        """Pairs of series on the same bytes, one of them writes. In registers those of one engine are in order."""
         for one, two in self._neighbours():
-            for k, x in enumerate(one):
-                for y in one[k:] if two is one else two:
+            for k, xs in enumerate(one):
+                for ys in one[k:] if two is one else two:
+                    x, y = xs[0], ys[0]
                     if (x.writes or y.writes) and not (x.register and x.engine == y.engine):
-                        yield x, y
+                        yield xs, ys
 
-    def _neighbours(self) -> Iterator[tuple[list[Access], list[Access]]]:
-        for groups in self.memories.values():
-            for n, one in enumerate(groups):
-                for two in groups[n:]:
-                    if overlap(one[0].place, two[0].place):
+    def _neighbours(self) -> Iterator[tuple[list[Series], list[Series]]]:
+        for places in self.memories.values():
+            for n, one in enumerate(places):
+                for two in places[n:]:
+                    if overlap(one[0][0].place, two[0][0].place):
                         yield one, two
 
     def asked(self) -> tuple[dict[tuple[int, int, int], set[Segment]], set[Segment]]:
@@ -107,17 +112,18 @@ class Accesses:
         ops_asked: dict[tuple[int, int, int], set[Segment]] = {}
         waits: set[Segment] = set()
         for one, two in self._neighbours():
-            kinds = [{a.kind: a for a in group}.values() for group in (one, two)]
-            for group, others in ((one, kinds[1]), (two, kinds[0])):
-                for x in {a.kind: a for a in group}.values():
-                    asked = set[Segment]().union(*(_asked(x, y) for y in others if x.writes or y.writes))
-                    if not asked:
-                        continue
-                    if x.engine in TRACKED:
+            kinds = [{series[0].kind: series[0] for series in place} for place in (one, two)]
+            for place, mine, others in ((one, *kinds), (two, *reversed(kinds))):
+                asked_of = {
+                    kind: set[Segment]().union(*(_asked(x, y) for y in others.values() if x.writes or y.writes))
+                    for kind, x in mine.items()
+                }
+                for series in place:
+                    asked = asked_of[series[0].kind]
+                    if asked and series[0].engine in TRACKED:
                         waits |= asked
-                        continue
-                    for a in group:
-                        if a.kind == x.kind:
+                    elif asked:
+                        for a in series:
                             ops_asked.setdefault((a.ref.c.index, a.ref.s, a.ref.i), set()).update(asked)
         return ops_asked, waits
 

@@ -116,7 +116,7 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
     if isinstance(ref.op, ops.ClusterArrive):
         _paired(ref)
         return
-    if all(isinstance(r.op, ops.BarSync | ops.CtaSync) for rs in barrier.ops[ref.c.index].values() for r in rs):
+    if ref.c.index in barrier.waiting:
         return  # its own class did, by program order
     for other in barrier.ops:
         try:

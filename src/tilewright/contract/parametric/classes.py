@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 
@@ -24,10 +25,15 @@ class Class:
     cta: int
     code: tuple[tuple[Site, ...], ...]
 
-    @property
+    @cached_property
     def role(self) -> tuple[str, int]:
         """Role and CTA."""
         return self.group.role, self.cta
+
+    @cached_property
+    def ops(self) -> tuple[tuple[ops.Op, ...], ...]:
+        """The ops of its code, per stretch."""
+        return tuple(tuple(site.step.op for site in code) for code in self.code)
 
     def sites(self) -> Iterator[Site]:
         """All ops the class executes."""
@@ -49,7 +55,7 @@ class Ref(NamedTuple):
     @property
     def op(self) -> ops.Op:
         """The op."""
-        return self.site.step.op
+        return self.c.ops[self.s][self.i]
 
     @property
     def name(self) -> str:
@@ -76,9 +82,9 @@ class OpsByKind:
     def __init__(self, classes: tuple[Class, ...]):
         self._found: dict[type[ops.Op], list[Ref]] = {}
         for c in classes:
-            for s, code in enumerate(c.code):
-                for i, site in enumerate(code):
-                    self._found.setdefault(type(site.step.op), []).append(Ref(c, s, i))
+            for s, code in enumerate(c.ops):
+                for i, op in enumerate(code):
+                    self._found.setdefault(type(op), []).append(Ref(c, s, i))
 
     def of(self, *kinds: type[ops.Op]) -> list[Ref]:
         """Those of some kinds, in order."""

@@ -64,7 +64,9 @@ class Facts:
         laps = {0}
         laps |= {-w.number for use in self.bars.values() if use.unit == unit for w in use.waits}
         laps |= {
-            a.place.stages for a in self.accesses.all() if a.place.index is not None and a.place.index.unit == unit
+            a.place.stages
+            for a, *_ in self.accesses.series()
+            if a.place.index is not None and a.place.index.unit == unit
         }
         return {lap + near for lap in laps for near in NEAR}
 

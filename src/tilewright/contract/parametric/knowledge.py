@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from tilewright.contract.parametric.classes import Class, OpsByKind, classes_of
 from tilewright.contract.parametric.marks import Asked, Mark, Marks, Segment
 from tilewright.contract.parametric.own import Own
-from tilewright.contract.parametric.statements import Levels, Row, Statements, by_distance
+from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
 from tilewright.contract.parametric.ways import FAR, Ways
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Unit
@@ -52,7 +52,13 @@ class Knowledge:
         self.own = [Own(c, self.marks, self.levels, self.ways, self.word) for c in self.classes]
         self.values: list[int] = []
         self.places: list[list[list[int]]] = []
-        self._past: dict[tuple[int, int], tuple[int, int, list[tuple[int, int]]]] = {}
+        segments = self.slots[Segment.SCHEDULE], self.slots[Segment.MEMORY]
+        self._passed = [
+            Passed(
+                self.statements, ((m, sum(1 << x[m] for x in segments if m in x)) for m in self.marks.events[c.index])
+            )
+            for c in self.classes
+        ]
         self._exports: dict[tuple[int, int, bool], int] = {}
         self._parts: dict[tuple[int, bool], list[tuple[int, int]]] = {}
 
@@ -86,7 +92,7 @@ class Knowledge:
 
     def told(self, c: Class, s: int, i: int) -> int:
         """What an arrival by op ``i`` hands on of the class itself; the op is past then, too."""
-        out = self._ordered(c, s, i + 1)
+        out = self._passed[c.index].before(s, i + 1)
         own = self.own[c.index]
         if own.slots:
             # a commit implies the before-fence
@@ -95,19 +101,6 @@ class Knowledge:
             if self.marks.tensor:
                 out |= self._exported(c, own.at(s, i + 1) if commits else own.at(s, i), True)
         return out
-
-    def _ordered(self, c: Class, s: int, i: int) -> int:
-        """What program order tells before op ``i`` of a stretch of the class's own runs."""
-        found = self._past.get((c.index, s))
-        if found is None:
-            segments = self.slots[Segment.SCHEDULE], self.slots[Segment.MEMORY]
-            runs = [(m, sum(1 << x[m] for x in segments if m in x)) for m in self.marks.events[c.index]]
-            here = [(m.end, slots) for m, slots in runs if m.stretch == s]
-            before = self.statements.said(sum(slots for _, slots in runs), 0, s)
-            all_here = sum(slots for _, slots in here)
-            found = self._past[c.index, s] = before, self.statements.said(all_here, all_here, s), here
-        before, past, here = found
-        return before | past & self.statements.spread(sum(slots for end, slots in here if end <= i))
 
     def _exported(self, c: Class, x: int, tensor: bool) -> int:
         """What a class says of its own marks, in the segments in which others are told of them."""

@@ -11,7 +11,7 @@ from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
 from tilewright.contract.parametric.own import Own
-from tilewright.contract.parametric.turns import cluster_arrive, in_turn, stretches_in_order
+from tilewright.contract.parametric.turns import cluster_arrive, in_turn
 from tilewright.contract.parametric.ways import FAR, Link
 from tilewright.protocol import ops
 
@@ -69,7 +69,7 @@ class _Lessons:
                         found.append(i)
                     at.append(after)
                 k.places[c.index].append(at)
-        for s in stretches_in_order(k.ways, k.word.starts):
+        for s in k.ways.order:
             for c in k.classes:
                 self._enter(c, s)
             for ref in in_turn(self.facts, s, {c: lessons[c, s] for c in k.classes}):

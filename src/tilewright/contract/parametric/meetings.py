@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.knowledge import Knowledge
@@ -21,11 +22,24 @@ class ThreadBarrier:
     ahead: dict[int, dict[int, int]]
     """Per class and stretch: uses it has begun before the stretch, compared with the first class."""
 
+    @cached_property
+    def _number(self) -> dict[Ref, int]:
+        """Of each op, the number of those before it of its class in its stretch."""
+        return {r: n for by_stretch in self.ops.values() for refs in by_stretch.values() for n, r in enumerate(refs)}
+
+    @cached_property
+    def waiting(self) -> frozenset[int]:
+        """Classes all of whose ops return only when the use is complete."""
+        return frozenset(
+            c
+            for c, by_stretch in self.ops.items()
+            if all(isinstance(r.op, ops.BarSync | ops.CtaSync) for refs in by_stretch.values() for r in refs)
+        )
+
     def partner(self, ref: Ref, other: int, back: int = 0) -> tuple[list[Ref], bool]:
         """The op of class ``other`` in the use that ``ref`` begins (or in that many uses before), and whether it is in
         the same turn of the same stretch; else where it may stand: the other's last op before this stretch."""
-        mine = self.ops[ref.c.index][ref.s].index(ref)
-        q = mine + self.ahead[ref.c.index][ref.s] - self.ahead[other][ref.s] - back
+        q = self._number[ref] + self.ahead[ref.c.index][ref.s] - self.ahead[other][ref.s] - back
         here = self.ops[other].get(ref.s, [])
         if 0 <= q < len(here):
             return [here[q]], True

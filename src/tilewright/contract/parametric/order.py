@@ -31,7 +31,8 @@ class Order:
 
     def before(self, x: Access, y: Access, laps: int) -> bool:
         """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
-        use (or turn) too, with 1 those of earlier ones."""
+        use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a stretch, so what holds at one
+        access of a series holds at the later ones."""
         one, two = x.place.index, y.place.index
         if one is not None and two is not None and same_ring(x.place, y.place):
             question = self.facts.upto(one.unit, one.offset - two.offset + laps * x.place.stages)
@@ -39,10 +40,6 @@ class Order:
             question = self.k.levels.past
         else:
             question = self.k.levels.earlier
-        shared = x.ref.site.step is y.ref.site.step and x.ref.c.party == y.ref.c.party
-        if shared and x.engine == "generic" and x.writes and y.writes:
-            return True  # one write that the threads share
-        # a class forgets nothing within a stretch: what it knew at an access it knows at later ones of this kind
         key = x, question.plane, y.ref.c, y.ref.s, y.engine, y.writes, y.private
         since = self._since.get(key)
         if since is not None and since <= y.ref.i:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tilewright.contract.parametric.classes import Class
-from tilewright.contract.parametric.equations import Equations
+from tilewright.contract.parametric.equations import Equations, Value
 from tilewright.contract.parametric.marks import Mark, Marks, Segment
-from tilewright.contract.parametric.statements import Levels, Statements
+from tilewright.contract.parametric.statements import Levels, Passed, Statements
 from tilewright.contract.parametric.ways import Link, Ways
 from tilewright.protocol import ops
 from tilewright.protocol.word import Word
@@ -47,6 +47,9 @@ class Own:
         self.blocks = {"fenced": self.fenced, "done": self.done, "before": self.before, "after": self.after}
         self.statements = Statements(levels, ways, [m.stretch for m in self.slots])
         self._places: list[list[int]] = []
+        self._passed: dict[int, Passed] = {}
+        self._queues: dict[str, _Queue] = {}
+        self._retired: dict[tuple[str, int], Move] = {}
 
     def _block(self, marks: Iterable[Mark]) -> dict[Mark, int]:
         out: dict[Mark, int] = {}
@@ -80,26 +83,26 @@ class Own:
         if twin is not self:
             self.statements, self._places = twin.statements, twin._places
             return
-        n = len(self.word.stretches)
         equations = Equations(self.statements.everything)
-        entries = [equations.variable() for _ in range(n)]
+        steps: list[list[tuple[int, Move]]] = []
         places: list[list[int]] = []
-        for s, code in enumerate(self.c.code):
-            at = [entries[s]]
-            for i, site in enumerate(code):
-                run = self._step(s, i, site.step.op)
-                if run is None:
-                    at.append(at[-1])
-                else:
-                    at.append(_applied(equations, at[-1], run))
-            places.append(at)
-        for s in range(n):
+        for s, code in enumerate(self.c.ops):
+            steps.append([])
+            places.append([equations.variable()])
+            for i, op in enumerate(code):
+                change = self._step(s, i, op)
+                if change is not None:
+                    steps[s].append((i, change))
+                places[s].append(places[s][-1] if change is None else equations.variable())
+        for s in self.ways.order:
             flows = [
                 (places[x][-1], self.statements.mover(x, s, Link(turned, frozenset())))
                 for x, turned in self.ways.entering[s]
             ]
             first = self.statements.closed(0, s) if s in self.word.starts else self.statements.everything
-            equations.define(entries[s], [v for v, _ in flows], _met(first, flows))
+            equations.define(places[s][0], [v for v, _ in flows], _met(first, flows))
+            for i, change in steps[s]:
+                equations.define(places[s][i + 1], [places[s][i]], _applied(places[s][i], change))
         equations.solve()
         self._places = [[equations.values[v] for v in at] for at in places]
 
@@ -107,7 +110,7 @@ class Own:
         """What an op changes."""
         match op:
             case ops.FenceProxyAsync():
-                return self._adding(self.ordered(self.fenced, s, i + 1))
+                return self._adding(self._past(self.fenced, s, i + 1))
             case ops.WgmmaCommit() | ops.BulkCommit():
                 return self._commit(s, i, COMMITS[type(op)])
             case ops.WgmmaWait(pending):
@@ -119,11 +122,11 @@ class Own:
                 commit, retire = self._commit(s, i, queue), self._retire(queue, 0)
                 return lambda x: retire(commit(x))
             case ops.Tcgen05FenceBefore() | ops.Tcgen05Commit():
-                past = self.ordered(self.before, s, i + 1)
+                past = self._past(self.before, s, i + 1)
                 finished = self._copier((m for m in self.before if m.queue), self.done, self.before)
                 return lambda x: x | past | finished(x)
             case ops.Tcgen05FenceAfter():
-                return self._adding(self.ordered(self.after, s, i + 1))
+                return self._adding(self._past(self.after, s, i + 1))
             case _:
                 return None
 
@@ -131,36 +134,45 @@ class Own:
     def _adding(learned: int) -> Move:
         return lambda x: x | learned
 
-    def ordered(self, block: dict[Mark, int], s: int, i: int) -> int:
+    def _past(self, block: dict[Mark, int], s: int, i: int) -> int:
         """What program order tells before op ``i`` of a stretch of the runs in a block."""
-        runs = [(m, slot) for m, slot in block.items() if not m.queue]
-        slots = sum(1 << slot for _, slot in runs)
-        here = sum(1 << slot for m, slot in runs if m.stretch == s and m.end <= i)
-        return self.statements.said(slots, here, s)
+        found = self._passed.get(id(block))
+        if found is None:
+            runs = ((m, 1 << slot) for m, slot in block.items() if not m.queue)
+            found = self._passed[id(block)] = Passed(self.statements, runs)
+        return found.before(s, i)
 
     def _copier(self, marks: Iterable[Mark], source: dict[Mark, int], target: dict[Mark, int]) -> Move:
         """Says what is said of ``marks`` in one block in another one."""
         return self.statements.copier((source[m], target[m]) for m in marks)
 
-    def _queue(self, queue: str) -> list[Mark]:
-        return [m for m in self.completions if m.queue == queue]
-
     def _commit(self, s: int, i: int, queue: str) -> Move:
-        marks, spread = self._queue(queue), self.statements.spread
-        slots = [sum(1 << group[m] for m in marks) for group in self.groups]
-        older, kept = spread(sum(slots[:-1])), self.statements.everything ^ spread(sum(slots))
-        width, newest = len(self.completions), self.groups[0]
-        here = sum(1 << newest[m] for m in marks if m.stretch != s or m.end <= i)
-        issued = self.statements.said(slots[0], here, s)
+        groups = self._queues.get(queue)
+        if groups is None:
+            groups = self._queues[queue] = _Queue(self, [m for m in self.completions if m.queue == queue])
+        older, kept, width, issued = groups.older, groups.kept, len(self.completions), groups.issued.before(s, i)
         return lambda x: x & kept | (x & older) << width | issued
 
     def _retire(self, queue: str, pending: int) -> Move:
-        done = self._copier(self._queue(queue), self.groups[pending], self.done)
+        done = self._retired.get((queue, pending))
+        if done is None:
+            marks = (m for m in self.completions if m.queue == queue)
+            done = self._retired[queue, pending] = self._copier(marks, self.groups[pending], self.done)
         return lambda x: x | done(x)
 
 
-def _applied(equations: Equations, before: int, run: Move) -> int:
-    return equations.define(equations.variable(), [before], lambda values: run(values[before]))
+class _Queue:
+    """The groups of one queue: which statements speak of them, and of those that a commit makes one group older."""
+
+    def __init__(self, own: Own, marks: list[Mark]):
+        spread = own.statements.spread
+        slots = [sum(1 << group[m] for m in marks) for group in own.groups]
+        self.older, self.kept = spread(sum(slots[:-1])), own.statements.everything ^ spread(sum(slots))
+        self.issued = Passed(own.statements, ((m, 1 << own.groups[0][m]) for m in marks))
+
+
+def _applied(before: int, change: Move) -> Value:
+    return lambda values: change(values[before])
 
 
 def _met(first: int, flows: list[tuple[int, Move]]) -> Callable[[list[int]], int]:

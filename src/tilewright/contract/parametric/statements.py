@@ -20,6 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from tilewright.contract.parametric.marks import Mark
 from tilewright.contract.parametric.ways import FAR, Link, Ways
 
 Row = list[int]
@@ -245,6 +246,42 @@ class Statements:
             if low:
                 ever.append((_doublings(low + 1, n), self.unit_planes(u, 0, 1), self.unit_planes(u, 1, low + 1)))
         return [(d * n, planes) for d, planes in shifts.items()], ever
+
+
+class Passed:
+    """What program order tells a class of its own runs: those in earlier stretches are past, and of those in this one
+    the runs that end before an op."""
+
+    def __init__(self, statements: Statements, runs: Iterable[tuple[Mark, int]]):
+        """``runs``: each with the slots that speak of it."""
+        self._statements = statements
+        self._all = 0
+        self._runs: dict[int, list[tuple[int, int]]] = {}
+        for m, slots in runs:
+            self._all |= slots
+            self._runs.setdefault(m.stretch, []).append((m.end, slots))
+        self._known: dict[int, tuple[list[int], list[int]]] = {}
+
+    def before(self, s: int, i: int) -> int:
+        """What is known before op ``i`` of a stretch."""
+        found = self._known.get(s)
+        if found is None:
+            found = self._known[s] = self._in(s)
+        ends, known = found
+        return known[bisect_right(ends, i)]
+
+    def _in(self, s: int) -> tuple[list[int], list[int]]:
+        """Where runs of a stretch end, and what is known before the first end, behind it, behind the next, ..."""
+        statements, here = self._statements, self._runs.get(s, [])
+        said = statements.said(self._all, 0, s)
+        known = [said]
+        if here:
+            slots = sum(x for _, x in here)
+            past = statements.said(slots, slots, s)
+            for _, x in here:
+                said |= past & statements.spread(x)
+                known.append(said)
+        return [end for end, _ in here], known
 
 
 def by_distance(slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -31,7 +31,7 @@ def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
     for ref in facts.k.ops.of(ops.Tcgen05Relinquish):
         if ref.c.cta == cta and not all(a.c.role == ref.c.role and (a.s, a.i) < (ref.s, ref.i) for a in allocs):
             raise NoWord("the right to allocate may be given up too early")
-    for access in facts.accesses.all():
+    for access in (a for series in facts.accesses.series() for a in series):
         if access.place.memory == ("tmem", cta) and access.place.buffer.name == buffer:
             for alloc in allocs:
                 past = facts.k.levels.past

@@ -1,32 +1,13 @@
-"""In which order what is known is found out: stretches as the word goes, ops of a stretch behind those they need."""
+"""In which order what is known of a stretch is found out: each op behind those it learns from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.ways import Ways
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
-
-
-def stretches_in_order(ways: Ways, starts: Sequence[int]) -> list[int]:
-    """Stretches, those before others first as far as loops allow."""
-    done: list[int] = []
-    seen: set[int] = set()
-
-    def visit(s: int) -> None:
-        seen.add(s)
-        for x, _ in ways.leaving[s]:
-            if x not in seen:
-                visit(x)
-        done.append(s)
-
-    for s in starts:
-        if s not in seen:
-            visit(s)
-    return done[::-1]
 
 
 END = 1 << 30

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +55,24 @@ class Ways:
         self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
         for s in starts:
             self.earliest[:, s] = 0
+        self.order = self._in_order(starts)
+        """Stretches, those before others first as far as loops allow."""
+
+    def _in_order(self, starts: Sequence[int]) -> list[int]:
+        done: list[int] = []
+        seen: set[int] = set()
+
+        def visit(s: int) -> None:
+            seen.add(s)
+            for x, _ in self.leaving[s]:
+                if x not in seen:
+                    visit(x)
+            done.append(s)
+
+        for s in starts:
+            if s not in seen:
+                visit(s)
+        return done[::-1]
 
     def link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
         """The ways from ``source`` to a later stretch ``target`` on which ``unit`` turns exactly that often."""
