@@ -7,20 +7,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
-
-import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.base.dtypes import dtype_named
-
-Array = np.ndarray[Any, Any]
-Arrays = dict[str, Array]
-BF, F8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
+from support.product_cases import (
+    F8,
+    F32,
+    I8,
+    I32,
+    Array,
+    Arrays,
+    Case,
+    assert_agrees,
+    assert_proved_for_all_trip_counts,
+    by_name,
+)
 
 
 @tw.kernel
@@ -294,153 +296,103 @@ def _normed(x: Array, g: Array, w: Array) -> Arrays:
     return {"y": (x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * g) @ w.T}
 
 
-@dataclass(frozen=True)
-class Case:
-    """``shapes`` of the inputs by the letters of ``inputs``; lower-case letters are extents that are fixed."""
-
-    kernel: tw.Kernel
-    inputs: dict[str, str]
-    reference: Callable[..., Arrays]
-    shapes: tuple[dict[str, int], ...]
-    dtypes: dict[str, Any] = field(default_factory=dict[str, Any])
-    tolerance: float = 4e-3
-    """Of the norm of an output."""
-
-    def arrays(self, extents: dict[str, int]) -> tuple[Arrays, Arrays]:
-        """All arguments, outputs poisoned, and the expected outputs."""
-        rng = np.random.default_rng(23)
-        sizes = {"d": 64, "r": 32} | extents
-        given: Arrays = {}
-        for name, letters in self.inputs.items():
-            dtype = np.dtype(self.dtypes.get(name, BF))
-            shape = tuple(sizes[x] for x in letters)
-            whole = rng.integers(0, sizes["V"] if name == "target" else 100, shape)
-            given[name] = (whole if dtype.kind == "i" else rng.normal(size=shape) / 2).astype(dtype)
-        wide = {n: a if a.dtype.kind == "i" else a.astype(np.float64) for n, a in given.items()}
-        expected = self.reference(**wide)
-        outputs: Arrays = {}
-        for name, value in expected.items():
-            dtype = np.dtype(self.dtypes.get(name, BF))
-            outputs[name] = np.full(value.shape, 77 if dtype.kind == "i" else np.nan, dtype)
-        return given | outputs, expected
-
-
-F32, I32, I8 = np.float32, np.int32, np.int8
-CASES = {
-    c.kernel.name: c
-    for c in (
-        Case(
-            latent_attention,
-            {"qn": "HSd", "qr": "HSr", "c": "Td", "r": "Tr"},
-            _latent,
-            ({"H": 2, "S": 64, "T": 128}, {"H": 1, "S": 67, "T": 7}),
-        ),
-        Case(
-            window_with_sink,
-            {"q": "HSd", "k": "HSd", "v": "HSd", "sink": "H"},
-            _window,
-            ({"H": 2, "S": 1}, {"H": 1, "S": 199}),
-            {"sink": F32},
-        ),
-        Case(
-            linear_attention,
-            {"q": "Sd", "k": "Sd", "v": "Sd"},
-            _linear,
-            ({"S": 128}, {"S": 67}),
-            {"state": F32},
-            tolerance=6e-3,
-        ),
-        Case(
-            probabilities,
-            {"q": "Sd", "k": "Td", "v": "Td"},
-            _probabilities,
-            ({"S": 64, "T": 128}, {"S": 67, "T": 136}),
-            {"p": F32},
-        ),
-        Case(
-            density,
-            {"x": "ND", "y": "MD", "w": "MC"},
-            _density,
-            ({"N": 64, "M": 128, "D": 8, "C": 64}, {"N": 67, "M": 65, "D": 7, "C": 5}),
-            {"o": F32},
-        ),
-        Case(
-            projected_loss,
-            {"h": "MK", "w": "VK", "target": "M"},
-            _loss,
-            ({"M": 64, "V": 256, "K": 64}, {"M": 67, "V": 131, "K": 72}),
-            {"target": I32, "loss": F32, "best": I32},
-            tolerance=1e-5,
-        ),
-        Case(
-            quantised_product,
-            {"a": "MK", "b": "NK"},
-            _quantised,
-            ({"M": 64, "N": 128, "K": 128}, {"M": 3, "N": 1, "K": 7}),
-            {"q": F8, "s": F32},
-            tolerance=0.03,
-        ),
-        Case(
-            dequantised_weights,
-            {"a": "MK", "w": "NK", "z": "N", "s": "N"},
-            lambda a, w, z, s: {"c": a @ ((w - z[:, None]) * s[:, None]).T},
-            ({"M": 64, "N": 64, "K": 128}, {"M": 67, "N": 33, "K": 70}),
-            {"w": I8, "z": I8, "s": F32},
-        ),
-        Case(
-            normed_projection,
-            {"x": "MK", "g": "K", "w": "NK"},
-            _normed,
-            ({"M": 64, "N": 64, "K": 128}, {"M": 67, "N": 33, "K": 72}),
-            {"g": F32},
-        ),
-        Case(
-            low_rank,
-            {"x": "MK", "w": "NK", "a": "RK", "b": "NR"},
-            lambda x, w, a, b: {"y": x @ w.T + (x @ a.T) @ b.T},
-            ({"M": 64, "N": 64, "K": 128, "R": 16}, {"M": 67, "N": 33, "K": 72, "R": 7}),
-        ),
-        Case(
-            rounded_product,
-            {"a": "MK", "b": "NK"},
-            lambda a, b: {"c": a @ b.T},
-            ({"M": 64, "N": 64, "K": 64}, {"M": 67, "N": 33, "K": 41}),
-            {"a": F32, "b": F32, "c": F32},
-            tolerance=1e-3,
-        ),
-    )
-}
+CASES = by_name(
+    Case(
+        latent_attention,
+        {"qn": "HSd", "qr": "HSr", "c": "Td", "r": "Tr"},
+        _latent,
+        ({"H": 2, "S": 64, "T": 128}, {"H": 1, "S": 67, "T": 7}),
+    ),
+    Case(
+        window_with_sink,
+        {"q": "HSd", "k": "HSd", "v": "HSd", "sink": "H"},
+        _window,
+        ({"H": 2, "S": 1}, {"H": 1, "S": 199}),
+        {"sink": F32},
+    ),
+    Case(
+        linear_attention,
+        {"q": "Sd", "k": "Sd", "v": "Sd"},
+        _linear,
+        ({"S": 128}, {"S": 67}),
+        {"state": F32},
+        tolerance=6e-3,
+    ),
+    Case(
+        probabilities,
+        {"q": "Sd", "k": "Td", "v": "Td"},
+        _probabilities,
+        ({"S": 64, "T": 128}, {"S": 67, "T": 136}),
+        {"p": F32},
+    ),
+    Case(
+        density,
+        {"x": "ND", "y": "MD", "w": "MC"},
+        _density,
+        ({"N": 64, "M": 128, "D": 8, "C": 64}, {"N": 67, "M": 65, "D": 7, "C": 5}),
+        {"o": F32},
+    ),
+    Case(
+        projected_loss,
+        {"h": "MK", "w": "VK", "target": "M"},
+        _loss,
+        ({"M": 64, "V": 256, "K": 64}, {"M": 67, "V": 131, "K": 72}),
+        {"target": I32, "loss": F32, "best": I32},
+        tolerance=1e-5,
+    ),
+    Case(
+        quantised_product,
+        {"a": "MK", "b": "NK"},
+        _quantised,
+        ({"M": 64, "N": 128, "K": 128}, {"M": 3, "N": 1, "K": 7}),
+        {"q": F8, "s": F32},
+        tolerance=0.03,
+    ),
+    Case(
+        dequantised_weights,
+        {"a": "MK", "w": "NK", "z": "N", "s": "N"},
+        lambda a, w, z, s: {"c": a @ ((w - z[:, None]) * s[:, None]).T},
+        ({"M": 64, "N": 64, "K": 128}, {"M": 67, "N": 33, "K": 70}),
+        {"w": I8, "z": I8, "s": F32},
+    ),
+    Case(
+        normed_projection,
+        {"x": "MK", "g": "K", "w": "NK"},
+        _normed,
+        ({"M": 64, "N": 64, "K": 128}, {"M": 67, "N": 33, "K": 72}),
+        {"g": F32},
+    ),
+    Case(
+        low_rank,
+        {"x": "MK", "w": "NK", "a": "RK", "b": "NR"},
+        lambda x, w, a, b: {"y": x @ w.T + (x @ a.T) @ b.T},
+        ({"M": 64, "N": 64, "K": 128, "R": 16}, {"M": 67, "N": 33, "K": 72, "R": 7}),
+    ),
+    Case(
+        rounded_product,
+        {"a": "MK", "b": "NK"},
+        lambda a, b: {"c": a @ b.T},
+        ({"M": 64, "N": 64, "K": 64}, {"M": 67, "N": 33, "K": 41}),
+        {"a": F32, "b": F32, "c": F32},
+        tolerance=1e-3,
+    ),
+)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_numpy(name: str) -> None:
-    case = CASES[name]
-    for extents in case.shapes:
-        arrays, expected = case.arrays(extents)
-        case.kernel(**arrays)
-        for output, value in expected.items():
-            error = np.linalg.norm(arrays[output].astype(np.float64) - value) / np.linalg.norm(value)
-            assert error <= case.tolerance, (output, extents, error)
-
-
-def dtypes_of(case: Case) -> dict[str, Any]:
-    arrays, _ = case.arrays(case.shapes[0])
-    return {name: dtype_named(array.dtype.name) for name, array in arrays.items()}
+    assert_agrees(CASES[name])
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_protocol_is_proved_for_all_trip_counts_at_once(name: str) -> None:
-    """No schedule has to be run step by step by the checker, which takes a hundred times as long."""
-    plan = CASES[name].kernel.explain(dtypes=dtypes_of(CASES[name]))
-    assert "event graph (all trip counts at once)" in plan or "rings none" in plan
-    assert "canonical run" not in plan
-    assert "proof search" not in plan
+    assert_proved_for_all_trip_counts(CASES[name])
 
 
 @pytest.mark.parametrize("name", ["quantised_product", "rounded_product"])
 def test_assembled_without_a_defect(name: str) -> None:
     """Conversions to 8-bit floats, and sums that the compiler behind us would hold as integers."""
-    (kernel,) = CASES[name].kernel.compile(dtypes=dtypes_of(CASES[name])).kernels
+    (kernel,) = CASES[name].kernel.compile(dtypes=CASES[name].argument_dtypes).kernels
     assert "wgmma" in kernel.source
     assert kernel.spill_bytes == 0
 

@@ -127,16 +127,16 @@ def _tile_bytes(load: tile.Load) -> int:
 
 
 def _times(kernel: tile.Kernel, op: Operation) -> Expr:
-    """How often a program runs an op; where that depends on the program, how often the middle one does."""
-    middle: dict[str, Expr] = {f"p{i}": extent.expr // 2 for i, extent in enumerate(kernel.grid)}
+    """How often a program runs an op; where that depends on the program or on a stream around it, how often the middle
+    one does."""
     total: Expr = Const(1)
     parent = op.parent_op()
     while parent is not None:
         if isinstance(parent, tile.Stream):
-            total = total * parent.trip.expr.substitute(middle)
-            middle[parent.counter.data] = expr(0)
+            trip = parent.trip.expr
+            total = total.substitute({parent.counter.data: trip // 2}) * trip
         parent = parent.parent_op()
-    return total
+    return total.substitute({f"p{i}": extent.expr // 2 for i, extent in enumerate(kernel.grid)})
 
 
 def _product(items: Iterable[Expr]) -> Expr:

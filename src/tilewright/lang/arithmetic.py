@@ -318,7 +318,16 @@ def dot(rec: Recorder, a: Node, b: Node) -> Node:
             required="operands of one float dtype, or i8",
             help="cast an operand with .to(...)",
         )
+    if isinstance(a.axes[0], Unit) or isinstance(b.axes[1], Unit):
+        return _sum_of_products(rec, a, b)
     return rec.dot(a, b)
+
+
+def _sum_of_products(rec: Recorder, a: Node, b: Node) -> Node:
+    """A product of which a side has one row or column: matrix instructions would multiply padding only."""
+    wide = f32 if a.dtype.is_float else i32
+    left, right = rec.expand(cast(rec, a, wide), [2]), rec.expand(cast(rec, b, wide), [0])
+    return cast(rec, reduce(rec, ReduceFn.SUM, binary(rec, BinaryFn.MUL, left, right), [1], keepdims=False), wide)
 
 
 def _summable(rec: Recorder, x: Node) -> tuple[Node, DType]:
