@@ -154,17 +154,14 @@ class EventGraph:
     def _offsets_along(self, unit: Unit, moved: list[int], start: int) -> dict[int, int] | None:
         entries = dict.fromkeys(self.word.starts, start)
         pending = list(self.word.starts)
-        leaving: dict[int, list[tuple[int, int]]] = {}
-        for f in self.word.flows:
-            leaving.setdefault(f.source, []).append((f.target, len(unit.intersection(f.turns))))
         while pending:
             at = pending.pop()
-            for target, turns in leaving.get(at, ()):
-                value = entries[at] + moved[at] - turns
-                if target not in entries:
-                    entries[target] = value
-                    pending.append(target)
-                elif entries[target] != value:
+            for f in self.word.leaving[at]:
+                value = entries[at] + moved[at] - len(unit.intersection(f.turns))
+                if f.target not in entries:
+                    entries[f.target] = value
+                    pending.append(f.target)
+                elif entries[f.target] != value:
                     return None
         return entries
 

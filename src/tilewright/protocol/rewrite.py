@@ -52,7 +52,8 @@ def substituted(nodes: tuple[Node, ...], name: str, value: int) -> tuple[Node, .
     for node in nodes:
         match node:
             case Step():
-                out.append(replace(node, op=mapped(node.op, change)))
+                op = mapped(node.op, change)
+                out.append(node if op is node.op else replace(node, op=op))
             case Loop():
                 body = substituted(node.body, name, value)
                 out.append(replace(node, begin=change(node.begin), end=change(node.end), body=body))

@@ -15,6 +15,7 @@ stretches is a label, not a schedule: roles may be any distance apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.protocol.model import Role, Step
 
@@ -66,6 +67,11 @@ class Word:
     ends: tuple[int, ...]
     loops: tuple[WordLoop, ...]
 
+    @cached_property
+    def leaving(self) -> tuple[tuple[Flow, ...], ...]:
+        """The flows from each stretch."""
+        return tuple(tuple(f for f in self.flows if f.source == s.index) for s in self.stretches)
+
 
 def numbered(word: Word, unit: frozenset[int], uses: dict[int, int], start: int) -> dict[int, int] | None:
     """Per stretch: uses made before it, minus turns of the unit; None if that depends on the way. The value at the end
@@ -74,10 +80,9 @@ def numbered(word: Word, unit: frozenset[int], uses: dict[int, int], start: int)
     pending = list(word.starts)
     while pending:
         at = pending.pop()
-        for f in word.flows:
-            if f.source != at:
-                continue
-            value = lead[at] + uses.get(at, 0) - len(unit.intersection(f.turns))
+        made = lead[at] + uses.get(at, 0)
+        for f in word.leaving[at]:
+            value = made - len(unit.intersection(f.turns))
             if f.target not in lead:
                 lead[f.target] = value
                 pending.append(f.target)

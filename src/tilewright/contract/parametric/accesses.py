@@ -163,27 +163,27 @@ def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Arr
             landings.setdefault(p.ref, []).append((array, p.number))
     places: dict[tuple[Site, int, int | None], Place] = {}
     for c in classes:
-        for s, code in enumerate(c.code):
+        for s, code in enumerate(c.ops):
             run: list[Access] = []
-            for i, site in enumerate(code):
-                if isinstance(site.step.op, TOUCHING):
+            for i, op in enumerate(code):
+                if type(op) in TOUCHING:
                     found = _of(graph, Ref(c, s, i), landings, places)
                     run += (a for a in found if c.group.primary or not a.register)
-                if not _goes_on(code, i):
-                    yield from _merged(run)
-                    run = []
+                    if not _goes_on(code, i):
+                        yield from _merged(run)
+                        run = []
 
 
-TOUCHING = (
+TOUCHING = frozenset((
     ops.Read, ops.Write, ops.TmaLoad, ops.TmaStore, ops.Wgmma, ops.CpAsync, ops.Tcgen05Mma, ops.Tcgen05Ld,
     ops.Tcgen05St, ops.Tcgen05Dealloc,
-)  # fmt: skip
+))  # fmt: skip
 """Ops that access memory."""
 
 
-def _goes_on(code: tuple[Site, ...], i: int) -> bool:
-    op = code[i].step.op
-    return isinstance(op, RUNS) and i + 1 < len(code) and type(code[i + 1].step.op) is type(op)
+def _goes_on(code: tuple[ops.Op, ...], i: int) -> bool:
+    kind = type(code[i])
+    return kind in RUNS and i + 1 < len(code) and type(code[i + 1]) is kind
 
 
 def _merged(run: list[Access]) -> list[Access]:

@@ -150,7 +150,7 @@ class Facts:
         return found
 
     def _reach(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
-        held: dict[int, int] = {}
+        unit, held = self.column[use.unit], dict[int, int]()
         for piece in pieces:
             held[piece.ref.s] = max(piece.number, held.get(piece.ref.s, piece.number))
         least, seen, pending = FAR, set[tuple[int, int]](), [(s, 0)]
@@ -166,11 +166,7 @@ class Facts:
                 continue
             if at in self.graph.word.starts:
                 least = min(least, -1 - turns)
-            pending += [
-                (f.source, turns + bool(use.unit.intersection(f.turns)))
-                for f in self.graph.word.flows
-                if f.target == at
-            ]
+            pending += [(source, turns + bool(turned[unit])) for source, turned in self.k.ways.entering[at]]
         return least
 
     def passed(self, there: Set[int], s: int) -> bool:
@@ -191,7 +187,7 @@ class Facts:
             if at == s:
                 return False
             seen.add(at)
-            pending += [f.target for f in self.graph.word.flows if f.source == at and not unit.intersection(f.turns)]
+            pending += [f.target for f in self.graph.word.leaving[at] if not unit.intersection(f.turns)]
         return True
 
     def issues(self, ref: Ref) -> Iterator[Issue]:
@@ -229,4 +225,4 @@ class Facts:
         return False
 
     def flows(self, s: int) -> list[tuple[int, int]]:
-        return [(f.target, len(f.turns)) for f in self.graph.word.flows if f.source == s]
+        return [(f.target, len(f.turns)) for f in self.graph.word.leaving[s]]

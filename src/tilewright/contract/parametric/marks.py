@@ -14,7 +14,7 @@ from enum import IntEnum
 from tilewright.contract.parametric.classes import Class
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.graph import EventGraph, Site
+from tilewright.protocol.graph import EventGraph
 
 GROUPS: dict[type[object], str] = {
     ops.Wgmma: "wgmma",
@@ -26,11 +26,11 @@ GROUPS: dict[type[object], str] = {
 
 TENSOR_QUEUES = frozenset(("ld", "st"))
 
-CUTS = (
+CUTS = frozenset((
     ops.Arrive, ops.ArriveExpectTx, ops.TmaLoad, ops.BarSync, ops.BarArrive, ops.CtaSync, ops.Wgmma,
     ops.FenceProxyAsync, ops.ClusterArrive, ops.Tcgen05Commit, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter,
     ops.CpAsyncArrive,
-)  # fmt: skip
+))  # fmt: skip
 """Ops at which what a class did before becomes known apart from what it does after."""
 
 
@@ -85,29 +85,29 @@ class Marks:
         self.completions: dict[int, list[Mark]] = {c.index: [] for c in classes}
         """Those of tensor memory first."""
         for c in classes:
-            for s, code in enumerate(c.code):
+            for s, code in enumerate(c.ops):
                 self._runs(c, s, code)
                 self._queued(c, s, code)
             self.completions[c.index].sort(key=lambda m: m.queue not in TENSOR_QUEUES)
 
-    def _runs(self, c: Class, s: int, code: tuple[Site, ...]) -> None:
+    def _runs(self, c: Class, s: int, code: tuple[ops.Op, ...]) -> None:
         run, asked = list[int](), set[Segment]()
-        for i, site in enumerate(code):
-            found = self._asked(c, s, i, site.step.op)
+        for i, op in enumerate(code):
+            found = self._asked(c, s, i, op)
             if found is not None:
                 run.append(i)
                 asked |= found
-            if run and (i + 1 == len(code) or (isinstance(site.step.op, CUTS) and not _goes_on(code, i))):
+            if run and (i + 1 == len(code) or (type(op) in CUTS and not _goes_on(code, i))):
                 mark = Mark(c.index, s, i + 1, asked)
                 self.events[c.index].append(mark)
                 for at in run:
                     self.event[c.index, s, at] = mark
                 run, asked = list[int](), set[Segment]()
 
-    def _queued(self, c: Class, s: int, code: tuple[Site, ...]) -> None:
+    def _queued(self, c: Class, s: int, code: tuple[ops.Op, ...]) -> None:
         run = list[int]()
-        for i, site in enumerate(code):
-            queue = GROUPS.get(type(site.step.op))
+        for i, op in enumerate(code):
+            queue = GROUPS.get(type(op))
             if queue is None:
                 continue
             run.append(i)
@@ -147,7 +147,7 @@ class Marks:
 _SCHEDULE, _MEMORY = frozenset((Segment.SCHEDULE,)), frozenset((Segment.MEMORY,))
 
 
-def _goes_on(code: tuple[Site, ...], i: int) -> bool:
+def _goes_on(code: tuple[ops.Op, ...], i: int) -> bool:
     """Whether the next op is an asynchronous one like this: nothing can tell them apart."""
-    kind = type(code[i].step.op)
-    return kind in GROUPS and i + 1 < len(code) and type(code[i + 1].step.op) is kind
+    kind = type(code[i])
+    return kind in GROUPS and i + 1 < len(code) and type(code[i + 1]) is kind

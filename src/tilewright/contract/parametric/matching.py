@@ -87,9 +87,10 @@ def barrier_uses(graph: EventGraph, k: Knowledge) -> dict[Array, BarrierUse]:
     """Every barrier array with its uses, numbered; raises ``NoWord``."""
     raw: dict[Array, _Raw] = {}
     for c in k.classes:
-        for s, code in enumerate(c.code):
-            for i in range(len(code)):
-                _collect(graph, Ref(c, s, i), raw)
+        for s, code in enumerate(c.ops):
+            for i, op in enumerate(code):
+                if hasattr(op, "bar"):
+                    _collect(graph, Ref(c, s, i), raw)
     return {array: _numbered(graph, array, found) for array, found in raw.items()}
 
 
@@ -138,8 +139,7 @@ def _collect(graph: EventGraph, ref: Ref, raw: dict[Array, _Raw]) -> None:
             found.waits.append((ref, graph.awaited(ref.site, op)))
             found.users.append(ref)
         case _:
-            if isinstance(getattr(op, "bar", None), ops.Slot):
-                raise NoWord(f"{type(op).__name__} on a barrier")
+            raise NoWord(f"{type(op).__name__} on a barrier")
 
 
 def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:

@@ -53,13 +53,8 @@ class ThreadBarrier:
 def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBarrier], list[ThreadBarrier]]:
     """The barrier of every sync and arrive; raises ``NoWord``."""
     found: dict[tuple[object, ...], list[Ref]] = {}
-    for c in k.classes:
-        for s, code in enumerate(c.code):
-            for i in range(len(code)):
-                ref = Ref(c, s, i)
-                key = _barrier_key(ref)
-                if key is not None:
-                    found.setdefault(key, []).append(ref)
+    for ref in k.ops.of(ops.CtaSync, ops.BarSync, ops.BarArrive, ops.ClusterArrive):
+        found.setdefault(_barrier_key(ref), []).append(ref)
     out: dict[Ref, ThreadBarrier] = {}
     barriers: list[ThreadBarrier] = []
     for key, refs in found.items():
@@ -80,7 +75,7 @@ def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBa
     return out, barriers
 
 
-def _barrier_key(ref: Ref) -> tuple[object, ...] | None:
+def _barrier_key(ref: Ref) -> tuple[object, ...]:
     match ref.op:
         case ops.CtaSync():
             return "named", ref.c.cta, 0
@@ -88,10 +83,8 @@ def _barrier_key(ref: Ref) -> tuple[object, ...] | None:
             if id.constant is None:
                 raise NoWord(f"named barrier {id}")
             return "named", ref.c.cta, id.constant
-        case ops.ClusterArrive():
-            return "cluster", "arrivals"
         case _:
-            return None
+            return "cluster", "arrivals"
 
 
 def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:
@@ -100,11 +93,12 @@ def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:
         by_class.setdefault(r.c.index, {}).setdefault(r.s, []).append(r)
     first = next(iter(by_class.values()))
     ahead: dict[int, dict[int, int]] = {}
+    leads: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
     for c, mine in by_class.items():
-        stretches = set(first) | set(mine)
-        difference = {s: len(mine.get(s, [])) - len(first.get(s, [])) for s in stretches}
-        lead = _paced(word, difference)
-        if not stretches <= lead.keys():
+        difference = {s: len(mine.get(s, [])) - len(first.get(s, [])) for s in sorted(first.keys() | mine.keys())}
+        key = tuple(difference.items())
+        lead = leads.get(key) or leads.setdefault(key, _paced(word, difference))
+        if not difference.keys() <= lead.keys():
             raise NoWord(f"{label}: classes use it at different paces")
         ahead[c] = lead
     return ThreadBarrier(label, by_class, ahead)
@@ -116,10 +110,8 @@ def _paced(word: Word, difference: dict[int, int]) -> dict[int, int]:
     pending = list(word.starts)
     while pending:
         at = pending.pop()
-        for f in word.flows:
-            if f.source != at:
-                continue
-            values = {v + difference.get(at, 0) for v in found[at]}
+        values = {v + difference.get(at, 0) for v in found[at]}
+        for f in word.leaving[at]:
             known = found.setdefault(f.target, set())
             if not values <= known and len(known) < 2:  # two values are as bad as many
                 known |= values

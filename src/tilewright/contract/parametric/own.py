@@ -14,10 +14,10 @@ from tilewright.protocol.word import Word
 
 Move = Callable[[int], int]
 
-CHANGES = (
+CHANGES = frozenset((
     ops.FenceProxyAsync, ops.WgmmaCommit, ops.BulkCommit, ops.WgmmaWait, ops.BulkWait, ops.Tcgen05WaitLd,
     ops.Tcgen05WaitSt, ops.Tcgen05FenceBefore, ops.Tcgen05Commit, ops.Tcgen05FenceAfter,
-)  # fmt: skip
+))  # fmt: skip
 """Ops behind which a class knows more of itself."""
 
 COMMITS: dict[type[object], str] = {ops.WgmmaCommit: "wgmma", ops.BulkCommit: "bulk"}
@@ -36,8 +36,8 @@ class Own:
         self.events, self.completions = marks.events[c.index], marks.completions[c.index]
         fenced = [m for m in self.events if Segment.WRITER_FENCED in m.asked]
         tensor = [m for m in self.events if Segment.TENSOR in m.asked]
-        waits = [s.step.op for s in c.sites()]
-        self.depth = max([x.pending + 1 for x in waits if isinstance(x, ops.WgmmaWait | ops.BulkWait)], default=1)
+        waits = (op for code in c.ops for op in code if isinstance(op, ops.WgmmaWait | ops.BulkWait))
+        self.depth = max((x.pending + 1 for x in waits), default=1)
         self.slots: list[Mark] = []
         self.fenced = self._block(fenced)
         self.done = self._block(self.completions)
@@ -66,10 +66,10 @@ class Own:
     def shape(self) -> tuple[object, ...]:
         """All that the solution depends on: classes of equal shape know the same."""
         steps = tuple(
-            (s, i, type(site.step.op), getattr(site.step.op, "pending", None))
-            for s, code in enumerate(self.c.code)
-            for i, site in enumerate(code)
-            if isinstance(site.step.op, CHANGES)
+            (s, i, type(op), getattr(op, "pending", None))
+            for s, code in enumerate(self.c.ops)
+            for i, op in enumerate(code)
+            if type(op) in CHANGES
         )
         slots = tuple((m.stretch, m.end, m.queue) for m in self.slots)
         blocks = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
@@ -90,7 +90,7 @@ class Own:
             steps.append([])
             places.append([equations.variable()])
             for i, op in enumerate(code):
-                change = self._step(s, i, op)
+                change = self._step(s, i, op) if type(op) in CHANGES else None
                 if change is not None:
                     steps[s].append((i, change))
                 places[s].append(places[s][-1] if change is None else equations.variable())

@@ -9,7 +9,6 @@ from tilewright.contract.parametric.facts import Facts
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
 
-
 END = 1 << 30
 """Behind all ops of a stretch."""
 
