@@ -213,8 +213,9 @@ def test_text_that_is_not_read(text: str) -> None:
 
 
 def test_no_attribute_has_a_default() -> None:
-    """``Op`` does not look for them."""
+    """``Op`` does not look for them, nor for properties and successors."""
     for op in (*dialect.Tile.operations, *transport.Transport.operations):
         definition = op.get_irdl_definition()
         assert not definition.properties
+        assert not definition.successors
         assert all(d.default_value is None for d in definition.attributes.values()), op.name

@@ -53,8 +53,6 @@ class MapBuilder:
         self.arguments = arguments
         first, self.count = window if window is not None else (0, distribution.registers(axes))
         self.register = Sym(t.REGISTER) + first
-        places = distribution.coordinates(axes, Sym(t.THREAD), Sym(t.REGISTER))
-        self.coordinates = dict(zip(axes, (p.substitute({t.REGISTER: self.register}) for p in places), strict=True))
         self.holds: frozenset[SSAValue] = frozenset()  # conditions that are true for every element
         self.block = Block()
         self.inputs: list[SSAValue] = []
@@ -65,7 +63,10 @@ class MapBuilder:
 
     def coordinate(self, axis: ClassId | None) -> Expr:
         """Position along a class inside the tile, as an expression of tid and r."""
-        return self.coordinates[axis] if axis is not None else Const(0)
+        if axis is None:
+            return Const(0)
+        places = self.distribution.coordinates(self.axes, Sym(t.THREAD), Sym(t.REGISTER))
+        return places[self.axes.index(axis)].substitute({t.REGISTER: self.register})
 
     def read(self, source: Buffered, dtype: DType) -> SSAValue:
         """The element of a buffer that belongs to register r of the result."""
@@ -104,7 +105,7 @@ class MapBuilder:
             case tile.Index():
                 (axis,) = self.axes_of[source]
                 span = op.axis.data
-                return self.integer(span.origin + (self.coordinates[axis] if axis is not None else 0), i32)
+                return self.integer(span.origin + self.coordinate(axis), i32)
             case _:
                 return self.emit(op, [self.value(v) for v in op.operands], element(source))
 

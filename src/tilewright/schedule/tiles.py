@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
@@ -48,8 +49,8 @@ def tensor_name(op: Access) -> str:
 
 def place(op: Operation) -> str:
     """``file:line`` of an op, empty if no user wrote it."""
-    location = tile.location_of(op)
-    return str(location) if location is not None else ""
+    loc = op.attributes.get("loc")
+    return loc.data if isinstance(loc, StringAttr) else ""
 
 
 def is_tile(value: SSAValue) -> bool:

@@ -6,8 +6,9 @@ from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntAttr, StringAttr, i32
-from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, DenseArrayBase, IntAttr, StringAttr, i32
+from xdsl.ir import Attribute, Operation, OpResult, Region, SSAValue
+from xdsl.ir.core import SSAValues
 from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, opt_attr_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -91,9 +92,16 @@ def _segments(sizes: tuple[int, ...]) -> DenseArrayBase:
     return DenseArrayBase.from_list(i32, sizes)
 
 
+@lru_cache(maxsize=1 << 10)
+def _counts_operands(kind: type[Op]) -> bool:
+    """Ops of a class say how many operands belong to each variadic part."""
+    return any(isinstance(option, AttrSizedOperandSegments) for option in kind.get_irdl_definition().options)
+
+
 class Op(IRDLOperation, metaclass=OpClass):
     """Base of the ops of our dialects. The constructor is xDSL's for what these take, without its search for the form
-    of every argument: operands are values, or sequences of values where the definition is variadic."""
+    of every argument: operands are values, or sequences of values where the definition is variadic. Parts that an op
+    has none of are left as the class has them, empty; no op of ours has successors or properties."""
 
     def __init__(
         self,
@@ -119,9 +127,17 @@ class Op(IRDLOperation, metaclass=OpClass):
             else:
                 types += kind
         given = {} if attributes is None else {n: attr for n, attr in attributes.items() if attr is not None}
-        if any(isinstance(option, AttrSizedOperandSegments) for option in self.get_irdl_definition().options):
+        if _counts_operands(type(self)):
             given[AttrSizedOperandSegments.attribute_name] = _segments(tuple(sizes))
-        Operation.__init__(self, operands=values, result_types=types, attributes=given, regions=regions)
+        if values:
+            self.operands = values
+        if types:
+            self.results = SSAValues([OpResult(kind, self, index) for index, kind in enumerate(types)])
+        self.properties = {}
+        self.attributes = given
+        self.location = UNKNOWN_LOC
+        for region in regions:
+            self.add_region(region)
 
     def __post_init__(self) -> None:
         """xDSL would look for default attributes here; no op of ours has any (a test says so)."""
