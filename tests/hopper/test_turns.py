@@ -64,7 +64,7 @@ def test_stores_are_proved() -> None:
 
 @pytest.mark.parametrize("extents", [{}, {"bm": 128, "bn": 208}], ids=["64x64", "128x208"])
 def test_protocols_are_proved(extents: dict[str, int]) -> None:
-    """Of the wider tile's stores 26 panels of two warpgroups meet the ring's stages."""
+    """Of the wider tile's stores 16 panels of two warpgroups meet the ring's stages."""
     candidate = Candidate(1, turns=2, stages=2, whole_stores=bool(extents))
     for protocol in protocols_of(lowered(p.nt, candidate, **extents).scheduled.kernel):
         assert isinstance(check(protocol), Proved)

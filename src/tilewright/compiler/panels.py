@@ -58,6 +58,8 @@ def _filled(box: tuple[int, ...], size: int, swizzle: Swizzle, matrices: tuple[t
             matrix, row = divmod(tid % 32, 8)
             if matrix < count:
                 at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
+                if at[0] >= rows or at[1] + 8 > columns:
+                    return False
                 written[at[0], at[1] : at[1] + 8] = int(offset.evaluate({t.THREAD: tid})) + np.arange(8) * size
     return np.array_equal(written, swizzled(order, swizzle))
 

@@ -84,8 +84,8 @@ _EVERY_CTA = Index(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
 
 @dataclass(frozen=True)
 class _Copied:
-    """The tensor copy found last: its map and place but for the innermost coordinate, where it begins there, how many
-    elements it reaches, and its position among what was found."""
+    """The tensor copy found last: its tensor, box and place but for the innermost dimension, where it begins there, how
+    many elements it reaches, and its position among what was found."""
 
     where: tuple[object, ...]
     first: Expr
@@ -212,13 +212,15 @@ class _Collector:
         """A tensor copy to global memory: element ``r`` of the box, clipped by the hardware.
 
         The innermost dimension is clipped in units of 16 bytes (seen on H200), exactly where the extent is whole units.
-        Copies of boxes side by side are one access of the wider box: a row of panels asks one question, not several.
+        Copies of boxes side by side, of one width or several, are one access of the wider box: a row of panels asks one
+        question, not several.
         """
         declared = op.map.owner
         assert isinstance(declared, TensorMap)
         numbers, first = declared.numbers, [c.expr for c in op.coords]
         width, last = numbers.box[0], self.copied
-        here = (declared, tuple(self.scope), tuple(self.conditions), tuple(first[1:]))
+        tensor = (declared.tensor, numbers.axes, numbers.dims, numbers.box[1:])
+        here = (tensor, tuple(self.scope), tuple(self.conditions), tuple(first[1:]))
         if last is not None and last.where == here and first[0] == last.first + last.width and self._newest(last):
             self.found.pop()
             first[0], width = last.first, last.width + width

@@ -1,11 +1,16 @@
 """Stores of 16-bit tiles by tensor copies: registers, stmatrix into swizzled panels, then one bulk copy per panel.
 
-Each warpgroup has two panels of 64 rows; a panel is written while the copy of the one before is still read. What lies
-outside of the tensor is clipped by the hardware.
+The columns of a tile are cut into panels as wide as a swizzle spans, the widest first, each width with its own map::
+
+    208 columns     64 | 64 | 64 | 16       swizzles of 128, 128, 128 and 32 bytes
+
+Each warpgroup has room for two panels of 64 rows; a panel is written while the copy of the one before is still read.
+What lies outside of the tensor is clipped by the hardware.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
@@ -38,25 +43,37 @@ PANEL_BYTES = 8192
 """64 rows of 128 bytes."""
 WARPGROUP_BARRIER = 1
 """Named barrier of the first consumer warpgroup; the others' follow."""
-_REGISTERS = 8
 CHUNK = 8
 """16-bit elements of one row of a matrix."""
 CLIPPED_ELEMENTS = 8
 """A tensor copy to global memory clips the innermost dimension in units of 16 bytes (seen on H200: elements up to the
 next multiple are written), so a store through it is right only where the extent is a multiple of 8."""
-_SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
-_WIDTHS = (64, 32, 16)
+_SWIZZLES = {64: Swizzle.B128, 32: Swizzle.B64, 16: Swizzle.B32, CHUNK: Swizzle.NONE}
+"""Columns of a panel, and the swizzle that spans them: 8 rows of a matrix lie in different banks in each."""
 
 TID = Sym(t.THREAD)
 
 
 @dataclass(frozen=True)
+class Panel:
+    """Columns of a tile from ``start`` on, as many as the map's box has; the map covers them in a block of 64 rows."""
+
+    start: int
+    map: TensorMapPlan
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.map.shared.panel
+
+
+@dataclass(frozen=True)
 class MatrixStore:
-    """One store through panels. ``map`` covers a block of 64 rows of the tile."""
+    """One store through panels, which lie side by side in each of ``blocks`` of 64 rows."""
 
     lowering: RoleLowering
     op: tile.Store
-    map: TensorMapPlan
+    panels: tuple[Panel, ...]
     columns: int
     blocks: int
 
@@ -75,36 +92,39 @@ class MatrixStore:
         accumulator = rows.thread_bits[:5] == (2, 3, 4, 5, 6) and columns.thread_bits == (0, 1)
         shape = tile.tile_type(value).shape
         covered = (rows.repeats * ROWS * lowering.arrangement.warpgroups, columns.covered)
-        if not accumulator or covered != shape or columns.covered % _WIDTHS[-1]:
+        if not accumulator or covered != shape or columns.covered % CHUNK:
             return None
         coords = coords_of(op)
         spans = [d for d, c in enumerate(coords) if isinstance(c, Span)]
         unit = lowering.facts.of(tile.tensor_type(op.tensor).tensor_name.data).unit_axis
         if unit != spans[1] or not (reaches_edge(op, 0) and reaches_edge(op, 1)):
             return None
-        extents = [None if d not in spans else ROWS if d == spans[0] else columns.covered for d in range(len(coords))]
-        swizzle = next(s for s, w in zip(_SWIZZLES, _WIDTHS, strict=True) if columns.covered % w == 0)
-        found = tensor_map(op, extents, swizzle, legal_facts(lowering.kernel, lowering.facts))
-        if found is None:
-            return None
-        return MatrixStore(lowering, op, found, columns.covered, rows.repeats)
+        known = legal_facts(lowering.kernel, lowering.facts)
+        panels: list[Panel] = []
+        for start, width in panel_widths(columns.covered):
+            extents = [None if d not in spans else ROWS if d == spans[0] else width for d in range(len(coords))]
+            found = tensor_map(op, extents, _SWIZZLES[width], known)
+            if found is None:
+                return None
+            panels.append(Panel(start, found))
+        return MatrixStore(lowering, op, tuple(panels), columns.covered, rows.repeats)
 
     def lower(self) -> None:
         """Panels by panels; where the innermost extent is no whole number of 16-byte units, from registers."""
         lowering, op = self.lowering, self.op
-        declared = lowering.tensor_map(op, self.map)
         if lowering.panels is None:
             count = PANELS * PANEL_BYTES // 2 * lowering.arrangement.consumers
             shared = t.Shared("panels", element(op.value), count, 0)
             lowering.shared.append(shared)
             lowering.panels = shared.buffer
         lowering.prepare(op)
-        needs = [g for g in conjuncts(self.map.guard) if not about_strides(g)]
-        whole = simplify(all_of([(self.map.dims[0] % CLIPPED_ELEMENTS).eq(0), *needs]), lowering.placement.bounds)
+        needs = dict.fromkeys(g for p in self.panels for g in conjuncts(p.map.guard) if not about_strides(g))
+        units = (self.panels[0].map.dims[0] % CLIPPED_ELEMENTS).eq(0)
+        whole = simplify(all_of([units, *needs]), lowering.placement.bounds)
         panels, direct = Block(), Block()
         with lowering.into(panels):
-            for number, (block, box) in enumerate(product(range(self.blocks), self.map.boxes)):
-                self.panel(declared, lowering.panels, number, block, box.start)
+            for number, (block, panel) in enumerate(product(range(self.blocks), self.panels)):
+                self.store(lowering.panels, number, block, panel)
         if whole == TRUE or lowering.arrangement.whole_stores:
             lowering.require(whole)
             panels_ops = list(panels.ops)
@@ -116,51 +136,66 @@ class MatrixStore:
             lowering.store_parts(op)
         lowering.emit(t.If(whole, Region(panels), Region(direct)), op)
 
-    def panel(self, declared: SSAValue, shared: SSAValue, number: int, block: int, start: tuple[int, ...]) -> None:
+    def store(self, shared: SSAValue, number: int, block: int, panel: Panel) -> None:
         """One panel: wait until its bytes have been read, fill them, copy them out.
 
         The first of a store waits for all copies of stores before: they were issued a whole tile ago.
         """
         lowering, op = self.lowering, self.op
-        width = self.map.shared.panel
-        source, at = lowering.part(op.value, op, (block * self.columns + start[0]) // 2, width // 2)
         base = (lowering.number * PANELS + number % PANELS) * PANEL_BYTES
         meet = WARPGROUP_BARRIER + lowering.number
+        source, at = lowering.part(op.value, op, (block * self.columns + panel.start) // 2, panel.width // 2)
         lowering.emit(a.Elected(t.block([a.BulkWait(PANELS - 1 if number else 0, read=True)])))
         lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS), op)
-        row = TID // 32 % 4 * 16 + TID % 16
-        panel = SharedTile.swizzled(ROWS, width, 2, self.map.swizzle)
-        for j in range(width // 16):
-            chunk = 2 * j + TID // 16 % 2
-            lowering.emit(
-                a.StoreMatrix(
-                    shared,
-                    source,
-                    first=at + _REGISTERS * j,
-                    base=base,
-                    offset=panel.offset_expr(row, chunk * CHUNK),
-                    bytes=panel.size_bytes,
-                ),
-                op,
-            )
+        for filled in _filling(panel, shared, base, source, at):
+            lowering.emit(filled, op)
         lowering.emit(a.FenceProxyAsync())
         lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS))
-        coords = coords_of(op)
-        first: list[Expr] = [index_value(c, coords) for c in self.map.coordinates]
-        unit_axis, row_axis = self.map.tile_axes[0], self.map.tile_axes[1]
-        assert isinstance(coords[unit_axis], Span)
-        assert isinstance(coords[row_axis], Span)
-        row_start = (Sym(a.WARPGROUP) + block * lowering.arrangement.warpgroups) * ROWS
-        first[1] = first[1] + row_start
         copy = a.TmaStore(
-            declared,
+            lowering.tensor_map(op, panel.map),
             shared,
-            coords=[c + s for c, s in zip(first, start, strict=True)],
+            coords=self.first(block, panel),
             offset=base,
-            box_bytes=self.map.box_bytes,
+            box_bytes=panel.map.box_bytes,
         )
         copy.at(*_words(op))
         lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
+
+    def first(self, block: int, panel: Panel) -> list[Expr]:
+        """The coordinates at which a panel begins."""
+        coords = coords_of(self.op)
+        columns, rows, *others = (index_value(c, coords) for c in panel.map.coordinates)
+        above = (Sym(a.WARPGROUP) + block * self.lowering.arrangement.warpgroups) * ROWS
+        return [columns + panel.start, rows + above, *others]
+
+
+def panel_widths(columns: int) -> list[tuple[int, int]]:
+    """First column and width of the panels of so many columns, a multiple of 8, the widest first."""
+    found: list[tuple[int, int]] = []
+    start = 0
+    for width in _SWIZZLES:
+        while columns - start >= width:
+            found.append((start, width))
+            start += width
+    return found
+
+
+def _filling(panel: Panel, shared: SSAValue, base: Expr, source: SSAValue, first: int) -> Iterator[a.StoreMatrix]:
+    """The stmatrix ops that write a panel at byte ``base``: four matrices each, two rows of them by two chunks, or two
+    where the panel is one chunk wide. A thread has two registers of each, from ``first`` of ``source`` on."""
+    layout = SharedTile.swizzled(ROWS, panel.width, 2, panel.map.swizzle)
+    chunks = min(2, panel.width // CHUNK)
+    row, chunk = TID // 32 % 4 * 16 + TID % 16, TID // 16 % chunks
+    for begin in range(0, panel.width // CHUNK, chunks):
+        yield a.StoreMatrix(
+            shared,
+            source,
+            first=first + 4 * begin,
+            base=base,
+            offset=layout.offset_expr(row, (chunk + begin) * CHUNK),
+            bytes=layout.size_bytes,
+            matrices=2 * chunks,
+        )
 
 
 def _words(op: tile.Store) -> tuple[str, str]:

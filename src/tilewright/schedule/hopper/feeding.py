@@ -32,7 +32,7 @@ class RingLowering(HandOperands):
         self.data: dict[str, SSAValue] = {}
         self.full: dict[str, SSAValue] = {}
         self.empty: dict[str, SSAValue] = {}
-        self.maps: dict[Operation, SSAValue] = {}
+        self.maps: dict[tuple[Operation, tuple[int, ...]], SSAValue] = {}
         self.guards: list[Expr] = []
 
     def declare(self) -> None:
@@ -68,9 +68,9 @@ class RingLowering(HandOperands):
         return self.arrangement.cluster.others(self.arrangement.shares[s.copied.load] for s in ring.slots)
 
     def tensor_map(self, op: tile.Load | tile.Store, plan: TensorMapPlan) -> SSAValue:
-        """Declares the map of an access, once."""
-        if op in self.maps:
-            return self.maps[op]
+        """Declares the map through which an access copies boxes of one size, once."""
+        if (op, plan.box) in self.maps:
+            return self.maps[op, plan.box]
         declared = a.TensorMap(
             self.arguments[op.tensor],
             f"{tensor_name(op)}_map{sum(isinstance(d, a.TensorMap) for d in self.declarations)}",
@@ -87,7 +87,7 @@ class RingLowering(HandOperands):
         self.declarations.append(declared)
         # what the encoding of the map needs; what the copies need besides is the access' own condition
         self.guards += [g for g in conjuncts(plan.guard) if isinstance(op, tile.Load) or about_strides(g)]
-        self.maps[op] = declared.map
+        self.maps[op, plan.box] = declared.map
         return declared.map
 
     def meeting(self) -> list[Operation]:
@@ -150,7 +150,7 @@ class RingLowering(HandOperands):
             offset = offset + share.place * share.bytes
         for box in plan.boxes:
             copy = a.TmaLoad(
-                self.maps[load],
+                self.maps[load, plan.box],
                 self.data[ring.name],
                 self.full[ring.name],
                 coords=[c + s for c, s in zip(first, box.start, strict=True)],
