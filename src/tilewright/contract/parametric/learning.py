@@ -340,12 +340,12 @@ def _common(first: int, variables: Sequence[int]) -> Value:
 
 def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
     """Whether a stretch may be passed while the unit stands at the use that ``piece`` is for."""
-    link, there, turns = facts.k.ways.link, piece.ref.s, piece.number
+    linked, there, turns = facts.k.ways.linked, piece.ref.s, piece.number
     if turns > 0:
-        return link(there, s, column, turns) is not None
+        return linked(there, s, column, turns)
     if turns < 0:
-        return link(s, there, column, -turns) is not None
-    return s == there or link(s, there, column, 0) is not None or link(there, s, column, 0) is not None
+        return linked(s, there, column, -turns)
+    return s == there or linked(s, there, column, 0) or linked(there, s, column, 0)
 
 
 def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:

@@ -78,13 +78,13 @@ def _coexist(facts: Facts, x: Access, y: Access) -> bool:
     one, two = x.place.index, y.place.index
     if one is None or two is None or not same_ring(x.place, y.place) or not one.unit:
         return True
-    apart, unit, link = two.offset - one.offset, facts.column[one.unit], facts.k.ways.link
+    apart, unit, linked = two.offset - one.offset, facts.column[one.unit], facts.k.ways.linked
     a, b = (y, x) if apart >= 0 else (x, y)
     if x.ref.s == y.ref.s and apart == 0:
         return True
-    if apart == 0 and link(x.ref.s, y.ref.s, unit, 0) is not None:
+    if apart == 0 and linked(x.ref.s, y.ref.s, unit, 0):
         return True
-    return link(a.ref.s, b.ref.s, unit, abs(apart)) is not None
+    return linked(a.ref.s, b.ref.s, unit, abs(apart))
 
 
 # -- written before read -----------------------------------------------------------------------------------------------

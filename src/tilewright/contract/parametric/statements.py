@@ -78,6 +78,7 @@ class Statements:
         self._foldings = self._doublings[::-1]
         self._zeros = [(first + bisect_right(of, 0) - 1) * n for first, of in zip(levels.first, levels.of, strict=True)]
         self._implied: dict[int, tuple[int, int, int, int, int]] = {}
+        self._growths: dict[tuple[int, ...], tuple[list[tuple[int, int]], list[tuple[list[int], int, int]]]] = {}
         self._movers: dict[tuple[int, int, tuple[int, ...], frozenset[int]], Callable[[int], int]] = {}
 
     # -- building and reading -----------------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ class Statements:
             kept &= ~self.groups.get(s, 0)
         left = self.groups.get(source, 0) & kept
         stayed = (kept & ~self.groups.get(source, 0)) << n
-        shifts, ever = self._grown(growth)
+        shifts, ever = self._growths.get(growth) or self._growths.setdefault(growth, self._grown(growth))
         closed = self._closed
 
         def move(x: int) -> int:

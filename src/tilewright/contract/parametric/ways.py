@@ -14,6 +14,10 @@ FAR = 1 << 20
 """A threshold that says nothing; its negative says everything."""
 
 
+FAR_APART = 2
+"""Turns; what else may have turned in more is not measured."""
+
+
 @dataclass(frozen=True)
 class Link:
     """From one place to a later one: by how much each unit grows at most, and which stretches may lie between."""
@@ -30,6 +34,7 @@ class Ways:
         self.n, self.j = len(word.stretches), len(units)
         self._links: dict[tuple[int, int, int, int], Link | None] = {}
         self._paths: dict[tuple[int, int, frozenset[int]], Link | None] = {}
+        self._after: dict[tuple[int, int, int], set[tuple[int, int]]] = {}
         self._ways: dict[tuple[int, int], frozenset[int]] = {}
         n, j = len(word.stretches), len(units)
         least = np.full((j, n, n), FAR, np.int32)
@@ -74,6 +79,12 @@ class Ways:
                 visit(s)
         return done[::-1]
 
+    def linked(self, source: int, target: int, unit: int, turns: int) -> bool:
+        """Whether there is such a ``link``."""
+        if turns > FAR_APART:
+            return True
+        return turns >= 0 and (target, turns) in self._from(source, unit, turns)
+
     def link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
         """The ways from ``source`` to a later stretch ``target`` on which ``unit`` turns exactly that often."""
         key = source, target, unit, turns
@@ -82,17 +93,14 @@ class Ways:
         return self._links[key]
 
     def _link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
-        if turns < 0:
-            return None
-        if turns > 2:
-            # far apart: what else may have turned is not measured
+        if turns > FAR_APART:
             growth = tuple(turns if k == unit else FAR for k in range(self.j))
             return Link(growth, frozenset(range(self.n)))
-        start, goal = (source, 0), (target, turns)
-        after = self._reach(start, lambda x: self.leaving[x], unit, turns, 1)
-        before = self._reach(goal, lambda x: self.entering[x], unit, 0, -1)
-        if goal not in after:
+        if not self.linked(source, target, unit, turns):
             return None
+        start, goal = (source, 0), (target, turns)
+        after = self._from(source, unit, turns)
+        before = self._reach(goal, lambda x: self.entering[x], unit, 0, -1)
         on_path = (after | {start}) & (before | {goal})
         between = frozenset(s for s, _ in after & before)
         growth = [0] * self.j
@@ -183,6 +191,14 @@ class Ways:
                             pending.append(x)
             found = self._ways[source, by] = frozenset(found)
         return target not in found or target == by
+
+    def _from(self, source: int, unit: int, turns: int) -> set[tuple[int, int]]:
+        """The places after ``source``, with how often ``unit`` has turned, up to ``turns``."""
+        key = source, unit, turns
+        found = self._after.get(key)
+        if found is None:
+            found = self._after[key] = self._reach((source, 0), lambda x: self.leaving[x], unit, turns, 1)
+        return found
 
     def _reach(
         self, start: tuple[int, int], flows: Callable[[int], list[tuple[int, tuple[int, ...]]]], unit: int, stop: int,
