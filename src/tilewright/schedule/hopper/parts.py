@@ -28,9 +28,9 @@ class PartStores(Lowering):
         self.postponed = self.late_loads()
 
     def home_parts(self, op: tile.Store | tile.ReduceAdd) -> bool:
-        """The value has so many registers that it is better computed and stored part by part."""
+        """The value has so many registers that it is better computed and stored part by part, or late loads feed it."""
         count = self.placement.home.registers(self.axes_of[op.value])
-        return count > PART and count % PART == 0
+        return op in self.postponed or (count > PART and count % PART == 0)
 
     def prepare(self, op: tile.Store | tile.ReduceAdd) -> None:
         """Computes what has fewer axes than the stored value once, before its parts; not what late loads feed."""
