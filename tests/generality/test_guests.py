@@ -61,6 +61,82 @@ def nibbles(
     c[m, n] = acc
 
 
+@tw.kernel
+def gated_rows(
+    q: tw.Tensor["S", "E"], k: tw.Tensor["T", "E"], gate: tw.Tensor["S", "E"], o: tw.Tensor["S", "E"], *, upto: int = 96
+):
+    """A tile is loaded for the store alone, whose 48 registers are stored at once."""
+    s, e = tw.grid(q.shape[0], 64), tw.axis(q.shape[1], upto=upto)
+    rows = q[s, e]
+    acc = tw.zeros((s, e), tw.f32)
+    for t in tw.stream(k.shape[0], 64):
+        keys = k[t, e]
+        acc += tw.dot(tw.sigmoid(tw.dot(rows, keys.T)).to(q.dtype), keys)
+    o[s, e] = acc * tw.sigmoid(gate[s, e].to(tw.f32))
+
+
+@tw.kernel
+def attention_gradients(
+    q: tw.Tensor["S", 64],
+    k: tw.Tensor["T", 64],
+    v: tw.Tensor["T", 64],
+    g: tw.Tensor["S", 64],
+    lse: tw.Tensor["S"],
+    delta: tw.Tensor["S"],
+    dk: tw.Tensor["T", 64],
+    dv: tw.Tensor["T", 64],
+):
+    """Scores turned over are left operands: what were columns of one product become rows of the next."""
+    t = tw.grid(k.shape[0], 64)
+    keys, values = k[t], v[t]
+    to_k, to_v = tw.zeros((t, 64), tw.f32), tw.zeros((t, 64), tw.f32)
+    for s in tw.stream(q.shape[0], 64):
+        rows, back = q[s], g[s]
+        p = tw.exp(tw.dot(rows, keys.T) - lse[s][:, None])
+        to_v += tw.dot(p.to(q.dtype).T, back)
+        ds = p * (tw.dot(back, values.T) - delta[s][:, None])
+        to_k += tw.dot(ds.to(q.dtype).T, rows)
+    dk[t], dv[t] = to_k, to_v
+
+
+@tw.kernel
+def retention(
+    q: tw.Tensor["H", "S", 64],
+    k: tw.Tensor["H", "S", 64],
+    v: tw.Tensor["H", "S", 64],
+    decay: tw.Tensor["H"],
+    o: tw.Tensor["H", "S", 64],
+):
+    """A state that fades: one index tile says how much along the rows and along the columns of a product."""
+    h = tw.grid(q.shape[0], None)
+    state = tw.zeros((64, 64), tw.f32)
+    fade = -tw.abs(decay[h]) / 8
+    for s in tw.stream(q.shape[1], 64):
+        a, b, c = q[h, s], k[h, s], v[h, s]
+        i = (s.index - s.start).to(tw.f32)
+        near = tw.where(s.index[:, None] >= s.index[None, :], tw.exp2((i[:, None] - i[None, :]) * fade), 0.0)
+        far = tw.dot(a, state.to(q.dtype)) * tw.exp2((i + 1.0) * fade)[:, None]
+        o[h, s] = tw.dot((tw.dot(a, b.T) * near).to(q.dtype), c) + far
+        late = (b.to(tw.f32) * tw.exp2((63.0 - i) * fade)[:, None]).to(q.dtype)
+        state.set(state * tw.exp2(64.0 * fade))
+        state += tw.dot(late.T, c)
+
+
+def _gated_rows(q: Array, k: Array, gate: Array) -> Arrays:
+    return {"o": 1 / (1 + np.exp(-q @ k.T)) @ k / (1 + np.exp(-gate))}
+
+
+def _attention_gradients(q: Array, k: Array, v: Array, g: Array, lse: Array, delta: Array) -> Arrays:
+    p = np.exp(q @ k.T - lse[:, None])
+    return {"dk": (p * (g @ v.T - delta[:, None])).T @ q, "dv": p.T @ g}
+
+
+def _retention(q: Array, k: Array, v: Array, decay: Array) -> Arrays:
+    i, j = np.indices((q.shape[1], q.shape[1]))
+    fading = np.where(i >= j, np.exp2(-(i - j) * abs(decay)[:, None, None] / 8), 0)
+    return {"o": (q @ k.transpose(0, 2, 1) * fading) @ v}
+
+
 def _nibbles(a: Array, w: Array, s: Array) -> Arrays:
     whole = np.stack([(w & 15) - 8, ((w >> 4) & 15) - 8], -1)
     scales = np.repeat(s, 32, 1)[:, : w.shape[1], None]
@@ -89,6 +165,27 @@ CASES = by_name(
         ({"M": 64, "N": 64, "K": 64, "G": 2}, {"M": 67, "N": 33, "K": 70, "G": 3}),
         {"w": I8, "s": F32},
     ),
+    Case(
+        gated_rows,
+        {"q": "SE", "k": "TE", "gate": "SE"},
+        _gated_rows,
+        ({"S": 64, "T": 128, "E": 96}, {"S": 67, "T": 70, "E": 90}),
+    ),
+    Case(
+        attention_gradients,
+        {"q": "Sd", "k": "Td", "v": "Td", "g": "Sd", "lse": "S", "delta": "S"},
+        _attention_gradients,
+        ({"S": 64, "T": 128}, {"S": 67, "T": 70}),
+        {"lse": F32, "delta": F32},
+    ),
+    Case(
+        retention,
+        {"q": "HSd", "k": "HSd", "v": "HSd", "decay": "H"},
+        _retention,
+        ({"H": 2, "S": 128}, {"H": 1, "S": 70}),
+        {"decay": F32},
+        tolerance=6e-3,
+    ),
 )
 
 
@@ -100,3 +197,10 @@ def test_agrees_with_numpy(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_the_protocol_is_proved_for_all_trip_counts_at_once(name: str) -> None:
     assert_proved_for_all_trip_counts(CASES[name])
+
+
+@pytest.mark.parametrize("name", ["attention_gradients", "retention"])
+def test_tensor_cores_multiply(name: str) -> None:
+    plan = CASES[name].kernel.explain(dtypes=CASES[name].argument_dtypes)
+    taken = [line for line in plan.splitlines() if "given up" not in line]
+    assert not any("ordinary arithmetic" in line for line in taken)

@@ -32,6 +32,7 @@ from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import Role as OperandRole
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrivals import Read, together
+from tilewright.schedule.hopper.in_place import RowsInPlace
 from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
 
@@ -173,9 +174,7 @@ class Analysis:
     def dots(self) -> tuple[DotPlan, ...] | str:
         """A plan for every product of the kernel, or why wgmma can't do one."""
         found: list[DotPlan] = []
-        for op in self.kernel.walk():
-            if not isinstance(op, tile.Dot):
-                continue
+        for op in self.products:
             answer = self.dot(op)
             if isinstance(answer, str):
                 return answer
@@ -197,9 +196,10 @@ class Analysis:
         a = self.brought(op, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
         b = self.brought(op, OperandRole.B, n) if columns % COLUMNS == 0 else None
         left: Operand
+        loaded = isinstance(source_of(op.a)[0].owner, tile.Load)
         if a is not None:
             left, zeroed = a, isinstance(a, Fed) or self.filled(op.a, 1)
-        elif dtype.bits == 16 and depth % 16 == 0 and not isinstance(source_of(op.a)[0].owner, tile.Load):
+        elif dtype.bits == 16 and depth % 16 == 0 and not loaded and self.rows_in_place.take(op):
             left, zeroed = InPlace(op.a), True
         else:
             left, zeroed = self.staged(op.a, OperandRole.A, n), True
@@ -209,6 +209,15 @@ class Analysis:
         return DotPlan(op, left, right, n, accumulation(op))
 
     # -- operands -------------------------------------------------------------------------------------------------
+    @cached_property
+    def rows_in_place(self) -> RowsInPlace:
+        """Which computed left operands stay in registers."""
+        return RowsInPlace(self.kernel, self.products)
+
+    @cached_property
+    def products(self) -> tuple[tile.Dot, ...]:
+        return tuple(op for op in self.kernel.walk() if isinstance(op, tile.Dot))
+
     def brought(self, op: tile.Dot, role: OperandRole, n: int) -> Copied | Fed | None:
         """The operand as tensor copies bring it, else as threads do that copy without waiting."""
         found = self.arrivals.get((op, role))
@@ -222,11 +231,10 @@ class Analysis:
     def reads(self) -> tuple[Read[Copied], ...]:
         """What the kernel's products read, with the ways in which tensor copies could bring it."""
         found: list[Read[Copied]] = []
-        for op in self.kernel.walk():
-            if isinstance(op, tile.Dot):
-                n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
-                for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
-                    found.append(Read(op, role, n, tuple(self.ways(value, role, n))))
+        for op in self.products:
+            n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
+            for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
+                found.append(Read(op, role, n, tuple(self.ways(value, role, n))))
         return tuple(found)
 
     def copied(self, value: SSAValue, role: OperandRole, n: int) -> Copied | None:
