@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
@@ -43,12 +43,16 @@ class Obligation:
 class Certificate:
     """What a proof rests on: the exact protocol text, the obligations, the assumptions, the policy's warnings."""
 
-    protocol: str
-    digest: str
+    protocol: Protocol
     policy: Policy
     obligations: tuple[Obligation, ...]
     assumptions: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the protocol's text."""
+        return hashlib.sha256(to_text(self.protocol).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -234,8 +238,7 @@ def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:
 def _certificate(protocol: Protocol, policy: Policy, method: str, result: Search) -> Certificate:
     obligations = tuple(Obligation(r.value.obligation, r.value.rule, method) for r in Rule)
     warnings = tuple(f"{b.rule.code}: {b.detail}" for b in result.warnings.values())
-    digest = hashlib.sha256(to_text(protocol).encode()).hexdigest()
-    return Certificate(protocol.name, digest, policy, obligations, ASSUMPTIONS, warnings)
+    return Certificate(protocol, policy, obligations, ASSUMPTIONS, warnings)
 
 
 def certificate(protocol: Protocol, policy: Policy = Policy.STRICT) -> Certificate | None:
