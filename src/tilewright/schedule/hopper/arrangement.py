@@ -12,14 +12,15 @@ from tilewright.schedule.hopper.rings import Ring
 from tilewright.tile import dialect as tile
 
 if TYPE_CHECKING:
+    from tilewright.schedule.hopper.epilogue import MatrixStore
     from tilewright.schedule.hopper.rotate import Rotation
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """Products and rings; ``warpgroups`` that share a tile, and how many such sets take ``turns`` at a CTA's tiles; the
-    cluster with each CTA's share of the copied tiles; whether 16-bit stores may go through tensor copies, and whether
-    they all do (what that needs of extents is asked at launch); the streams that are rotated."""
+    cluster with each CTA's share of the copied tiles; the stores that go through tensor copies, and whether they do for
+    all extents (what that needs of them is asked at launch); the streams that are rotated."""
 
     dots: tuple[DotPlan, ...]
     rings: tuple[Ring, ...]
@@ -27,7 +28,7 @@ class Arrangement:
     turns: int = 1
     cluster: Cluster | None = None
     shares: Mapping[tile.Load, Share] = field(default_factory=dict[tile.Load, Share])
-    matrix_stores: bool = True
+    stores: Mapping[tile.Store, MatrixStore] = field(default_factory=dict[tile.Store, "MatrixStore"])
     whole_stores: bool = False
     rotations: Mapping[tile.Stream, Rotation] = field(default_factory=dict[tile.Stream, "Rotation"])
 

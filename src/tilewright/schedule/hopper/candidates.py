@@ -12,6 +12,7 @@ from tilewright.lang.schedule import Mode, Schedule
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.clusters import Cluster, Share
+from tilewright.schedule.hopper.epilogue import matrix_stores, panel_bytes
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
 from tilewright.schedule.hopper.operands import ROWS, Analysis, Brought, Copied, DotPlan, InPlace
@@ -153,7 +154,7 @@ def schedule(
     placement = placed(kernel, dots, facts, target, candidate, assumptions)
     if isinstance(placement, Refused):
         return placement
-    arrangement = arranged(kernel, dots, candidate)
+    arrangement = arranged(kernel, dots, facts, candidate, placement)
     if isinstance(arrangement, Refused):
         return arrangement
     return deepest(kernel, placement, facts, candidate, arrangement)
@@ -179,8 +180,10 @@ def placed(
     return placement
 
 
-def arranged(kernel: tile.Kernel, dots: tuple[DotPlan, ...], candidate: Candidate) -> Arrangement | Refused:
-    """The candidate's cluster, turns and rotated streams, without rings yet; or what the kernel lacks for them."""
+def arranged(
+    kernel: tile.Kernel, dots: tuple[DotPlan, ...], facts: Facts, candidate: Candidate, placement: Placement
+) -> Arrangement | Refused:
+    """The candidate's cluster, turns, stores and rotated streams, without rings yet; or what the kernel lacks."""
     cluster = None
     if candidate.cluster != (1, 1):
         cluster = clustered(kernel, dots, candidate.cluster)
@@ -197,7 +200,7 @@ def arranged(kernel: tile.Kernel, dots: tuple[DotPlan, ...], candidate: Candidat
         candidate.warpgroups,
         candidate.turns,
         cluster,
-        matrix_stores=candidate.matrix_stores,
+        stores=matrix_stores(kernel, facts, placement, candidate.warpgroups) if candidate.matrix_stores else {},
         whole_stores=candidate.whole_stores,
         rotations=turned,
     )
@@ -207,21 +210,24 @@ def deepest(
     kernel: tile.Kernel, placement: Placement, facts: Facts, candidate: Candidate, arrangement: Arrangement
 ) -> Scheduled | Refused:
     """The kernel lowered with the most stages, or those pinned, that fit into shared memory."""
-    dots, limit = arrangement.dots, placement.target.shared_per_cta_bytes
-    turning = [r for r in group(dots, 1) if isinstance(r.block.parent_op(), tile.Stream)]
+    limit = placement.target.shared_per_cta_bytes
+    single = group(arrangement.dots, 1)
+    turning = [r for r in single if r.turns]
     if candidate.ringed and not turning:
         return Refused(f"no ring to have {candidate.stages} stages")
+    shares = {} if arrangement.cluster is None else shared_tiles(arrangement.cluster, single)
+    if isinstance(shares, Refused):
+        return shares
     most = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in turning)))
+    tried = range(most, 0, -1) if candidate.stages is None else (candidate.stages,)
+    beside = panel_bytes(arrangement.consumers) if arrangement.stores else 0
     reason = ""
-    for stages in range(most, 0, -1) if candidate.stages is None else (candidate.stages,):
-        rings = group(dots, stages)
+    for stages in tried:
+        rings = tuple(r.deep(stages) for r in single)
         estimate = sum(r.stages * r.stage_bytes for r in rings)
-        if estimate > limit:
+        if estimate > limit or (estimate + beside > limit and stages > tried[-1]):
             reason = f"{stages} stages take {estimate} bytes of shared memory"
             continue
-        shares = {} if arrangement.cluster is None else shared_tiles(arrangement.cluster, rings)
-        if isinstance(shares, Refused):
-            return shares
         lowering = RoleLowering(kernel, placement, facts, replace(arrangement, rings=rings, shares=shares))
         lowered = lowering.run()
         size = lay_out(lowered)

@@ -10,8 +10,9 @@ What lies outside of the tensor is clipped by the hardware.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
 from tilewright.legal.tma import TensorMapPlan
+from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import (
     ROWS,
     about_strides,
@@ -30,8 +32,10 @@ from tilewright.schedule.hopper.operands import (
     reaches_edge,
     tensor_map,
 )
+from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import coords_of, element
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -71,19 +75,20 @@ class Panel:
 class MatrixStore:
     """One store through panels, which lie side by side in each of ``blocks`` of 64 rows."""
 
-    lowering: RoleLowering
     op: tile.Store
     panels: tuple[Panel, ...]
     columns: int
     blocks: int
 
     @staticmethod
-    def plan(lowering: RoleLowering, op: tile.Store) -> MatrixStore | None:
+    def plan(
+        kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int, op: tile.Store
+    ) -> MatrixStore | None:
         """The store, if its value lies as accumulators do and a legal map writes exactly its domain."""
         value = op.value
-        axes = lowering.axes_of[value]
-        home = lowering.placement.home.by_class
-        if not lowering.arrangement.matrix_stores or element(value).bits != 16 or len(axes) != 2 or None in axes:
+        axes = placement.axes_of[value]
+        home = placement.home.by_class
+        if element(value).bits != 16 or len(axes) != 2 or None in axes:
             return None
         m, n = axes
         assert m is not None
@@ -91,29 +96,30 @@ class MatrixStore:
         rows, columns = home[m], home[n]
         accumulator = rows.thread_bits[:5] == (2, 3, 4, 5, 6) and columns.thread_bits == (0, 1)
         shape = tile.tile_type(value).shape
-        covered = (rows.repeats * ROWS * lowering.arrangement.warpgroups, columns.covered)
+        covered = (rows.repeats * ROWS * warpgroups, columns.covered)
         if not accumulator or covered != shape or columns.covered % CHUNK:
             return None
         coords = coords_of(op)
         spans = [d for d, c in enumerate(coords) if isinstance(c, Span)]
-        unit = lowering.facts.of(tile.tensor_type(op.tensor).tensor_name.data).unit_axis
+        unit = facts.of(tile.tensor_type(op.tensor).tensor_name.data).unit_axis
         if unit != spans[1] or not (reaches_edge(op, 0) and reaches_edge(op, 1)):
             return None
-        known = legal_facts(lowering.kernel, lowering.facts)
-        panels: list[Panel] = []
-        for start, width in panel_widths(columns.covered):
+        known = legal_facts(kernel, facts)
+        maps: dict[int, TensorMapPlan] = {}
+        for width in dict.fromkeys(width for _, width in panel_widths(columns.covered)):
             extents = [None if d not in spans else ROWS if d == spans[0] else width for d in range(len(coords))]
             found = tensor_map(op, extents, _SWIZZLES[width], known)
             if found is None:
                 return None
-            panels.append(Panel(start, found))
-        return MatrixStore(lowering, op, tuple(panels), columns.covered, rows.repeats)
+            maps[width] = found
+        panels = tuple(Panel(start, maps[width]) for start, width in panel_widths(columns.covered))
+        return MatrixStore(op, panels, columns.covered, rows.repeats)
 
-    def lower(self) -> None:
+    def lower(self, lowering: RoleLowering) -> None:
         """Panels by panels; where the innermost extent is no whole number of 16-byte units, from registers."""
-        lowering, op = self.lowering, self.op
+        op = self.op
         if lowering.panels is None:
-            count = PANELS * PANEL_BYTES // 2 * lowering.arrangement.consumers
+            count = panel_bytes(lowering.arrangement.consumers) // 2
             shared = t.Shared("panels", element(op.value), count, 0)
             lowering.shared.append(shared)
             lowering.panels = shared.buffer
@@ -121,27 +127,32 @@ class MatrixStore:
         needs = dict.fromkeys(g for p in self.panels for g in conjuncts(p.map.guard) if not about_strides(g))
         units = (self.panels[0].map.dims[0] % CLIPPED_ELEMENTS).eq(0)
         whole = simplify(all_of([units, *needs]), lowering.placement.bounds)
-        panels, direct = Block(), Block()
-        with lowering.into(panels):
-            for number, (block, panel) in enumerate(product(range(self.blocks), self.panels)):
-                self.store(lowering.panels, number, block, panel)
         if whole == TRUE or lowering.arrangement.whole_stores:
             lowering.require(whole)
-            panels_ops = list(panels.ops)
-            for inner in panels_ops:
-                inner.detach()
-                lowering.block.add_op(inner)
+            self.store(lowering, lowering.panels)
             return
+        panels, direct = Block(), Block()
+        with lowering.into(panels):
+            self.store(lowering, lowering.panels)
         with lowering.into(direct):
             lowering.store_parts(op)
         lowering.emit(t.If(whole, Region(panels), Region(direct)), op)
 
-    def store(self, shared: SSAValue, number: int, block: int, panel: Panel) -> None:
-        """One panel: wait until its bytes have been read, fill them, copy them out.
+    def store(self, lowering: RoleLowering, shared: SSAValue) -> None:
+        """All panels, in turn at the two places that a warpgroup has for them."""
+        coords = coords_of(self.op)
+        first = [index_value(c, coords) for c in self.panels[0].map.coordinates]
+        for number, (block, panel) in enumerate(product(range(self.blocks), self.panels)):
+            self.store_panel(lowering, shared, number, block, panel, first)
+
+    def store_panel(
+        self, lowering: RoleLowering, shared: SSAValue, number: int, block: int, panel: Panel, first: Sequence[Expr]
+    ) -> None:
+        """One panel of the tile at ``first``: wait until its bytes have been read, fill them, copy them out.
 
         The first of a store waits for all copies of stores before: they were issued a whole tile ago.
         """
-        lowering, op = self.lowering, self.op
+        op = self.op
         base = (lowering.number * PANELS + number % PANELS) * PANEL_BYTES
         meet = WARPGROUP_BARRIER + lowering.number
         source, at = lowering.part(op.value, op, (block * self.columns + panel.start) // 2, panel.width // 2)
@@ -151,22 +162,30 @@ class MatrixStore:
             lowering.emit(filled, op)
         lowering.emit(a.FenceProxyAsync())
         lowering.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS))
+        above = (Sym(a.WARPGROUP) + block * lowering.arrangement.warpgroups) * ROWS
         copy = a.TmaStore(
             lowering.tensor_map(op, panel.map),
             shared,
-            coords=self.first(block, panel),
+            coords=[first[0] + panel.start, first[1] + above, *first[2:]],
             offset=base,
             box_bytes=panel.map.box_bytes,
         )
         copy.at(*_words(op))
         lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
 
-    def first(self, block: int, panel: Panel) -> list[Expr]:
-        """The coordinates at which a panel begins."""
-        coords = coords_of(self.op)
-        columns, rows, *others = (index_value(c, coords) for c in panel.map.coordinates)
-        above = (Sym(a.WARPGROUP) + block * self.lowering.arrangement.warpgroups) * ROWS
-        return [columns + panel.start, rows + above, *others]
+
+def matrix_stores(
+    kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int
+) -> dict[tile.Store, MatrixStore]:
+    """The stores of a kernel that go through panels."""
+    stores = (op for op in operations(kernel) if isinstance(op, tile.Store))
+    planned = (MatrixStore.plan(kernel, facts, placement, warpgroups, op) for op in stores)
+    return {plan.op: plan for plan in planned if plan is not None}
+
+
+def panel_bytes(warpgroups: int) -> int:
+    """Shared memory for the panels of so many warpgroups."""
+    return PANELS * PANEL_BYTES * warpgroups
 
 
 def panel_widths(columns: int) -> list[tuple[int, int]]:
@@ -181,21 +200,33 @@ def panel_widths(columns: int) -> list[tuple[int, int]]:
 
 
 def _filling(panel: Panel, shared: SSAValue, base: Expr, source: SSAValue, first: int) -> Iterator[a.StoreMatrix]:
-    """The stmatrix ops that write a panel at byte ``base``: four matrices each, two rows of them by two chunks, or two
-    where the panel is one chunk wide. A thread has two registers of each, from ``first`` of ``source`` on."""
-    layout = SharedTile.swizzled(ROWS, panel.width, 2, panel.map.swizzle)
-    chunks = min(2, panel.width // CHUNK)
-    row, chunk = TID // 32 % 4 * 16 + TID % 16, TID // 16 % chunks
-    for begin in range(0, panel.width // CHUNK, chunks):
+    """The stmatrix ops that write a panel at byte ``base``. A thread has two registers of each of their matrices, from
+    ``first`` of ``source`` on."""
+    for register, matrices, offset in _matrices(panel.width, panel.map.swizzle):
         yield a.StoreMatrix(
             shared,
             source,
-            first=first + 4 * begin,
+            first=first + register,
             base=base,
-            offset=layout.offset_expr(row, (chunk + begin) * CHUNK),
-            bytes=layout.size_bytes,
-            matrices=2 * chunks,
+            offset=offset,
+            bytes=ROWS * panel.width * 2,
+            matrices=matrices,
         )
+
+
+@lru_cache(maxsize=1 << 6)
+def _matrices(width: int, swizzle: Swizzle) -> tuple[tuple[int, int, Expr], ...]:
+    """How a panel is filled: the first register, the number of matrices and the place in the panel of each stmatrix.
+
+    Four matrices each, two rows of them by two chunks, or two where the panel is one chunk wide.
+    """
+    layout = SharedTile.swizzled(ROWS, width, 2, swizzle)
+    chunks = min(2, width // CHUNK)
+    row, chunk = TID // 32 % 4 * 16 + TID % 16, TID // 16 % chunks
+    return tuple(
+        (4 * begin, 2 * chunks, layout.offset_expr(row, (chunk + begin) * CHUNK))
+        for begin in range(0, width // CHUNK, chunks)
+    )
 
 
 def _words(op: tile.Store) -> tuple[str, str]:
@@ -203,4 +234,4 @@ def _words(op: tile.Store) -> tuple[str, str]:
     return (str(location) if location is not None else "", op.name)
 
 
-__all__ = ["WARPGROUP_BARRIER", "MatrixStore"]
+__all__ = ["WARPGROUP_BARRIER", "MatrixStore", "matrix_stores", "panel_bytes"]

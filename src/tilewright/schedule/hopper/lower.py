@@ -25,7 +25,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum,
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
-from tilewright.schedule.hopper.epilogue import WARPGROUP_BARRIER, MatrixStore
+from tilewright.schedule.hopper.epilogue import WARPGROUP_BARRIER
 from tilewright.schedule.hopper.feeding import RingLowering, counter
 from tilewright.schedule.hopper.operands import Brought, DotPlan, InPlace, Operand, Staged, Widened, source_of
 from tilewright.schedule.hopper.predicates import leading_steps, longest_first
@@ -402,9 +402,9 @@ class RoleLowering(RingLowering):
 
     # -- stores ---------------------------------------------------------------------------------------------------
     def store(self, op: tile.Store | tile.ReduceAdd) -> None:
-        plan = MatrixStore.plan(self, op) if isinstance(op, tile.Store) else None
+        plan = self.arrangement.stores.get(op) if isinstance(op, tile.Store) else None
         if plan is not None:
-            plan.lower()
+            plan.lower(self)
         elif self.home_parts(op):
             self.prepare(op)
             self.store_parts(op)

@@ -7,7 +7,7 @@ accumulates takes all its tiles as one stage. A tile loaded outside of streams h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import Block, Operation
 
@@ -48,6 +48,15 @@ class Ring:
     def tx_bytes(self) -> int:
         """Bytes that tensor copies bring to one stage."""
         return sum(s.copied.map.tx_bytes for s in self.slots if isinstance(s.copied, Copied))
+
+    @property
+    def turns(self) -> bool:
+        """Filled more than once by a program: its tiles are loaded in a stream."""
+        return isinstance(self.block.parent_op(), tile.Stream)
+
+    def deep(self, stages: int) -> Ring:
+        """The same with so many stages, if it turns."""
+        return replace(self, stages=stages) if self.turns else self
 
     @property
     def fed(self) -> tuple[Slot, ...]:
@@ -106,8 +115,7 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[Ring, ...]:
         name = "_".join(tensor_name(s.copied.load) for s in slots)
         while any(r.name == name for r in rings):
             name += "_"
-        depth = stages if isinstance(block.parent_op(), tile.Stream) else 1
-        rings.append(Ring(name, block, tuple(slots), first, last, depth))
+        rings.append(Ring(name, block, tuple(slots), first, last, 1).deep(stages))
     return tuple(rings)
 
 
