@@ -7,13 +7,14 @@ producers and consumers agree on how often they go round. ``protocol_ops`` says 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 
 from xdsl.ir import Block, Operation
 
-from tilewright.base.expr import Const, Expr, Sum, Sym, parse
+from tilewright.base.expr import Const, Expr, Sum, Sym
 from tilewright.diag import Location
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step, Symbol
@@ -33,42 +34,43 @@ def has_roles(kernel: t.Kernel) -> bool:
 
 def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) -> Protocol:
     """The protocol of a kernel with roles. ``decided`` says which way branches on extents go; others stay open."""
-    return _Extraction(kernel, decided or {}).run()
+    return _Extraction(kernel, operations(kernel), decided or {}).run()
 
 
 def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
     """One protocol for every way that the kernel's branches on extents alone can go: a launch takes one of them."""
-    return tuple(protocol_of(kernel, way) for way in ways_of(kernel))
+    inside = operations(kernel)
+    return tuple(_Extraction(kernel, inside, way).run() for way in _ways(inside))
 
 
 def ways_of(kernel: t.Kernel) -> tuple[dict[Expr, bool], ...]:
     """Every way that the kernel's branches on extents alone can go."""
-    inside = operations(kernel)
-    varying = {a.WARPGROUP, a.CTA_RANK}
+    return _ways(operations(kernel))
+
+
+def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
+    loops = [op for op in inside if isinstance(op, t.For)]
+    varying = {a.WARPGROUP, a.CTA_RANK, *(op.counter.data for op in loops)}
     varying |= {n.data for op in inside if isinstance(op, t.Programs) for n in op.names}
-    varying |= {op.counter.data for op in inside if isinstance(op, t.For)}
     varying |= {op.symbol.data for op in inside if isinstance(op, a.Counter | t.Let)}
-    trips = {op.end.expr > 0 for op in inside if isinstance(op, t.For)}
-    conditions = dict.fromkeys(
-        op.condition.expr
-        for op in inside
-        if isinstance(op, t.If) and not op.condition.expr.symbols & varying and op.condition.expr not in trips
-    )
+    trips = {op.end.expr > 0 for op in loops}
+    branches = (op.condition.expr for op in inside if isinstance(op, t.If))
+    conditions = dict.fromkeys(c for c in branches if c.symbols.isdisjoint(varying) and c not in trips)
     return tuple(
         dict(zip(conditions, truths, strict=True)) for truths in product((True, False), repeat=len(conditions))
     )
 
 
 class _Extraction:
-    """Collects declarations while it walks the roles."""
+    """Collects declarations while it walks the roles; ``inside`` are the kernel's ops."""
 
-    def __init__(self, kernel: t.Kernel, decided: Mapping[Expr, bool]):
+    def __init__(self, kernel: t.Kernel, inside: Sequence[Operation], decided: Mapping[Expr, bool]):
         self.kernel = kernel
         self.decided = decided
-        self.accesses = Accesses(kernel)
+        self.accesses = Accesses(inside)
         self.symbols: dict[str, Symbol] = {}
-        self.trips: dict[tuple[str, str], str] = {}
-        self.conditions: dict[str, str] = {}
+        self.trips: dict[tuple[Expr, Expr], str] = {}
+        self.conditions: dict[Expr, str] = {}
         self.counters: dict[str, int] = {}
 
     def run(self) -> Protocol:
@@ -85,7 +87,7 @@ class _Extraction:
                     count = op.threads.data // a.WARPGROUP_THREADS
                     for warpgroup in range(count):
                         name = op.label.data + (str(warpgroup) if count > 1 else "")
-                        scope = Scope(name, index, op.threads.data, warpgroup)
+                        scope = Scope.of(name, index, op.threads.data, warpgroup)
                         self.counters = {}
                         first = self._opening(opening, scope, initialises=not roles)
                         body = (*first, *self._block(op.body.block, scope))
@@ -97,7 +99,7 @@ class _Extraction:
         return Protocol(
             self.kernel.sym_name.data,
             tuple(roles),
-            tuple(self.accesses.buffers),
+            tuple(self.accesses.buffers.values()),
             tuple(self.accesses.barriers),
             tuple(self.symbols.values()),
             1 if self.kernel.cluster is None else self.kernel.cluster.data,
@@ -123,48 +125,45 @@ class _Extraction:
     # -- walk -----------------------------------------------------------------------------------------------------
     def _block(self, block: Block, scope: Scope) -> tuple[Node, ...]:
         nodes: list[Node] = []
-        for node in (n for op in block.ops for n in self._op(op, scope)):
-            # parts of one access, instruction by instruction: the threads' parts are disjoint, the region is the whole
-            match nodes[-1] if nodes else None, node:
-                case Step(ops.Read() | ops.Write()) as before, Step() if before == node:
-                    pass
-                case Step(ops.Wgmma(reads=reads) as earlier) as before, Step(ops.Wgmma(reads=more)) if before == node:
-                    reads = tuple(x + y for x, y in zip(reads, more, strict=True))
-                    nodes[-1] = replace(before, op=replace(earlier, reads=reads))
-                case _:
+        for op in block.ops:
+            made = self.accesses.steps(op, scope)
+            for node in self._structure(op, scope) if made is None else _steps(op, scope, made):
+                before = nodes[-1] if nodes else None
+                if not isinstance(node, Step) or not isinstance(node.op, _IN_PARTS) or before != node:
                     nodes.append(node)
+                elif isinstance(node.op, ops.Wgmma):
+                    nodes[-1] = _joined(before, node)
         return tuple(nodes)
 
-    def _op(self, op: Operation, scope: Scope) -> Iterator[Node]:
+    def _structure(self, op: Operation, scope: Scope) -> Iterable[Node]:
         match op:
             case a.Elected():
-                yield from self._block(op.body.block, scope.elected())
+                return self._block(op.body.block, scope.elected())
             case t.Programs():
-                yield from self._programs(op, scope)
+                return self._programs(op, scope)
             case t.For():
-                yield from self._for(op, scope)
+                return self._for(op, scope)
             case t.If():
-                yield from self._if(op, scope)
+                return self._if(op, scope)
             case t.Let():
-                scope.lets[op.symbol.data] = scope.value(op.value.expr)
+                scope.let(op.symbol.data, op.value.expr)
             case a.Counter():
                 self.counters[op.symbol.data] = op.start.data
             case a.Advance():
                 by = self._in_trips(scope.value(op.by.expr))
-                yield _step(op, scope, ops.Advance(op.symbol.data, by))
+                return _steps(op, scope, (ops.Advance(op.symbol.data, by),))
             case _:
-                for made in self.accesses.steps(op, scope):
-                    yield _step(op, scope, made)
+                raise TypeError(f"no protocol for {op.name}")
+        return ()
 
-    def _programs(self, op: t.Programs, scope: Scope) -> Iterator[Node]:
+    def _programs(self, op: t.Programs, scope: Scope) -> tuple[Node, ...]:
         names = tuple(n.data for n in op.names)
         if not op.persistent.data:
-            yield from self._block(op.body.block, scope.inside(names))
-            return
+            return self._block(op.body.block, scope.inside(names))
         self.symbols.setdefault("programs", Symbol("programs"))
         body = self._block(op.body.block, scope.inside(names, (PROGRAM_LOOP,)))
         first, step = op.turns
-        yield Loop(PROGRAM_LOOP, Const(first), Sym("programs"), step, body, _where(op))
+        return (Loop(PROGRAM_LOOP, Const(first), Sym("programs"), step, body, _where(op)),)
 
     def _per(self, node: Expr, scope: Scope) -> str | None:
         """The loop with which a value changes: the innermost one whose names it uses."""
@@ -173,71 +172,82 @@ class _Extraction:
                 return counter
         return PROGRAM_LOOP if PROGRAM_LOOP in scope.loops and node.symbols & set(scope.programs) else None
 
-    def _for(self, op: t.For, scope: Scope) -> Iterator[Node]:
+    def _for(self, op: t.For, scope: Scope) -> tuple[Node, ...]:
         begin, end = scope.value(op.begin.expr), scope.value(op.end.expr)
         counter = op.counter.data
         body = self._block(op.body.block, scope.inside(loops=(counter,)))
         if not body:  # nothing of the protocol, however often
-            return
+            return ()
         if begin.constant is not None and end.constant is not None:
-            yield Loop(counter, begin, end, op.step.expr.constant or 1, body, _where(op))
-            return
-        key = (begin.text, end.text)
-        if key not in self.trips:
+            return (Loop(counter, begin, end, op.step.expr.constant or 1, body, _where(op)),)
+        if (begin, end) not in self.trips:
             name = f"trip{len(self.trips)}"
-            self.trips[key] = name
+            self.trips[begin, end] = name
             self.symbols[name] = Symbol(name, per=self._per(end - begin, scope))
-        yield Loop(counter, Const(0), Sym(self.trips[key]), 1, body, _where(op))
+        return (Loop(counter, Const(0), Sym(self.trips[begin, end]), 1, body, _where(op)),)
 
     def _in_trips(self, node: Expr) -> Expr:
         """A number of steps in terms of the trip symbols of the loops that take them."""
-        trips = {end: Sym(trip) for (begin, end), trip in self.trips.items() if begin == "0"}
-        if node.text in trips:
-            return trips[node.text]
-        terms = node.terms if isinstance(node, Sum) else ()
-        if not terms:
-            return node
-        total: Expr = Const(node.offset if isinstance(node, Sum) else 0)
-        for term, factor in terms:
-            total = total + trips.get(term.text, term) * factor
+        trips = {end: Sym(trip) for (begin, end), trip in self.trips.items() if begin == Const(0)}
+        if node in trips or not isinstance(node, Sum):
+            return trips.get(node, node)
+        total: Expr = Const(node.offset)
+        for term, factor in node.terms:
+            total = total + trips.get(term, term) * factor
         return total
 
-    def _if(self, op: t.If, scope: Scope) -> Iterator[Node]:
+    def _if(self, op: t.If, scope: Scope) -> tuple[Node, ...]:
         known = self.decided.get(op.condition.expr)
         if known is not None:
-            yield from self._block((op.then if known else op.otherwise).block, scope)
-            return
+            return self._block((op.then if known else op.otherwise).block, scope)
         condition = scope.value(op.condition.expr)
         if condition.constant is not None:
-            yield from self._block((op.then if condition.constant else op.otherwise).block, scope)
-            return
+            return self._block((op.then if condition.constant else op.otherwise).block, scope)
         then = self._block(op.then.block, scope.inside())
         otherwise = self._block(op.otherwise.block, scope.inside())
         if not then and not otherwise:  # nothing of the protocol either way
-            return
+            return ()
         if condition.symbols <= {*self.counters, *scope.loops}:
-            yield If(condition, then, otherwise, _where(op))
-            return
+            return (If(condition, then, otherwise, _where(op)),)
         for (begin, end), trip in self.trips.items():
-            if begin == "0" and condition == scope.value(parse(end) > 0):
-                yield If(Sym(trip) > 0, then, otherwise, _where(op))
-                return
-        if condition.text not in self.conditions:
+            if begin == Const(0) and condition == scope.value(end > 0):
+                return (If(Sym(trip) > 0, then, otherwise, _where(op)),)
+        if condition not in self.conditions:
             name = f"case{len(self.conditions)}"
-            self.conditions[condition.text] = name
+            self.conditions[condition] = name
             self.symbols[name] = Symbol(name, 0, 1, per=self._per(condition, scope))
-        yield If(Sym(self.conditions[condition.text]).eq(1), then, otherwise, _where(op))
+        return (If(Sym(self.conditions[condition]).eq(1), then, otherwise, _where(op)),)
 
 
-def _step(op: Operation, scope: Scope, made: ops.Op) -> Step:
+_IN_PARTS = (ops.Read, ops.Write, ops.Wgmma)
+"""Accesses that are made instruction by instruction. The threads' parts are disjoint, the region is the whole: equal
+ones that follow one another are one."""
+
+
+def _joined(before: Node | None, node: Step) -> Step:
+    """An instruction more of the same product, which reads more of the same operands."""
+    assert isinstance(before, Step)
+    assert isinstance(before.op, ops.Wgmma)
+    assert isinstance(node.op, ops.Wgmma)
+    reads = tuple(x + y for x, y in zip(before.op.reads, node.op.reads, strict=True))
+    return replace(before, op=replace(before.op, reads=reads))
+
+
+def _steps(op: Operation, scope: Scope, made: Sequence[ops.Op]) -> Sequence[Step]:
     """What an op does, at the user's line."""
-    note = op.note.data if isinstance(op, t.TransportOp) and op.note is not None else ""
-    return Step(made, scope.by, _where(op), note)
+    if not made:
+        return ()
+    assert isinstance(op, t.TransportOp)
+    where, note = _where(op), op.note
+    return [Step(each, scope.by, where, "" if note is None else note.data) for each in made]
 
 
-def _where(op: Operation) -> Location | None:
-    loc = op.loc if isinstance(op, t.TransportOp) else None
-    if loc is None:
-        return None
-    file, _, line = loc.data.rpartition(":")
+def _where(op: t.TransportOp) -> Location | None:
+    loc = op.loc
+    return None if loc is None else _place(loc.data)
+
+
+@lru_cache(maxsize=1 << 12)
+def _place(loc: str) -> Location | None:
+    file, _, line = loc.rpartition(":")
     return Location(file, int(line)) if line.isdigit() else None

@@ -5,18 +5,20 @@ Register buffers appear where wgmma touches them. ``Accesses`` also collects the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, TypeAlias
 
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, simplify
+from tilewright.base.expr import Const, Expr, ExprLike, Sym, simplify
 from tilewright.hw.spaces import Space
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer, By
-from tilewright.tile.ops import operations
+from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -30,194 +32,78 @@ class Scope:
     threads: int
     warpgroup: int
     by: By = By.ALL
-    lets: dict[str, Expr] = field(default_factory=dict[str, Expr])
     programs: tuple[str, ...] = ()
     loops: tuple[str, ...] = ()
+    known: Mapping[str, ExprLike] = field(default_factory=dict[str, ExprLike])
+    """What names stand for: the warpgroup, the CTA's rank, and what the role has named."""
+    _values: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
+
+    @classmethod
+    def of(cls, role: str, index: int, threads: int, warpgroup: int) -> Scope:
+        """The body of a role."""
+        known = {a.WARPGROUP: warpgroup, a.CTA_RANK: Sym(ops.CTA_RANK)}
+        return cls(role, index, threads, warpgroup, known=known)
 
     def elected(self) -> Scope:
         """The same place, executed by one thread."""
-        return replace(self, by=By.ELECTED, lets=dict(self.lets))
+        return self._within(By.ELECTED, self.programs, self.loops)
 
     def inside(self, programs: tuple[str, ...] = (), loops: tuple[str, ...] = ()) -> Scope:
         """A body there, with names of its own."""
-        return replace(self, lets=dict(self.lets), programs=(*self.programs, *programs), loops=(*self.loops, *loops))
+        return self._within(self.by, self.programs + programs, self.loops + loops)
+
+    def _within(self, by: By, programs: tuple[str, ...], loops: tuple[str, ...]) -> Scope:
+        return Scope(self.role, self.index, self.threads, self.warpgroup, by, programs, loops, self.known, self._values)
+
+    def let(self, name: str, value: Expr) -> None:
+        """From here on ``name`` stands for ``value``; not so in the bodies around."""
+        self.known, self._values = {**self.known, name: self.value(value)}, {}
 
     def value(self, node: Expr) -> Expr:
-        """An expression in the protocol's symbols: what the role has named, its warpgroup, the CTA's rank."""
-        known = {**self.lets, a.WARPGROUP: self.warpgroup, a.CTA_RANK: Sym(ops.CTA_RANK)}
-        return simplify(node.substitute(known), {})
+        """An expression in the protocol's symbols."""
+        found = self._values.get(node)
+        if found is None:
+            found = self._values[node] = simplify(node.substitute(self.known), {})
+        return found
 
 
 class Accesses:
     """Translates ops, and keeps the buffers and barriers that they use."""
 
-    def __init__(self, kernel: t.Kernel):
+    def __init__(self, inside: Iterable[Operation]):
         self.names: dict[SSAValue, str] = {}
-        self.buffers: list[Buffer] = []
+        self.buffers: dict[str, Buffer] = {}
         self.barriers: list[Barrier] = []
         self.tracked = {
             value
-            for op in operations(kernel)
+            for op in inside
             if isinstance(op, a.Wgmma)
             for value in (op.accumulator, op.a)
             if isinstance(value.type, t.RegistersType)
         }
+        self._held: dict[tuple[SSAValue, str], ops.Region] = {}
 
+    def steps(self, op: Operation, scope: Scope) -> Sequence[ops.Op] | None:
+        """The protocol's ops of one op, in order; none for what touches neither barriers nor tracked bytes, None for
+        what is no single op."""
+        translation = _TRANSLATIONS.get(type(op))
+        return None if translation is None else translation(self, op, scope)
+
+    # -- declarations ----------------------------------------------------------------------------------------------
     def shared(self, op: t.Shared) -> None:
         """A buffer in shared memory."""
         kind = t.shared_of(op.buffer)
         size = kind.count.data * kind.dtype.dtype.bytes
         offset = op.offset.data if op.offset is not None else 0
-        self.buffers.append(Buffer(self._name(op.buffer, op.hint.data), Space.SHARED, size, offset))
+        self._declare(Buffer(self._name(op.buffer, op.hint.data), Space.SHARED, size, offset))
 
     def mbarriers(self, op: a.Mbarriers) -> None:
         """An array of barriers."""
         kind = a.mbarriers_of(op.bars)
         self.barriers.append(Barrier(self._name(op.bars, op.hint.data), kind.slots.data, kind.count.data))
 
-    def steps(self, op: Operation, scope: Scope) -> Iterator[ops.Op]:
-        """The protocol's ops of one op, in order; none for what touches neither barriers nor tracked bytes."""
-        value = scope.value
-        match op:
-            case a.SetMaxRegisters():
-                yield ops.Setmaxnreg(op.count.data)
-            case a.MbarrierInit():
-                yield ops.MbarrierInit(self.names[op.bars])
-            case a.FenceMbarrierInit():
-                yield ops.FenceMbarrierInit()
-            case a.MbarrierArrive():
-                slot = self._slot(op.bars, op.index.expr, scope)
-                yield ops.Arrive(slot if op.cta is None else replace(slot, cta=value(op.cta.expr)))
-            case a.MbarrierArriveExpectTx():
-                yield ops.ArriveExpectTx(self._slot(op.bars, op.index.expr, scope), op.bytes.data)
-            case a.MbarrierWait():
-                yield ops.Wait(self._slot(op.bars, op.index.expr, scope), value(op.parity.expr))
-            case a.TmaLoad():
-                region = ops.Region(self.names[op.shared], value(op.offset.expr), op.box_bytes.data)
-                ctas = tuple(value(c.expr) for c in op.ctas)
-                yield ops.TmaLoad(region, self._slot(op.bars, op.index.expr, scope), ctas)
-            case a.CpAsync():
-                yield ops.CpAsync(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
-            case a.LoadStore():
-                yield ops.Write(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
-            case a.CpAsyncMbarrierArrive():
-                yield ops.CpAsyncArrive(self._slot(op.bars, op.index.expr, scope))
-            case a.TmaStore():
-                yield ops.TmaStore(ops.Region(self.names[op.shared], value(op.offset.expr), op.box_bytes.data))
-            case a.BulkCommit():
-                yield ops.BulkCommit()
-            case a.BulkWait():
-                yield ops.BulkWait(op.pending.data, bool(op.read.data))
-            case a.FenceProxyAsync():
-                yield ops.FenceProxyAsync()
-            case a.NamedBarrierSync():
-                yield ops.BarSync(value(op.id.expr), op.threads.data)
-            case a.NamedBarrierArrive():
-                yield ops.BarArrive(value(op.id.expr), op.threads.data)
-            case t.Barrier():
-                yield ops.BarSync(Const(a.role_barrier(scope.index)), scope.threads)
-            case a.ClusterArrive():
-                yield ops.ClusterArrive()
-            case a.ClusterWait():
-                yield ops.ClusterWait()
-            case a.StoreMatrix():
-                yield ops.Write(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
-            case a.LoadMatrix():
-                yield ops.Read(ops.Region(self.names[op.shared], value(op.base.expr), op.bytes.data))
-                yield from self._touch(op.buffer, scope, writes=True)
-            case a.WgmmaFence():
-                yield ops.WgmmaFence()
-            case a.Wgmma():
-                yield self._wgmma(op, scope)
-            case a.WgmmaCommit():
-                yield ops.WgmmaCommit()
-            case a.WgmmaWait():
-                yield ops.WgmmaWait(op.pending.data)
-            case _:
-                yield from self._plain(op, scope)
-
-    def _plain(self, op: Operation, scope: Scope) -> Iterator[ops.Op]:
-        """Synchronous ops: what they do to shared bytes and to registers that wgmma knows."""
-        match op:
-            case t.Load():
-                yield from self._touch(op.buffer, scope, writes=True)
-            case t.Store() | t.ReduceAdd():
-                yield from self._touch(op.buffer, scope, writes=False)
-            case t.Map():
-                for buffer in op.inputs:
-                    yield from self._touch(buffer, scope, writes=False)
-                for buffer in op.outputs:
-                    yield from self._touch(buffer, scope, writes=True)
-            case t.Fold():
-                for buffer in op.sources:
-                    yield from self._touch(buffer, scope, writes=False)
-                for buffer in op.targets:
-                    yield from self._touch(buffer, scope, writes=True)
-            case t.Shuffle():
-                for buffer in op.buffers:
-                    yield from self._touch(buffer, scope, writes=True)
-            case t.Select() | t.Exchange():
-                yield from self._touch(op.source, scope, writes=False)
-                yield from self._touch(op.target, scope, writes=True)
-            case t.Pin():
-                yield from self._touch(op.buffer, scope, writes=True)
-            case t.Print():
-                for buffer in op.buffers:
-                    yield from self._touch(buffer, scope, writes=False)
-            case t.SharedWrite():
-                yield from self._touch(op.buffer, scope, writes=False)
-                for begin, size in self._written(op, scope):
-                    yield ops.Write(ops.Region(self.names[op.shared], Const(begin), size))
-            case t.SharedRead():
-                yield ops.Read(self._whole(op.shared))
-                yield from self._touch(op.buffer, scope, writes=True)
-            case t.Registers():
-                pass
-            case _:
-                raise TypeError(f"no protocol for {op.name}")
-
-    def _written(self, op: t.SharedWrite, scope: Scope) -> tuple[tuple[int, int], ...]:
-        """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
-        thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
-        whole = self._whole(op.shared)
-        used = op.offset.expr.symbols | op.guard.expr.symbols
-        if scope.threads <= a.WARPGROUP_THREADS or not used <= {t.THREAD, t.REGISTER}:
-            return ((0, whole.size),)
-        size = t.shared_of(op.shared).dtype.dtype.bytes
-        count = t.registers_of(op.buffer).count.data
-        return _intervals(op.offset.expr, op.guard.expr, scope.warpgroup, count, size)
-
-    def _whole(self, shared: SSAValue) -> ops.Region:
-        name = self.names[shared]
-        return ops.Region(name, Const(0), next(b.size for b in self.buffers if b.name == name))
-
-    def _touch(self, value: SSAValue, scope: Scope, *, writes: bool) -> Iterator[ops.Op]:
-        if value in self.tracked:
-            kind = t.registers_of(value)
-            region = ops.Region(self._registers(value, scope), Const(0), kind.count.data * kind.dtype.dtype.bytes)
-            yield ops.Write(region) if writes else ops.Read(region)
-
-    def _slot(self, bars: SSAValue, index: Expr, scope: Scope) -> ops.Slot:
-        return ops.Slot(self.names[bars], scope.value(index))
-
-    def _wgmma(self, op: a.Wgmma, scope: Scope) -> ops.Wgmma:
-        size = t.registers_of(op.accumulator).dtype.dtype.bytes
-        accumulator = ops.Region(
-            self._registers(op.accumulator, scope), Const(op.first.data * size), op.n.data // 2 * size
-        )
-        b = ops.Region(self.names[op.b], scope.value(op.b_region.expr), op.b_bytes.data)
-        if op.a_in_registers:
-            kind = t.registers_of(op.a)
-            count = 256 // kind.dtype.dtype.bits // 2
-            left = ops.Region(
-                self._registers(op.a, scope),
-                Const(op.a_register.data * kind.dtype.dtype.bytes),
-                count * kind.dtype.dtype.bytes,
-            )
-        else:
-            left = ops.Region(self.names[op.a], scope.value(op.a_region.expr), op.a_bytes.data)
-        row_bytes = INSTRUCTION_K_BITS // 8
-        return ops.Wgmma(accumulator, (left, b), (INSTRUCTION_M * row_bytes, op.n.data * row_bytes))
+    def _declare(self, buffer: Buffer) -> None:
+        self.buffers[buffer.name] = buffer
 
     def _name(self, value: SSAValue, hint: str) -> str:
         base = "".join(c if c.isalnum() else "_" for c in hint) or "v"
@@ -228,18 +114,70 @@ class Accesses:
         self.names[value] = name
         return name
 
-    def _registers(self, value: SSAValue, scope: Scope) -> str:
-        """The register buffer of one warpgroup."""
-        kind = t.registers_of(value)
-        if value not in self.names:
-            owner = value.owner
-            self._name(value, owner.hint.data if isinstance(owner, t.Registers) else "registers")
-        name = f"{scope.role}_{self.names[value]}"
-        if all(b.name != name for b in self.buffers):
+    # -- what ops name ---------------------------------------------------------------------------------------------
+    def slot(self, bars: SSAValue, index: ExprAttr, scope: Scope, cta: ExprAttr | None = None) -> ops.Slot:
+        """One of an array of barriers."""
+        return ops.Slot(self.names[bars], scope.value(index.data), None if cta is None else scope.value(cta.data))
+
+    def region(self, shared: SSAValue, begin: ExprAttr, size: IntAttr, scope: Scope) -> ops.Region:
+        """Bytes of a buffer in shared memory."""
+        return ops.Region(self.names[shared], scope.value(begin.data), size.data)
+
+    def whole(self, shared: SSAValue) -> ops.Region:
+        """All of a buffer in shared memory."""
+        name = self.names[shared]
+        return ops.Region(name, Const(0), self.buffers[name].size)
+
+    def registers(self, value: SSAValue, scope: Scope) -> ops.Region:
+        """A register buffer of one warpgroup."""
+        found = self._held.get((value, scope.role))
+        if found is None:
+            if value not in self.names:
+                owner = value.owner
+                self._name(value, owner.hint.data if isinstance(owner, t.Registers) else "registers")
+            kind = t.registers_of(value)
             size = kind.count.data * kind.dtype.dtype.bytes
-            offset = max((b.offset + b.size for b in self.buffers if b.space is Space.REGISTER), default=0)
-            self.buffers.append(Buffer(name, Space.REGISTER, size, offset))
-        return name
+            held = (b for b in self.buffers.values() if b.space is Space.REGISTER)
+            offset = max((b.offset + b.size for b in held), default=0)
+            name = f"{scope.role}_{self.names[value]}"
+            self._declare(Buffer(name, Space.REGISTER, size, offset))
+            found = self._held[value, scope.role] = ops.Region(name, Const(0), size)
+        return found
+
+    def touched(self, reads: Iterable[SSAValue], writes: Iterable[SSAValue], scope: Scope) -> tuple[ops.Op, ...]:
+        """Accesses to those of the register buffers that wgmma knows."""
+        return (
+            *(ops.Read(self.registers(value, scope)) for value in reads if value in self.tracked),
+            *(ops.Write(self.registers(value, scope)) for value in writes if value in self.tracked),
+        )
+
+    def written(self, op: t.SharedWrite, scope: Scope) -> tuple[ops.Write, ...]:
+        """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
+        thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
+        whole = self.whole(op.shared)
+        used = op.offset.expr.symbols | op.guard.expr.symbols
+        if scope.threads <= a.WARPGROUP_THREADS or not used <= {t.THREAD, t.REGISTER}:
+            return (ops.Write(whole),)
+        size = t.shared_of(op.shared).dtype.dtype.bytes
+        count = t.registers_of(op.buffer).count.data
+        runs = _intervals(op.offset.expr, op.guard.expr, scope.warpgroup, count, size)
+        return tuple(ops.Write(ops.Region(whole.buffer, Const(begin), length)) for begin, length in runs)
+
+    def wgmma(self, op: a.Wgmma, scope: Scope) -> ops.Wgmma:
+        """One instruction; its matrices are 64 rows, or as many columns as it has, of 32 bytes of k."""
+        size = t.registers_of(op.accumulator).dtype.dtype.bytes
+        held = self.registers(op.accumulator, scope).buffer
+        accumulator = ops.Region(held, Const(op.first.data * size), op.n.data // 2 * size)
+        b = self.region(op.b, op.b_region, op.b_bytes, scope)
+        if op.a_in_registers:
+            dtype = t.registers_of(op.a).dtype.dtype
+            held = self.registers(op.a, scope).buffer
+            count = 256 // dtype.bits // 2
+            left = ops.Region(held, Const(op.a_register.data * dtype.bytes), count * dtype.bytes)
+        else:
+            left = self.region(op.a, op.a_region, op.a_bytes, scope)
+        row_bytes = INSTRUCTION_K_BITS // 8
+        return ops.Wgmma(accumulator, (left, b), (INSTRUCTION_M * row_bytes, op.n.data * row_bytes))
 
 
 @cache
@@ -259,3 +197,74 @@ def _intervals(offset: Expr, guard: Expr, warpgroup: int, registers: int, size: 
         else:
             runs.append((element * size, size))
     return tuple(runs)
+
+
+# -- what each op does -----------------------------------------------------------------------------------------------
+Translation: TypeAlias = Callable[[Accesses, Any, Scope], Sequence[ops.Op]]
+
+
+def _touching(reads: Callable[[Any], Iterable[SSAValue]], writes: Callable[[Any], Iterable[SSAValue]]) -> Translation:
+    """Synchronous code that reads some register buffers, then writes some."""
+
+    def translation(to: Accesses, op: Operation, at: Scope) -> Sequence[ops.Op]:
+        # most code touches no register that wgmma knows; looking at all operands is quicker than telling them apart
+        return () if to.tracked.isdisjoint(op.operands) else to.touched(reads(op), writes(op), at)
+
+    return translation
+
+
+def _none(op: Operation) -> tuple[SSAValue, ...]:
+    return ()
+
+
+_TRANSLATIONS: dict[type[Operation], Translation] = {
+    a.SetMaxRegisters: lambda to, op, at: (ops.Setmaxnreg(op.count.data),),
+    a.MbarrierInit: lambda to, op, at: (ops.MbarrierInit(to.names[op.bars]),),
+    a.FenceMbarrierInit: lambda to, op, at: (ops.FenceMbarrierInit(),),
+    a.MbarrierArrive: lambda to, op, at: (ops.Arrive(to.slot(op.bars, op.index, at, op.cta)),),
+    a.MbarrierArriveExpectTx: lambda to, op, at: (ops.ArriveExpectTx(to.slot(op.bars, op.index, at), op.bytes.data),),
+    a.MbarrierWait: lambda to, op, at: (ops.Wait(to.slot(op.bars, op.index, at), at.value(op.parity.data)),),
+    a.TmaLoad: lambda to, op, at: (
+        ops.TmaLoad(
+            to.region(op.shared, op.offset, op.box_bytes, at),
+            to.slot(op.bars, op.index, at),
+            tuple(at.value(rank.data) for rank in op.ctas),
+        ),
+    ),
+    a.CpAsync: lambda to, op, at: (ops.CpAsync(to.region(op.shared, op.base, op.bytes, at)),),
+    a.CpAsyncMbarrierArrive: lambda to, op, at: (ops.CpAsyncArrive(to.slot(op.bars, op.index, at)),),
+    a.TmaStore: lambda to, op, at: (ops.TmaStore(to.region(op.shared, op.offset, op.box_bytes, at)),),
+    a.BulkCommit: lambda to, op, at: (ops.BulkCommit(),),
+    a.BulkWait: lambda to, op, at: (ops.BulkWait(op.pending.data, bool(op.read.data)),),
+    a.FenceProxyAsync: lambda to, op, at: (ops.FenceProxyAsync(),),
+    a.NamedBarrierSync: lambda to, op, at: (ops.BarSync(at.value(op.id.data), op.threads.data),),
+    a.NamedBarrierArrive: lambda to, op, at: (ops.BarArrive(at.value(op.id.data), op.threads.data),),
+    t.Barrier: lambda to, op, at: (ops.BarSync(Const(a.role_barrier(at.index)), at.threads),),
+    a.ClusterArrive: lambda to, op, at: (ops.ClusterArrive(),),
+    a.ClusterWait: lambda to, op, at: (ops.ClusterWait(),),
+    a.WgmmaFence: lambda to, op, at: (ops.WgmmaFence(),),
+    a.Wgmma: lambda to, op, at: (to.wgmma(op, at),),
+    a.WgmmaCommit: lambda to, op, at: (ops.WgmmaCommit(),),
+    a.WgmmaWait: lambda to, op, at: (ops.WgmmaWait(op.pending.data),),
+    # what threads do to bytes in shared memory
+    a.LoadStore: lambda to, op, at: (ops.Write(to.region(op.shared, op.base, op.bytes, at)),),
+    a.StoreMatrix: lambda to, op, at: (ops.Write(to.region(op.shared, op.base, op.bytes, at)),),
+    a.LoadMatrix: lambda to, op, at: (
+        ops.Read(to.region(op.shared, op.base, op.bytes, at)),
+        *to.touched((), (op.buffer,), at),
+    ),
+    t.SharedWrite: lambda to, op, at: (*to.touched((op.buffer,), (), at), *to.written(op, at)),
+    t.SharedRead: lambda to, op, at: (ops.Read(to.whole(op.shared)), *to.touched((), (op.buffer,), at)),
+    # and to registers
+    t.Registers: lambda to, op, at: (),
+    t.Load: _touching(_none, lambda op: (op.buffer,)),
+    t.Store: _touching(lambda op: (op.buffer,), _none),
+    t.ReduceAdd: _touching(lambda op: (op.buffer,), _none),
+    t.Map: _touching(lambda op: op.inputs, lambda op: op.outputs),
+    t.Fold: _touching(lambda op: op.sources, lambda op: op.targets),
+    t.Shuffle: _touching(_none, lambda op: op.buffers),
+    t.Select: _touching(lambda op: (op.source,), lambda op: (op.target,)),
+    t.Exchange: _touching(lambda op: (op.source,), lambda op: (op.target,)),
+    t.Pin: _touching(_none, lambda op: (op.buffer,)),
+    t.Print: _touching(lambda op: op.buffers, _none),
+}
