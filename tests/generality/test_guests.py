@@ -122,6 +122,26 @@ def retention(
         state += tw.dot(late.T, c)
 
 
+@tw.kernel
+def iterated(a: tw.Tensor["B", 64, 64], v: tw.Tensor["B", 64, 32], o: tw.Tensor["B", 64, 32], *, steps: tw.i32 = 4):
+    """As many products as the launch says, the last one's result an operand of the next."""
+    b = tw.grid(a.shape[0], None)
+    matrix = a[b]
+    x = tw.zeros((64, 32), tw.f32)
+    x.set(v[b])
+    for _ in tw.stream(steps, None):
+        y = tw.dot(matrix, x.to(a.dtype))
+        x.set(y * tw.rsqrt((y * y).sum(0))[None, :])
+    o[b] = x
+
+
+def _iterated(a: Array, v: Array) -> Arrays:
+    for _ in range(4):
+        v = a @ v
+        v = v / np.sqrt((v * v).sum(1, keepdims=True))
+    return {"o": v}
+
+
 def _gated_rows(q: Array, k: Array, gate: Array) -> Arrays:
     return {"o": 1 / (1 + np.exp(-q @ k.T)) @ k / (1 + np.exp(-gate))}
 
@@ -186,6 +206,7 @@ CASES = by_name(
         {"decay": F32},
         tolerance=6e-3,
     ),
+    Case(iterated, {"a": "Bdd", "v": "Bdr"}, _iterated, ({"B": 1}, {"B": 2}), {"o": F32}, 6e-3, {"steps": 4}),
 )
 
 
@@ -204,3 +225,9 @@ def test_tensor_cores_multiply(name: str) -> None:
     plan = CASES[name].kernel.explain(dtypes=CASES[name].argument_dtypes)
     taken = [line for line in plan.splitlines() if "given up" not in line]
     assert not any("ordinary arithmetic" in line for line in taken)
+
+
+def test_a_stream_of_single_steps_is_one_loop() -> None:
+    """A second one for its edge would have no steps: the assembler drops it, and synchronisation would differ."""
+    (kernel,) = CASES["iterated"].kernel.compile(dtypes=CASES["iterated"].argument_dtypes).kernels
+    assert kernel.source.count("for (int k0 ") == 1

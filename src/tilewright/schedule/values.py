@@ -114,6 +114,8 @@ class ValueLowering:
     # -- domains --------------------------------------------------------------------------------------------------
     def inside(self, span: Span) -> bool:
         """The span never leaves its domain, whatever the arguments: not even that of the last programs."""
+        if span.size == 1:
+            return True  # a program or step without an element is none
         reach = span.origin + span.size
         terms = dict(reach.terms) if isinstance(reach, Sum) else {reach: 1}
         last = {p: extent - 1 for p, extent in self.program_extents.items() if terms.get(Sym(p), 0) > 0}
