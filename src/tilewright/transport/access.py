@@ -3,12 +3,13 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import All, Const, Expr, Sym, all_of, negate
+from tilewright.base.expr import Const, Expr, Sym, all_of, conjuncts, negate
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
@@ -22,7 +23,9 @@ from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport.asynchronous import (
     WARPGROUP,
     WARPGROUP_THREADS,
+    CpAsync,
     Elected,
+    LoadStore,
     Role,
     TensorMap,
     ThreadCopies,
@@ -64,112 +67,140 @@ def accesses_of(kernel: Kernel) -> KernelAccesses:
     names: dict[SSAValue, str] = {
         value: name.data for name, value in zip(kernel.arg_names, kernel.body.block.args, strict=True)
     }
-    found: list[AccessMap] = []
-    collector = _Collector(kernel, names, found)
-    collector.block(kernel.body.block)
+    found = _Collector(kernel, names).all()
     if any(index.name == _CTA for access in found for index in access.indices):
         parameters[_GRID] = Parameter(_GRID, 1)
     return KernelAccesses(
         kernel.sym_name.data,
         tuple(parameters.values()),
         tuple(a.expr for a in kernel.assumptions),
-        tuple(found),
+        found,
     )
 
 
 _CTA, _GRID = "cta", "grid"
 _EVERY_CTA = Index(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
 """What runs outside of ``transport.programs`` runs in every CTA of a grid of unknown size."""
+_FIRST_THREAD = (Sym(THREAD) % WARPGROUP_THREADS).eq(0)
+_OWN_WARPGROUP = {WARPGROUP: Sym(THREAD) // WARPGROUP_THREADS}
 
 
 @dataclass(frozen=True)
-class _Copied:
-    """The tensor copy found last: its tensor, box and place but for the innermost dimension, where it begins there, how
-    many elements it reaches, and its position among what was found."""
+class _Around:
+    """What is open around an op: the threads that run it, indices and definitions, branches taken."""
 
-    where: tuple[object, ...]
-    first: Expr
-    width: int
-    position: int
+    threads: int
+    scope: tuple[Index | Definition, ...] = ()
+    conditions: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The access of registers found last: where it stands, what its first part does, how many registers it has had, and
-    its position among what was found."""
+class _Parts:
+    """A value that is moved in parts of its registers, one op after another, the ``last``: one access."""
 
-    where: tuple[object, ...]
+    last: Load | Store | ReduceAdd
+    around: _Around
     coords: tuple[Expr, ...]
     guard: Expr
     registers: int
-    position: int
 
-    def goes_on(self, coords: tuple[Expr, ...], guard: Expr) -> bool:
-        """An access with these coordinates is the same of the registers that follow."""
+    @property
+    def where(self) -> tuple[object, ...]:
+        """What its parts have in common."""
+        return self.last.tensor, type(self.last), self.around
+
+    def joined(self, more: _Parts | _Boxes) -> _Parts | None:
+        """With the part that follows it; None where that is none of the registers that follow."""
+        if not isinstance(more, _Parts) or more.where != self.where:
+            return None
         following = {REGISTER: Sym(REGISTER) + self.registers}
-        return guard == self.guard.substitute(following) and coords == tuple(
-            c.substitute(following) for c in self.coords
-        )
+        if more.guard != self.guard.substitute(following):
+            return None
+        if any(c != own.substitute(following) for c, own in zip(more.coords, self.coords, strict=True)):
+            return None
+        return replace(self, last=more.last, registers=self.registers + more.registers)
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Boxes:
+    """Tensor copies to global memory, one op after another, the ``last``: a box that begins at ``first``, innermost
+    coordinate first, and is ``width`` wide. A row of panels, of one width or several, asks one question, not several.
+    """
+
+    last: TmaStore
+    map: TensorMap
+    around: _Around
+    first: tuple[Expr, ...]
+    width: int
+
+    @property
+    def where(self) -> tuple[object, ...]:
+        """What copies side by side have in common."""
+        numbers = self.map.numbers
+        return self.map.tensor, numbers.axes, numbers.dims, numbers.box[1:], self.first[1:], self.around
+
+    def joined(self, more: _Parts | _Boxes) -> _Boxes | None:
+        """With the copy that follows it; None where that is not of the box beside."""
+        if not isinstance(more, _Boxes) or more.where != self.where or more.first[0] != self.first[0] + self.width:
+            return None
+        return replace(self, last=more.last, width=self.width + more.width)
+
+
 class _Collector:
-    """Walks the kernel with the scope that is open at each op."""
+    """Walks the kernel and notes accesses with what is open around them."""
 
-    kernel: Kernel
-    names: Mapping[SSAValue, str]
-    found: list[AccessMap]
-    scope: list[Index | Definition] = field(default_factory=list[Index | Definition])
-    conditions: list[Expr] = field(default_factory=list[Expr])
-    threads: int = 0
-    """Threads of the role around; 0 outside of roles."""
-    first_turn: list[AccessMap] = field(default_factory=list[AccessMap])
-    """What the first of several roles that take turns does in a program."""
-    copied: _Copied | None = None
-    part: _Part | None = None
+    def __init__(self, kernel: Kernel, names: Mapping[SSAValue, str]):
+        self.kernel = kernel
+        self.names = names
+        self.found: list[AccessMap] = []
+        self.around: _Around = _Around(kernel.threads.data)
+        self.pending: _Parts | _Boxes | None = None
+        """What was found last, as long as it may go on."""
+        self.first_turn: list[AccessMap] = []
+        """What the first of several roles that take turns does in a program."""
 
-    def block(self, block: Block) -> None:
-        depth = len(self.scope), len(self.conditions)
+    def all(self) -> tuple[AccessMap, ...]:
+        """All accesses of the kernel, in program order."""
+        self._block(self.kernel.body.block)
+        self._settle()
+        return tuple(self.found)
+
+    # -- walk ----------------------------------------------------------------------------------------------------------
+    def _block(self, block: Block) -> None:
+        around = self.around
         for op in block.ops:
-            match op:
-                case Let():
-                    self.scope.append(Definition(op.symbol.data, op.value.expr))
-                case Programs():
-                    inside = [
-                        Index(name.data, IndexRole.PROGRAM, Const(0), extent.expr)
-                        for name, extent in zip(op.names, op.extents, strict=True)
-                    ]
-                    before = len(self.found)
-                    self._nested(op.body.block, inside, [])
-                    self._in_turn(op, before)
-                case For():
-                    counter = Index(op.counter.data, IndexRole.COUNTER, op.begin.expr, op.end.expr, op.step.expr)
-                    self._nested(op.body.block, [counter], [])
-                case If():
-                    self._nested(op.then.block, [], [op.condition.expr])
-                    self._nested(op.otherwise.block, [], [negate(op.condition.expr)])
-                case Role():
-                    self.threads, self.copied, self.part = op.threads.data, None, None
-                    self._nested(op.body.block, [], [])
-                    self.threads = 0
-                case Elected():
-                    self._nested(op.body.block, [], [(Sym(THREAD) % WARPGROUP_THREADS).eq(0)])
-                case TmaStore():
-                    self._copy(op)
-                case ThreadCopies():
-                    self._thread_copies(op)
-                case Load():
-                    self._access(op, AccessKind.READ)
-                case Store():
-                    self._access(op, AccessKind.WRITE)
-                case ReduceAdd():
-                    self._access(op, AccessKind.REDUCE)
-                case _:
-                    pass
-        del self.scope[depth[0] :], self.conditions[depth[1] :]
+            visit = _VISITS.get(type(op))
+            if visit is not None:
+                visit(self, op)
+        self.around = around
 
-    def _in_turn(self, op: Programs, before: int) -> None:
+    def _within(
+        self,
+        block: Block,
+        scope: Sequence[Index] = (),
+        conditions: Sequence[Expr] = (),
+        threads: int = 0,
+    ) -> None:
+        """A body, with what it opens."""
+        outer = self.around
+        self.around = _Around(threads or outer.threads, (*outer.scope, *scope), (*outer.conditions, *conditions))
+        self._block(block)
+        self.around = outer
+
+    def let(self, op: Let) -> None:
+        """A name for the rest of its block."""
+        named = Definition(op.symbol.data, op.value.expr)
+        self.around = replace(self.around, scope=(*self.around.scope, named))
+
+    def programs(self, op: Programs) -> None:
         """Each program is one role's of those that take turns: where all do the same, it stands once."""
+        self._settle()
+        before = len(self.found)
+        names = (n.data for n in op.names)
+        extents = (e.expr for e in op.extents)
+        inside = [Index(n, IndexRole.PROGRAM, Const(0), e) for n, e in zip(names, extents, strict=True)]
+        self._within(op.body.block, scope=inside)
+        self._settle()
         if op.turns[1] == 1:
             return
         own = [replace(access, op="") for access in self.found[before:]]
@@ -178,68 +209,78 @@ class _Collector:
         elif own == self.first_turn:
             del self.found[before:]
 
-    def _nested(self, block: Block, scope: list[Index], conditions: list[Expr]) -> None:
-        self.scope += scope
-        self.conditions += conditions
-        self.block(block)
-        del self.scope[len(self.scope) - len(scope) :], self.conditions[len(self.conditions) - len(conditions) :]
+    def loop(self, op: For) -> None:
+        """A counter more."""
+        counter = Index(op.counter.data, IndexRole.COUNTER, op.begin.expr, op.end.expr, op.step.expr)
+        self._within(op.body.block, scope=[counter])
 
-    def _access(self, op: Load | Store | ReduceAdd, kind: AccessKind) -> None:
-        """A value that is moved in parts of its registers, one op after another, is one access."""
-        registers, last = registers_of(op.buffer).count.data, self.part
-        coords, guard = tuple(c.expr for c in op.coords), op.guard.expr
-        where = (op.tensor, kind, tuple(self.scope), tuple(self.conditions))
-        if last is not None and last.where == where and last.goes_on(coords, guard) and self._newest(last):
-            self.found.pop()
-            coords, guard, registers = last.coords, last.guard, last.registers + registers
-        self.part = _Part(where, coords, guard, registers, len(self.found))
-        self._found(op, op.tensor, kind, registers, list(coords), guard)
+    def branch(self, op: If) -> None:
+        """Either side, where it is taken."""
+        self._within(op.then.block, conditions=[op.condition.expr])
+        self._within(op.otherwise.block, conditions=[negate(op.condition.expr)])
 
-    def _thread_copies(self, op: ThreadCopies) -> None:
+    def role(self, op: Role) -> None:
+        """The same, for the threads of a role."""
+        self._within(op.body.block, threads=op.threads.data)
+        self._settle()
+
+    def elected(self, op: Elected) -> None:
+        """One thread of each warpgroup."""
+        self._within(op.body.block, conditions=[_FIRST_THREAD])
+
+    # -- accesses ------------------------------------------------------------------------------------------------------
+    def access(self, op: Load | Store | ReduceAdd) -> None:
+        """Threads move registers."""
+        coords = tuple(c.expr for c in op.coords)
+        self._goes_on(_Parts(op, self.around, coords, op.guard.expr, registers_of(op.buffer).count.data))
+
+    def copy(self, op: TmaStore) -> None:
+        """The hardware copies a box."""
+        declared = op.map.owner
+        assert isinstance(declared, TensorMap)
+        first = tuple(c.expr for c in op.coords)
+        self._goes_on(_Boxes(op, declared, self.around, first, declared.numbers.box[0]))
+
+    def thread_copies(self, op: ThreadCopies) -> None:
         """Register ``r`` of the access is element ``r % vector`` of copy ``r // vector``."""
+        self._settle()
         vector, axis = op.vector.data, op.axis.data
         copy = {REGISTER: Sym(REGISTER) // vector}
         coords = [c.expr.substitute(copy) for c in op.coords]
         coords[axis] = coords[axis] + Sym(REGISTER) % vector
         read = all_of([op.active.expr.substitute(copy), op.guard.expr.substitute(copy), coords[axis] < op.stop.expr])
-        self._found(op, op.tensor, AccessKind.READ, op.count.data * vector, coords, read)
+        self._found(op, op.tensor, AccessKind.READ, self.around, op.count.data * vector, coords, read)
 
-    def _newest(self, part: _Part | _Copied) -> bool:
-        """Nothing was found after it."""
-        return part.position == len(self.found) - 1
+    def _goes_on(self, more: _Parts | _Boxes) -> None:
+        """Part of the access before it, or another."""
+        joined = None if self.pending is None else self.pending.joined(more)
+        if joined is None:
+            self._settle()
+        self.pending = joined or more
 
-    def _copy(self, op: TmaStore) -> None:
-        """A tensor copy to global memory: element ``r`` of the box, clipped by the hardware.
+    def _settle(self) -> None:
+        """What was found last is all of its access."""
+        pending, self.pending = self.pending, None
+        match pending:
+            case _Parts(op, around, coords, guard, registers):
+                self._found(op, op.tensor, _KINDS[type(op)], around, registers, coords, guard)
+            case _Boxes():
+                self._box(pending)
+            case None:
+                pass
 
-        The innermost dimension is clipped in units of 16 bytes (seen on H200), exactly where the extent is whole units.
-        Copies of boxes side by side, of one width or several, are one access of the wider box: a row of panels asks one
-        question, not several.
-        """
-        declared = op.map.owner
-        assert isinstance(declared, TensorMap)
-        numbers, first = declared.numbers, [c.expr for c in op.coords]
-        width, last = numbers.box[0], self.copied
-        tensor = (declared.tensor, numbers.axes, numbers.dims, numbers.box[1:])
-        here = (tensor, tuple(self.scope), tuple(self.conditions), tuple(first[1:]))
-        if last is not None and last.where == here and first[0] == last.first + last.width and self._newest(last):
-            self.found.pop()
-            first[0], width = last.first, last.width + width
-        self.copied = _Copied(here, first[0], width, len(self.found))
-        self._boxes(op, declared, first, (width, *numbers.box[1:]))
-
-    def facts(self) -> Iterator[Expr]:
-        """What holds where the walk is: the branches taken, and what the launch has asked."""
-        yield from self.conditions
-        yield from (a.expr for a in self.kernel.assumptions)
-
-    def _boxes(self, op: TmaStore, declared: TensorMap, first: Sequence[Expr], box: Sequence[int]) -> None:
-        tensor, numbers = declared.tensor.type, declared.numbers
+    def _box(self, boxes: _Boxes) -> None:
+        """Element ``r`` of a box, clipped by the hardware: the innermost dimension in units of 16 bytes (seen on H200),
+        exactly where the extent is whole units."""
+        tensor, numbers = boxes.map.tensor.type, boxes.map.numbers
         assert isinstance(tensor, TensorType)
         coords: list[Expr] = [Const(0)] * len(tensor.dims)
         inside: list[Expr] = []
-        known = {part for c in self.facts() for part in (c.args if isinstance(c, All) else (c,))}
+        facts = (*boxes.around.conditions, *(a.expr for a in self.kernel.assumptions))
+        known = {part for fact in facts for part in conjuncts(fact)}
         below = 1
-        for axis, start, extent, dim in zip(numbers.axes, first, box, numbers.dims, strict=True):
+        extents = (boxes.width, *numbers.box[1:])
+        for axis, start, extent, dim in zip(numbers.axes, boxes.first, extents, numbers.dims, strict=True):
             place = start + Sym(REGISTER) // below % extent
             coords[axis] = place
             unit = 16 // tensor.element.bytes if below == 1 else 1
@@ -247,35 +288,57 @@ class _Collector:
                 unit = 1
             inside.append(place // unit * unit < dim)
             below *= extent
-        self._found(op, declared.tensor, AccessKind.WRITE, below, coords, all_of(inside))
+        write = AccessKind.WRITE
+        self._found(boxes.last, boxes.map.tensor, write, boxes.around, below, coords, all_of(inside))
 
     def _found(
-        self, op: TransportOp, value: SSAValue, kind: AccessKind, registers: int, coords: list[Expr], guard: Expr
+        self,
+        op: TransportOp,
+        value: SSAValue,
+        kind: AccessKind,
+        around: _Around,
+        registers: int,
+        coords: Sequence[Expr],
+        guard: Expr,
     ) -> None:
         tensor = value.type
         assert isinstance(tensor, TensorType)
         name = self.names[value]
-        count = self.threads or self.kernel.threads.data
-        threads = Index(THREAD, IndexRole.THREAD, Const(0), Const(count))
-        outside = not any(isinstance(s, Index) and s.role is IndexRole.PROGRAM for s in self.scope)
-        note = op.note.data if op.note is not None else ""
-        own = {WARPGROUP: Sym(THREAD) // WARPGROUP_THREADS}
+        threads = Index(THREAD, IndexRole.THREAD, Const(0), Const(around.threads))
+        outside = not any(isinstance(s, Index) and s.role is IndexRole.PROGRAM for s in around.scope)
         self.found.append(
             AccessMap(
                 op=f"{op.name.removeprefix('transport.')} {name} #{len(self.found)}",
                 location=op.loc.data if op.loc is not None else "",
-                group=note,
+                group=op.note.data if op.note is not None else "",
                 tensor=name,
                 kind=kind,
                 dims=tuple(d.expr for d in tensor.dims),
                 scope=(
                     *([_EVERY_CTA] if outside else []),
-                    *self.scope,
+                    *around.scope,
                     threads,
                     Index(REGISTER, IndexRole.REGISTER, Const(0), Const(registers)),
                 ),
-                conditions=tuple(c.substitute(own) for c in self.conditions),
-                guard=guard.substitute(own),
-                coords=tuple(c.substitute(own) for c in coords),
+                conditions=tuple(c.substitute(_OWN_WARPGROUP) for c in around.conditions),
+                guard=guard.substitute(_OWN_WARPGROUP),
+                coords=tuple(c.substitute(_OWN_WARPGROUP) for c in coords),
             )
         )
+
+
+_VISITS: dict[type[Operation], Callable[[_Collector, Any], None]] = {
+    Let: _Collector.let,
+    Programs: _Collector.programs,
+    For: _Collector.loop,
+    If: _Collector.branch,
+    Role: _Collector.role,
+    Elected: _Collector.elected,
+    TmaStore: _Collector.copy,
+    CpAsync: _Collector.thread_copies,
+    LoadStore: _Collector.thread_copies,
+    Load: _Collector.access,
+    Store: _Collector.access,
+    ReduceAdd: _Collector.access,
+}
+_KINDS = {Load: AccessKind.READ, Store: AccessKind.WRITE, ReduceAdd: AccessKind.REDUCE}
