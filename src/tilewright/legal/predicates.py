@@ -47,6 +47,17 @@ class Instance:
         """The fields it speaks of, sorted."""
         return tuple(sorted(self.predicate.symbols))
 
+    def holds(self, values: tuple[int, ...]) -> bool:
+        """The predicate where the fields of ``names`` have these values. Plans mostly differ in few of them."""
+        if values not in self._truths:
+            self._truths[values] = bool(self.predicate.evaluate(dict(zip(self.names, values, strict=True))))
+        return self._truths[values]
+
+    @cached_property
+    def _truths(self) -> dict[tuple[int, ...], bool]:
+        """Answers of ``holds``."""
+        return {}
+
     @cached_property
     def place(self) -> str:
         """The place in words; empty for the whole request."""

@@ -55,7 +55,7 @@ def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> De
     unmet: list[Unmet] = []
     for instance in _decisive(cc_of(target)):
         if instance.predicate.symbols <= known.keys():
-            residual = TRUE if instance.predicate.evaluate(known) else FALSE
+            residual = TRUE if instance.holds(tuple(known[name] for name in instance.names)) else FALSE
         else:
             residual = facts.residual(instance.predicate.substitute(environment))
         if residual == TRUE:

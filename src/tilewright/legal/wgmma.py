@@ -137,12 +137,17 @@ class WgmmaOperandPlan:
         return first // self.shared.panel * self.shared.panel_bytes
 
 
-@lru_cache(maxsize=1 << 12)
 def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPlan] | Illegal:
     """Descriptor fields for ``operand``, or every rule its layout breaks.
 
     The answer is complete for tiles of the ``LandingTile`` family: no other strides describe the same bytes.
     """
+    return _planned(operand, target)
+
+
+@lru_cache(maxsize=1 << 12)
+def _planned(operand: WgmmaOperand, target: Target) -> Legal[WgmmaOperandPlan] | Illegal:
+    """The same, once for each."""
     fields = _fields(operand, target)
     core = broken(RULES, fields, cc_of(target), ENUMERATORS)
     if core:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.schedule.tiles import extents
+from tilewright.schedule.tiles import extents, rank_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 
@@ -117,18 +117,18 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
         case tile.Unary() | tile.Binary() | tile.Compare() | tile.Select() | tile.Cast() | tile.Broadcast():
             result = op.results[0]
             for i, operand in enumerate(op.operands):
-                yield i, [((operand, d), (result, d)) for d in range(len(extents(result.type)))]
+                yield i, [((operand, d), (result, d)) for d in range(rank_of(result))]
         case tile.Fragment() | tile.Read():
-            yield 0, [((op.operands[0], d), (op.results[0], d)) for d in range(len(extents(op.results[0].type)))]
+            yield 0, [((op.operands[0], d), (op.results[0], d)) for d in range(rank_of(op.results[0]))]
         case tile.Write():
-            yield 1, [((op.value, d), (op.frag, d)) for d in range(len(extents(op.value.type)))]
+            yield 1, [((op.value, d), (op.frag, d)) for d in range(rank_of(op.value))]
         case tile.Expand():
-            kept = [d for d in range(len(extents(op.results[0].type))) if d not in {p.data for p in op.positions}]
+            kept = [d for d in range(rank_of(op.results[0])) if d not in {p.data for p in op.positions}]
             yield 0, [((op.operands[0], i), (op.results[0], d)) for i, d in enumerate(kept)]
         case tile.Transpose():
             yield 0, [((op.operands[0], p), (op.results[0], d)) for d, p in enumerate([p.data for p in op.perm])]
         case tile.Reduce():
-            rank = len(extents(op.operands[0].type))
+            rank = rank_of(op.operands[0])
             kept = [d for d in range(rank) if d != op.axis.data]
             yield 0, [((op.operands[0], d), (op.results[0], i)) for i, d in enumerate(kept)]
         case _:

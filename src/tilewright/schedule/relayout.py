@@ -9,7 +9,7 @@ from __future__ import annotations
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
-from tilewright.schedule.classes import classify
+from tilewright.schedule.classes import Classes, classify
 from tilewright.tile import dialect as tile
 
 
@@ -27,15 +27,21 @@ class Relayout(tile.TileOp):
 
 def separated(kernel: tile.Kernel) -> tile.Kernel:
     """The kernel, or a copy with relayouts in which no operand asks for a second way."""
-    if not classify(kernel).converts:
-        return kernel
+    return classified(kernel)[0]
+
+
+def classified(kernel: tile.Kernel) -> tuple[tile.Kernel, Classes]:
+    """The same with its classes."""
+    classes = classify(kernel)
+    if not classes.converts:
+        return kernel, classes
     copy = kernel.clone()
-    while converts := classify(copy).converts:
-        op, index = min(converts, key=lambda c: (_place(copy, c[0]), c[1]))
+    while (classes := classify(copy)).converts:
+        op, index = min(classes.converts, key=lambda c: (_place(copy, c[0]), c[1]))
         before = op.operands[index]
         op.operands[index] = _renewed(before)
         assert op.operands[index] != before
-    return copy
+    return copy, classes
 
 
 def _place(kernel: tile.Kernel, op: Operation) -> int:

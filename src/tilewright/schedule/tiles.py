@@ -20,6 +20,12 @@ def extents(type_: Attribute) -> tuple[int | None, ...]:
     return tuple(a.size if isinstance(a, Span) else None for a in type_.axes_tuple)
 
 
+def rank_of(value: SSAValue) -> int:
+    """Axes of a tile or fragment."""
+    assert isinstance(value.type, tile.TileType | tile.FragmentType)
+    return value.type.rank
+
+
 def spans_of(value: SSAValue) -> tuple[Span | None, ...]:
     """The range of each axis; None for unit axes."""
     assert isinstance(value.type, tile.TileType | tile.FragmentType)

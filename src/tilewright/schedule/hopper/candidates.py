@@ -9,6 +9,7 @@ from math import prod
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
 from tilewright.lang.schedule import Mode, Schedule
+from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.clusters import Cluster, Share
@@ -21,7 +22,7 @@ from tilewright.schedule.hopper.rings import Ring, group
 from tilewright.schedule.hopper.rotate import reordered, rotations
 from tilewright.schedule.hopper.turns import alike
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.relayout import separated
+from tilewright.schedule.relayout import classified
 from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
@@ -142,16 +143,16 @@ def schedule(
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
     if not (candidate.ordinary or target.has_wgmma):
         return Refused(f"{target} has no wgmma")
-    kernel = separated(kernel)
+    kernel, classes = classified(kernel)
     if candidate.rotated:
         moved = reordered(kernel)
         if moved is None:
             return Refused("no stream with two products of which the last can wait a step")
-        kernel = moved
+        kernel, classes = moved, classify(moved)
     dots = Analysis(kernel, facts, candidate.warpgroups, candidate.copies, candidate.ordinary).dots()
     if isinstance(dots, str):
         return Refused(dots)
-    placement = placed(kernel, dots, facts, target, candidate, assumptions)
+    placement = placed(kernel, classes, dots, facts, target, candidate, assumptions)
     if isinstance(placement, Refused):
         return placement
     arrangement = arranged(kernel, dots, facts, candidate, placement)
@@ -162,6 +163,7 @@ def schedule(
 
 def placed(
     kernel: tile.Kernel,
+    classes: Classes,
     dots: Sequence[DotPlan],
     facts: Facts,
     target: Target,
@@ -171,7 +173,7 @@ def placed(
     """Where the kernel's values lie, if the warpgroups have rows and registers for them."""
     if candidate.warpgroups > 1 and any(p.shape[0] <= ROWS * (candidate.warpgroups - 1) for p in dots):
         return Refused(f"no rows for {candidate.warpgroups} warpgroups")
-    placement = place_around(kernel, dots, facts, candidate.warpgroups, assumptions, target, persistent=True)
+    placement = place_around(kernel, classes, dots, facts, candidate.warpgroups, assumptions, target, persistent=True)
     if isinstance(placement, Refused):
         return placement
     words = fragment_words(kernel, dots, placement)

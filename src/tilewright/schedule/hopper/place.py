@@ -12,7 +12,7 @@ from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
 from tilewright.layout.register import LANES
-from tilewright.schedule.classes import classify
+from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import (
     Digits,
     Distribution,
@@ -43,6 +43,7 @@ class Refused:
 
 def place_around(
     kernel: tile.Kernel,
+    classes: Classes,
     dots: Sequence[DotPlan],
     facts: Facts,
     warpgroups: int,
@@ -51,8 +52,7 @@ def place_around(
     *,
     persistent: bool,
 ) -> Placement | Refused:
-    """The placement on ``warpgroups`` consumer warpgroups."""
-    classes = classify(kernel)
+    """The placement on ``warpgroups`` consumer warpgroups. Of the kernel's ``classes`` some are joined."""
     for plan in dots:
         if isinstance(plan.a, InPlace) and not classes.join([((plan.dot.a, 0), (plan.dot.result, 0))]):
             return Refused("a left operand's rows are spread along another axis of its own product")

@@ -27,6 +27,7 @@ from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
 from tilewright.schedule.hopper.turns import await_turn, pass_turn
 from tilewright.schedule.tiles import defining, element, hint, is_elementwise, owner, spans_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -56,23 +57,30 @@ class Rotation:
 def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
     """A copy in which all ops on the fragment of a stream's last product stand at the end of its body; None where no
     stream has two products of which the last can wait."""
+    if not any(isinstance(op, tile.Stream) and _moving(op) for op in operations(kernel)):
+        return None
     copy = kernel.clone()
-    found = False
-    for stream in [op for op in copy.walk() if isinstance(op, tile.Stream)]:
+    for stream in [op for op in operations(copy) if isinstance(op, tile.Stream)]:
         body = stream.body.block
-        dots = [op for op in body.ops if isinstance(op, tile.Dot)]
-        write = accumulation(dots[-1]) if len(dots) == 2 else None
-        own = None if write is None else _touching(body, write.frag)
-        if write is None or own is None:
-            continue
-        total = defining(write.value)
-        closing = {write, total, *(owner(v) for v in total.operands)}
-        for op in (*(o for o in own if o not in closing), dots[-1], *(o for o in own if o in closing)):
+        for op in _moving(stream):
             op.detach()
             assert body.last_op is not None
             body.insert_op_before(op, body.last_op)
-        found = True
-    return copy if found else None
+    return copy
+
+
+def _moving(stream: tile.Stream) -> list[Operation]:
+    """What goes to the end of a stream's body, in its new order: the second of two products, and all ops on the
+    fragment it is added to. Nothing where it can't wait."""
+    body = stream.body.block
+    dots = [op for op in body.ops if isinstance(op, tile.Dot)]
+    write = accumulation(dots[-1]) if len(dots) == 2 else None
+    own = None if write is None else _touching(body, write.frag)
+    if write is None or own is None:
+        return []
+    total = defining(write.value)
+    closing = {write, total, *(owner(v) for v in total.operands)}
+    return [*(o for o in own if o not in closing), dots[-1], *(o for o in own if o in closing)]
 
 
 def _touching(block: Block, fragment: SSAValue) -> list[Operation] | None:
