@@ -15,7 +15,8 @@ from tilewright.compiler.build import build
 from tilewright.compiler.descriptors import judge_kernel, judge_text
 from tilewright.compiler.maps import prove_maps
 from tilewright.compiler.obligations import missing, prove_descriptors
-from tilewright.compiler.program import PlannedKernel, Program, plan
+from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.program import plan
 from tilewright.contract.rules import Rule
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle

@@ -14,7 +14,8 @@ from tilewright.base.dtypes import bf16
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Legal, Proved, Repairs
 from tilewright.compiler.descriptors import judge_kernel
-from tilewright.compiler.program import PlannedKernel, plan
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.program import plan
 from tilewright.contract import check
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle

@@ -15,7 +15,8 @@ from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, Tensor
 from tilewright.base.dtypes import bf16, e4m3, f16
 from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.compiler.build import build
-from tilewright.compiler.program import PlannedKernel, Program, plan, traced
+from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, observe_facts
 from tilewright.compiler.staging import residual, staged_tensors
 from tilewright.compiler.steps import certify_steps
@@ -23,7 +24,6 @@ from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.jit import Kernel
 from tilewright.lang.params import KernelFunction
-from tilewright.schedule.facts import Facts
 from tilewright.simulate import run_steps
 from tilewright.transport import dialect as transport
 
@@ -212,11 +212,7 @@ def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -
 def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKernel, Artifact, Request]) -> None:
     planned, artifact, _ = large
     (variant,) = artifact.variants
-    kernels: dict[str, tuple[PlannedKernel, Facts]] = {
-        c.planned.transport.sym_name.data: (c.planned, c.request.facts) for c in planned.copies
-    }
-    assert planned.later is not None
-    kernels["product"] = (planned, planned.later.request.facts)
+    kernels = {c.planned.transport.sym_name.data: c.planned for c in planned.copies} | {"product": planned}
     assert certify_steps(variant.steps, kernels, planned.predicate) == variant.certificate
     copies, rest = variant.steps[:2], variant.steps[2:]
     faults = {
@@ -235,7 +231,7 @@ def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKe
     lowered = first.transport.clone()
     next(op for op in lowered.walk() if isinstance(op, transport.Store)).detach()
     for words, kernel in {"another tensor": half, "whole": replace(first, transport=lowered)}.items():
-        wrong = {**kernels, "product_stage_a": (kernel, kernels["product_stage_a"][1])}
+        wrong = {**kernels, "product_stage_a": kernel}
         with pytest.raises(TilewrightError, match=rf"(?s)CRT003.*{words}"):
             certify_steps(variant.steps, wrong, planned.predicate)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from support.artifacts import M, scale, staged
+from support.artifacts import M, N, scale, staged
 from support.fake_driver import Device, FakeDriver, FakeTensor
 from support.gpu import gpu_present
 from tilewright.artifact.schema import (
@@ -20,13 +20,14 @@ from tilewright.artifact.schema import (
     IntScalar,
     KernelImage,
     Launch,
+    LeftOut,
     ScalarParam,
     TensorParam,
     TensorPointer,
     Variant,
 )
 from tilewright.base.dtypes import f32
-from tilewright.base.expr import TRUE, Const, parse, sym
+from tilewright.base.expr import TRUE, Const, all_of, parse, sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import DataType, L2Promotion, OobFill, Swizzle
 from tilewright.hw.tensormap import Interleave as _Interleave
@@ -476,6 +477,18 @@ def test_no_variant() -> None:
     p, _ = program(replace(base, variants=base.variants[:1]))
     with refused("RUN015", "N = 129", "narrow: N <= 128"):
         p.launch((*xy(cols=129), 1.0, 1))
+
+
+def test_a_class_that_was_left_out() -> None:
+    base = scale()
+    left = LeftOut(all_of([N <= 4096, M <= 100]), "spilled", "use smaller tiles")
+    p, _ = program(replace(base, variants=base.variants[:1], left_out=(left,)))
+    p.launch((*xy(cols=128), 1.0, 1))
+    with refused("RUN021", "N = 129", "narrow: N <= 128", "no kernel for .*: spilled", "help: use smaller tiles"):
+        p.launch((*xy(cols=129), 1.0, 1))
+    assert not p.launch_known((*xy(cols=129), 1.0, 1))
+    with refused("RUN015"):  # of no class at all
+        p.launch((*xy(101, 129), 1.0, 1))
 
 
 def test_a_refused_call_leaves_the_program_usable() -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import Sym
-from tilewright.compiler.program import Program, Tracing, plan
+from tilewright.compiler.planned import Program
+from tilewright.compiler.program import Tracing, plan
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.compiler.program import PlannedKernel
+from tilewright.compiler.planned import PlannedKernel
 from tilewright.diag import TilewrightError
 from tilewright.transport import dialect as t
 

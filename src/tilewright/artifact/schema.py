@@ -23,7 +23,7 @@ from typing import TypeAlias
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
@@ -87,6 +87,9 @@ class Bound:
 
     symbol: str
     limit: int
+
+    def __str__(self) -> str:
+        return f"{self.symbol} <= {self.limit}"
 
 
 # -- steps ----------------------------------------------------------------------------------------------------------
@@ -198,6 +201,21 @@ class Variant:
     plan: str = ""
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """A class of arguments for which no kernel could be compiled; it is refused unless a variant for more takes it.
+
+    ``reason`` says why, ``help`` what the kernel's author may do.
+    """
+
+    predicate: Expr
+    reason: str
+    help: str
+
+    def __str__(self) -> str:
+        return f"no kernel for {self.predicate}: {self.reason}"
+
+
 # -- kernels --------------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +252,8 @@ class Toolchain:
 @dataclass(frozen=True)
 class Artifact:
     """A compiled program. ``target`` names a row of ``hw.target``; ``facts`` are predicates that the arguments must
-    satisfy; ``plan`` is one human-readable note a line; ``schedule`` is the schedule's text form."""
+    satisfy; ``bounds`` what the variants' tiles were sized for, without the classes ``left_out``; ``plan`` is one
+    human-readable note a line; ``schedule`` is the schedule's text form."""
 
     name: str
     target: str
@@ -243,6 +262,7 @@ class Artifact:
     kernels: tuple[KernelImage, ...]
     facts: tuple[Expr, ...] = ()
     bounds: tuple[Bound, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     toolchain: tuple[Toolchain, ...] = ()
     plan: tuple[str, ...] = ()
     schedule: str = ""

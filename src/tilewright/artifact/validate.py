@@ -57,6 +57,8 @@ def validate(artifact: Artifact) -> None:
     for bound in artifact.bounds:
         if bound.symbol not in known:
             _refuse(f"bounds.{bound.symbol}", bound.symbol, "a dimension of a parameter")
+    for i, left in enumerate(artifact.left_out):
+        _check_expr(f"left_out[{i}]", left.predicate, known)
     for kernel in artifact.kernels:
         _check_kernel(kernel, target)
     if not artifact.variants:

@@ -51,6 +51,8 @@ def compile_kernel(
     bundle.write_folder(artifact, out)
     seconds = time.perf_counter() - begin
     proved = len(artifact.certificate)
+    for left in artifact.left_out:
+        typer.echo(f"left out: {left}\n  help: {left.help}", err=True)
     typer.echo(f"{out}: {len(artifact.kernels)} kernel(s), {proved} obligation(s) proved, {seconds:.2f} s")
 
 

@@ -86,7 +86,7 @@ def _plan(artifact: Artifact) -> Iterator[str]:
                 yield f"  {name}: {dtype}[{', '.join(map(str, dims))}], {access.value}"
             case ScalarParam(name, dtype):
                 yield f"  {name}: {dtype}"
-    conditions = [*map(str, artifact.facts), *(f"{b.symbol} <= {b.limit}" for b in artifact.bounds)]
+    conditions = [*map(str, artifact.facts), *map(str, artifact.bounds)]
     if conditions:
         yield "serves arguments with"
         yield from (f"  {c}" for c in conditions)
@@ -94,6 +94,9 @@ def _plan(artifact: Artifact) -> Iterator[str]:
     for v in artifact.variants:
         when = "always" if v.predicate == TRUE else f"if {v.predicate}"
         yield f"  {v.name} {when}: {len(v.steps)} step(s)" + (f", {v.plan}" if v.plan else "")
+    if artifact.left_out:
+        yield "left out"
+        yield from (f"  {left}" for left in artifact.left_out)
     yield "kernels"
     yield from (f"  {_resources(image)}" for image in artifact.kernels)
     if artifact.schedule:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 
 from tilewright.artifact.descriptor import TensorMapRecipe
@@ -26,15 +27,17 @@ from tilewright.base.expr import Const, Expr, Sym, maximum
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, Parameter, emit_kernel
 from tilewright.codegen.guard import mismatches
+from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.collector import collector_resting
+from tilewright.compiler.left_out import Remainder
 from tilewright.compiler.obligations import require
 from tilewright.compiler.passes import timed
-from tilewright.compiler.program import PlannedKernel, Program, plan_kernel, with_products
-from tilewright.compiler.requests import Request, interface
+from tilewright.compiler.plain import plan_kernel
+from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.requests import interface
 from tilewright.compiler.staging import Staged
 from tilewright.compiler.steps import certify_steps
-from tilewright.diag import fail
-from tilewright.schedule.facts import Facts
+from tilewright.diag import TilewrightError, fail
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import TensorMap
 
@@ -43,38 +46,35 @@ _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 @collector_resting()
 def build(program: Program) -> Artifact:
-    """Compile every variant; a kernel that spills is planned again on more threads."""
+    """Compile every variant; a kernel that spills is planned again on more threads.
+
+    Classes of arguments whose kernels can't be compiled are left out, as long as one is left.
+    """
     request = program.request
+    copying: dict[Staged, PlannedKernel] = {}  # variants that stage the same tensor share the kernel that copies it
+    for copy in (copy for planned in program.variants for copy in planned.copies):
+        copying.setdefault(copy.item, copy.planned)
+    launched = assemble_all([_launched(planned) for planned in (*copying.values(), *program.variants)])
+    copies = dict(zip(copying, launched, strict=False))
+    remainder = Remainder(request, program.left_out)
     images: dict[str, KernelImage] = {}
-    copying: dict[Staged, _Launched] = {}  # variants that stage the same tensor share the kernel that copies it
-    variants: list[Variant] = []
-    for planned in program.variants:
-        for copy in planned.copies:
-            if copy.item not in copying:
-                copying[copy.item] = _launched(copy.planned, copy.request)
-        own = planned.later.request if planned.later is not None else request
-        launched = [*(copying[copy.item] for copy in planned.copies), _launched(planned, own)]
-        images |= {each.image.symbol: each.image for each in launched}
-        main, steps = launched[-1], tuple(step for each in launched for step in each.steps)
-        variants.append(
-            Variant(
-                name=main.image.symbol,
-                predicate=main.planned.predicate,
-                steps=steps,
-                workspace=tuple(item.size_bytes for item in planned.workspaces.values()),
-                certificate=certify_steps(
-                    steps, {each.image.symbol: (each.planned, each.facts) for each in launched}, main.planned.predicate
-                ),
-                plan="\n".join(main.planned.remarks(request.target.name)),
-            )
-        )
+    variants: tuple[Variant, ...] = ()
+    widest = program.variants[-1]
+    for planned, own in zip(program.variants, launched[len(copying) :], strict=True):
+        with remainder.trying(planned.predicate, planned.sizes):
+            kernels = [_compiled(each) for each in (*(copies[copy.item] for copy in planned.copies), own)]
+            variants += (_variant(kernels, request.target.name),)
+            images |= {each.image.symbol: each.image for each in kernels}
+            widest = planned
+    remainder.refuse_nothing(variants)
     return replace(
-        interface(request, program.variants[-1].tile),
-        variants=tuple(variants),
+        interface(request, widest.tile, widest.sizes),
+        variants=variants,
         kernels=tuple(images.values()),
+        left_out=remainder.left_out,
         toolchain=tuple(Toolchain(name, version(name)) for name in _TOOLS),
         plan=tuple(f"{v.name}: {line}" for v in variants for line in v.plan.splitlines()),
-        tile_ir=str(program.variants[-1].tile),
+        tile_ir=str(widest.tile),
     )
 
 
@@ -83,39 +83,56 @@ class _Launched:
     """A kernel as it was assembled, and the steps that launch it."""
 
     planned: PlannedKernel
-    facts: Facts
     image: KernelImage
     steps: tuple[Step, ...]
 
 
-def _launched(planned: PlannedKernel, request: Request) -> _Launched:
-    planned, emitted, assembled = _assembled(planned, request)
+def _compiled(kernel: _Launched | TilewrightError) -> _Launched:
+    if isinstance(kernel, TilewrightError):
+        raise kernel
+    return kernel
+
+
+def _variant(kernels: Sequence[_Launched], target: str) -> Variant:
+    """What launches ``kernels`` in order, the last of which the others serve."""
+    planned, steps = kernels[-1].planned, tuple(step for each in kernels for step in each.steps)
+    by_symbol = {each.image.symbol: each.planned for each in kernels}
+    return Variant(
+        name=kernels[-1].image.symbol,
+        predicate=planned.predicate,
+        steps=steps,
+        workspace=tuple(item.size_bytes for item in planned.workspaces.values()),
+        certificate=certify_steps(steps, by_symbol, planned.predicate),
+        plan="\n".join(planned.remarks(target)),
+    )
+
+
+def _launched(planned: PlannedKernel) -> Attempts[_Launched]:
+    planned, emitted, assembled = yield from _assembled(planned)
     maps = tensor_maps(planned.transport, planned.binding)
     args = tuple(_argument(p, maps, planned) for p in emitted.parameters)
     encodes = (EncodeTensorMap(slot, recipe) for slot, recipe in enumerate(maps.values()))
     launch = Launch(emitted.entry, (planned.grid, Const(1), Const(1)), args)
-    return _Launched(planned, request.facts, _image(planned, emitted, assembled), (*encodes, launch))
+    return _Launched(planned, _image(planned, emitted, assembled), (*encodes, launch))
 
 
-def _assembled(planned: PlannedKernel, request: Request) -> tuple[PlannedKernel, Emitted, Assembled]:
+def _assembled(planned: PlannedKernel) -> Attempts[tuple[PlannedKernel, Emitted, Assembled]]:
     """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads."""
-    workspaces = planned.workspaces
+    request, workspaces = planned.request, planned.workspaces
     while True:
         planned = replace(planned, workspaces=workspaces)
         require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):
             emitted = emit_kernel(planned.transport, debug=request.debug)
         numerics = planned.transport.numerics.data
-        with timed("assemble"):
-            assembled = assemble(emitted.source, request.target.name, emitted.entry, numerics)
+        assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry, numerics)
         with timed("guard"):
             unlike = mismatches(planned.transport, assembled.ptx) if planned.later else ()
         found = (*defects(assembled), *map(str, unlike))
         if not found or request.debug:  # a debug build's reports cost registers, and calls between wgmmas
             return planned, emitted, assembled
         if planned.later is not None:
-            later = planned.later.next("; ".join(found))
-            planned = with_products(request, planned.predicate, later, planned.facts, planned.copies)
+            planned = planned.later("; ".join(found))
             continue
         name, threads = planned.transport.sym_name.data, planned.placement.home.threads
         if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers

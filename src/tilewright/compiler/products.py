@@ -30,14 +30,13 @@ from tilewright.transport.protocol import has_roles, protocols_of
 
 @dataclass(frozen=True)
 class Found:
-    """A proved schedule: the tile program at its extents, what it was lowered to, and the candidates after it."""
+    """A proved schedule: the tile program at its extents, and what it was lowered to."""
 
     tile: tile.Kernel
     scheduled: Scheduled
     certificate: tuple[Obligation, ...]
     guard: Expr
     """What its tensor maps ask of the sizes of a launch."""
-    later: Search
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Search:
             self.latest = label
             scheduled, certificate, guard = answer
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
-            return Found(kernel, replace(scheduled, notes=notes), certificate, guard, self)
+            return Found(kernel, replace(scheduled, notes=notes), certificate, guard)
         fail(
             "SCH001",
             where=self.request.function.where,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from xdsl.ir import BlockArgument
 
@@ -15,7 +16,19 @@ from tilewright.lang.signature import Signature
 from tilewright.schedule.facts import Facts, Observed, contiguous, observe_facts, offsets_fit, predicates
 from tilewright.tile import dialect as tile
 
-__all__ = ["Observed", "Request", "assumptions_of", "default_facts", "interface", "observe_facts", "tensors_of"]
+Limits: TypeAlias = tuple[tuple[Expr, int], ...]
+"""Sizes of ``upto`` axes, by extent."""
+
+__all__ = [
+    "Limits",
+    "Observed",
+    "Request",
+    "assumptions_of",
+    "default_facts",
+    "interface",
+    "observe_facts",
+    "tensors_of",
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,11 @@ class Request:
     target: Target
     schedule: Schedule
     debug: bool = False
+
+    @property
+    def pinned(self) -> bool:
+        """Whether something is fixed that the schedule would choose."""
+        return self.schedule != Schedule() or any(name in self.function.autos for name, _ in self.signature.keywords)
 
 
 def default_facts(function: KernelFunction) -> Facts:
@@ -60,12 +78,16 @@ def assumptions_of(kernel: tile.Kernel, facts: Facts) -> tuple[Expr, ...]:
     return tuple(found)
 
 
-def interface(request: Request, kernel: tile.Kernel) -> Artifact:
-    """The artifact of a kernel without its programs: parameters, facts and bounds, enough to check a call."""
+def interface(request: Request, kernel: tile.Kernel, sizes: Limits = ()) -> Artifact:
+    """The artifact of a kernel without its programs: parameters, facts and bounds, enough to check a call.
+
+    ``sizes`` are those of the widest tiles, where they are narrower than the kernel's axes.
+    """
     bounds: list[Bound] = []
     facts = list(assumptions_of(kernel, request.facts))
     for attr in kernel.bounds:
         extent, upto = attr.data
+        upto = dict(sizes).get(extent, upto)
         if isinstance(extent, Sym):
             bounds.append(Bound(extent.name, upto))
         else:

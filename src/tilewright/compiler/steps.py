@@ -24,39 +24,38 @@ from tilewright.artifact.schema import (
 from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import prove_domains
-from tilewright.compiler.program import PlannedKernel
+from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import assumptions_of
 from tilewright.compiler.staging import Staged, residual
 from tilewright.diag import fail
 from tilewright.legal.repairs import STAGING_PITCH_BYTES
 from tilewright.protocol.access import Index, IndexRole, StoreDomain
-from tilewright.schedule.facts import Facts
 from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
 
 
 def certify_steps(
-    steps: Sequence[Step], kernels: Mapping[str, tuple[PlannedKernel, Facts]], predicate: Expr
+    steps: Sequence[Step], kernels: Mapping[str, PlannedKernel], predicate: Expr
 ) -> tuple[Obligation, ...]:
     """The obligations of a variant's steps, CRT003 for one that does not hold; none where there is no workspace.
 
-    ``kernels`` are the launched kernels by symbol, with the facts that each was compiled for.
+    ``kernels`` are the launched kernels by symbol.
     """
     items: dict[int, Staged] = {}
-    for symbol, (kernel, _) in kernels.items():
+    for symbol, kernel in kernels.items():
         for item in kernel.workspaces.values():
             if items.setdefault(item.index, item) != item:
                 _refuse("inside", f"{symbol} takes workspace {item.index} for another tensor than kernels before it")
     if not items:
         return ()
-    writers = _order(steps, {symbol: kernel for symbol, (kernel, _) in kernels.items()})
+    writers = _order(steps, kernels)
     found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
     for index, symbol in writers.items():
-        found.append(_whole(kernels[symbol][0], items[index]))
+        found.append(_whole(kernels[symbol], items[index]))
         found.append(Obligation("inside", _inside(items[index])))
     asked = set(conjuncts(predicate))
-    for kernel, facts in kernels.values():
-        rest = residual(assumptions_of(kernel.tile, facts), kernel.binding)
+    for kernel in kernels.values():
+        rest = residual(assumptions_of(kernel.tile, kernel.request.facts), kernel.binding)
         open_ = set(conjuncts(rest)) - asked
         if open_:
             _refuse("bound", f"{kernel.transport.sym_name.data} assumes {', '.join(map(str, open_))}")

@@ -23,7 +23,8 @@ from tilewright.artifact.schema import Artifact
 from tilewright.base.expr import Expr
 from tilewright.compiler.build import build
 from tilewright.compiler.passes import Stopwatch, watch
-from tilewright.compiler.program import PlannedKernel, Program, plan, traced
+from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
 from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import SM90A

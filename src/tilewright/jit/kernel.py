@@ -20,8 +20,8 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 
 if TYPE_CHECKING:
-    from tilewright.compiler.program import PlannedKernel as Variant
-    from tilewright.compiler.program import Program as Planned
+    from tilewright.compiler.planned import PlannedKernel as Variant
+    from tilewright.compiler.planned import Program as Planned
     from tilewright.compiler.requests import Request
     from tilewright.runtime import Program
     from tilewright.schedule.facts import Facts
@@ -79,7 +79,9 @@ class Kernel:
         """The plan in words; takes the arguments of ``compile``."""
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         lines = [f"{self.function.name} for {request.target.name}"]
-        for variant in self._plan(request).variants:
+        program = self._plan(request)
+        lines += [f"  left out: {left}" for left in program.left_out]
+        for variant in program.variants:
             lines.append(f"  {variant.transport.sym_name.data}: if {variant.predicate}")
             lines += [f"    {note}" for note in variant.remarks(request.target.name)]
             lines += [

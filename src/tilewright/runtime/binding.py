@@ -62,12 +62,9 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
             _bind_tensor(parameter, tensors[parameter.name], env, owners)
     for bound in artifact.bounds:
         if env[bound.symbol] > bound.limit:
-            fail(
-                "RUN007",
-                found=f"{bound.symbol} = {env[bound.symbol]} ({owners[bound.symbol]})",
-                required=f"{bound.symbol} <= {bound.limit}",
-                help="raise upto= in the kernel and compile it again",
-            )
+            found, required = f"{bound.symbol} = {env[bound.symbol]} ({owners[bound.symbol]})", str(bound)
+            refuse_left_out(artifact, env, found, required)
+            fail("RUN007", found=found, required=required, help="raise upto= in the kernel and compile it again")
     for fact in artifact.facts:
         if not fact.evaluate(env):
             fail("RUN008", found=_values(fact, env), required=str(fact), help=_help(fact))
@@ -75,6 +72,13 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
         if parameter.access.writes:
             _check_output(parameter, tensors[parameter.name])
     return env
+
+
+def refuse_left_out(artifact: Artifact, env: Mapping[str, int], found: str, required: str) -> None:
+    """RUN021 for arguments of a class that was left out when the program was compiled."""
+    for left in artifact.left_out:
+        if left.predicate.evaluate(env):
+            fail("RUN021", found=found, required=required, notes=(str(left),), help=left.help)
 
 
 def _help(fact: Expr) -> str:

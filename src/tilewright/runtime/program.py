@@ -16,14 +16,14 @@ from tilewright.base.expr import Const, Expr, ExprError
 from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import TARGETS
 from tilewright.runtime.arguments import Described, describe
-from tilewright.runtime.binding import aliasing, bind
+from tilewright.runtime.binding import aliasing, bind, refuse_left_out
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
 from tilewright.runtime.plan import Plan
 from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
-_OF_ANOTHER_CLASS = frozenset({"RUN004", "RUN006", "RUN007", "RUN008", "RUN012", "RUN015"})
+_OF_ANOTHER_CLASS = frozenset({"RUN004", "RUN006", "RUN007", "RUN008", "RUN012", "RUN015", "RUN021"})
 
 
 Key = tuple[object, ...]
@@ -70,7 +70,7 @@ class Program:
 
         ``args`` are all parameters, in order or by name; a tensor is anything with ``data_ptr``/``stride``,
         ``__cuda_array_interface__`` or ``__dlpack__``. ``stream`` is a handle, an object with ``__cuda_stream__``, or
-        None for the legacy default stream. Refuses with RUN001 to RUN020.
+        None for the legacy default stream. Refuses with RUN001 to RUN021.
         """
         values = self._ordered(args)
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
@@ -233,8 +233,9 @@ class Program:
                     plan = Plan(self.artifact, variant, env, pairs, self._call_scalars, self._driver, kernel, context)
                     break
             else:
-                tried = "; ".join(f"{v.name}: {v.predicate}" for v in self.artifact.variants)
-                fail("RUN015", found=_extents(env), required=f"one of {tried}")
+                found, tried = _extents(env), "; ".join(f"{v.name}: {v.predicate}" for v in self.artifact.variants)
+                refuse_left_out(self.artifact, env, found, f"one of {tried}")
+                fail("RUN015", found=found, required=f"one of {tried}")
         finally:
             self._driver.pop_context()
         if len(self._plans) >= _MAX_PLANS:

@@ -23,7 +23,7 @@ def place_shared(kernel: t.Kernel, where: Location | None) -> None:
         fail(
             "CGN003",
             where=where,
-            found=f"{total} bytes",
+            found=f"{total} bytes of shared memory",
             required=f"at most {target.shared_per_cta_bytes} bytes a CTA on {target.name}",
             help="use smaller tiles",
         )

@@ -191,4 +191,15 @@ CODES: tuple[Code, ...] = (
         source=_DRIVER + ", cuTensorMapEncodeTiled",
         help="compile the kernel again with this version of Tilewright",
     ),
+    Code(
+        "RUN021",
+        "the kernel for these arguments could not be compiled",
+        "A program has kernels for several classes of arguments. Where one of them can't be compiled (its values don't "
+        "fit the registers, its tiles the shared memory), the others still are, and the program says which class was "
+        "left out and why.",
+        bad="a softmax whose rows are one tile, upto=65536 of f32, launched with N = 65536",
+        good="launched with N = 32768; or a kernel that streams over its rows",
+        source=_RULES,
+        help="use smaller tiles, or stream over the long axis with tw.stream",
+    ),
 )

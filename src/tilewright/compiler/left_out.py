@@ -1,0 +1,49 @@
+"""What becomes of a program one of whose kernels can't be compiled: its class of arguments is left out, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from tilewright.artifact.schema import LeftOut
+from tilewright.base.expr import Expr, all_of
+from tilewright.compiler.requests import Limits, Request
+from tilewright.diag import Diagnostic, TilewrightError
+
+_OF_ONE_CLASS = frozenset({"ACC005", "CGN002", "CGN003", "SCH001"})
+"""What one class of arguments can meet and another not: no proof, too few registers, too little shared memory, no
+schedule that fits. Other refusals are of the kernel's text."""
+
+
+class Remainder:
+    """Lets classes fail as long as one is left.
+
+    Where the caller pinned what the schedule would choose, a class that fails is his mistake, and raised.
+    """
+
+    def __init__(self, request: Request, left_out: tuple[LeftOut, ...] = ()) -> None:
+        self.left_out = left_out
+        self._pinned = request.pinned
+        self._first: TilewrightError | None = None
+
+    @contextmanager
+    def trying(self, predicate: Expr, sizes: Limits) -> Generator[None]:
+        """Compiles the kernel of a class inside; the class is left out if it can't be."""
+        try:
+            yield
+        except TilewrightError as error:
+            if self._pinned or error.code not in _OF_ONE_CLASS:
+                raise
+            self._first = self._first or error
+            self.left_out = (*self.left_out, _left_out(predicate, sizes, error.diagnostics[0]))
+
+    def refuse_nothing(self, compiled: tuple[object, ...]) -> None:
+        """Raises the first refusal where every class has failed."""
+        if not compiled and self._first is not None:
+            raise self._first
+
+
+def _left_out(predicate: Expr, sizes: Limits, refusal: Diagnostic) -> LeftOut:
+    """The class in full: also with the sizes that dispatch takes for granted, being the artifact's bounds."""
+    within = all_of([predicate, *(extent <= size for extent, size in sizes)])
+    return LeftOut(within, f"{refusal.found}; required: {refusal.required} ({refusal.code})", refusal.advice)

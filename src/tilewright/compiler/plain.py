@@ -1,0 +1,101 @@
+"""Kernels without matrix products: one lowering for given extents and threads, proved or refused."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import StringAttr
+
+from tilewright.base.expr import Expr
+from tilewright.base.verdict import Proved
+from tilewright.compiler.certify import certified, prove_stores
+from tilewright.compiler.passes import timed
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.diag import fail
+from tilewright.lang.schedule import Mode
+from tilewright.schedule.lower import Lowering
+from tilewright.schedule.plan import place
+from tilewright.schedule.relayout import separated
+from tilewright.schedule.shared_memory import place_shared
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as transport
+
+
+@timed("schedule")
+def plan_kernel(
+    request: Request,
+    kernel: tile.Kernel,
+    predicate: Expr,
+    name: str,
+    threads: int | None = None,
+    min_ctas: int | None = None,
+) -> PlannedKernel:
+    """Lower one variant and prove it; ``threads`` and ``min_ctas`` (per SM) override the schedule's choice.
+
+    A tile laid from boundaries that can't be proved is laid from its first element, which always can.
+    """
+    assumptions = assumptions_of(kernel, request.facts)
+    apart = separated(kernel)
+    pins = request.schedule
+    for skewed in (True, False):
+        placement = place(
+            apart,
+            request.facts,
+            pins,
+            assumptions,
+            request.target,
+            threads=threads,
+            min_ctas=min_ctas,
+            skewed=skewed,
+        )
+        lowered = Lowering(apart, placement, request.facts).run()
+        lowered.attributes["sym_name"] = StringAttr(name)
+        place_shared(lowered, request.function.where)
+        answer = prove_stores(kernel, lowered)
+        if placement.skew is None or isinstance(answer, Proved):
+            break
+    certificate = certified(kernel, answer)
+    _check_vector(request, lowered)
+    ctas = request.target.sm_count * placement.min_ctas if placement.persistent else None
+    return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts, ctas=ctas)
+
+
+def _check_vector(request: Request, lowered: transport.Kernel) -> None:
+    """SCH002 if no access moves as many elements as pinned."""
+    if request.schedule.vector is None:
+        return
+    accesses = (transport.Load, transport.Store, transport.ReduceAdd)
+    widest = max((op.vector.data for op in lowered.walk() if isinstance(op, accesses)), default=1)
+    if request.schedule.vector != widest:
+        fail(
+            "SCH002",
+            where=request.function.where,
+            found=f"vector={request.schedule.vector}; the widest access that tiles and alignment allow has {widest}",
+            required="a power of two up to what the tensors' alignment, strides and the tile's extent allow",
+            help="leave the pin out",
+        )
+
+
+def refuse_pins(request: Request) -> None:
+    """SCH002 for decisions that kernels without matrix products do not have."""
+    pins = request.schedule
+    found = [
+        f"{name}={value}"
+        for name, value in (
+            ("stages", pins.stages),
+            ("consumers", pins.consumers),
+            ("cluster", pins.cluster),
+            ("rows_per_cta", pins.rows_per_cta),
+            ("registers", pins.registers),
+            ("staged", pins.staged or None),
+            ("mode", None if pins.mode is Mode.PLAIN else pins.mode),
+        )
+        if value is not None
+    ]
+    if found:
+        fail(
+            "SCH002",
+            where=request.function.where,
+            found=", ".join(found),
+            required="warps, persistent, vector or extents: this kernel multiplies no matrices",
+            help="leave the pin out",
+        )

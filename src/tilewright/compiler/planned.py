@@ -1,0 +1,106 @@
+"""What planning leaves: variants with their IRs and proofs, before code generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tilewright.artifact.schema import LeftOut, Obligation
+from tilewright.base.expr import Const, Expr, minimum
+from tilewright.compiler.requests import Limits, Request
+from tilewright.compiler.staging import Staged
+from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
+from tilewright.hw.target import TARGETS, Target
+from tilewright.schedule.conflicts import shared_uses
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.plan import Placement
+from tilewright.simulate.steps import Scratch, Step
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as transport
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """One variant before code generation: when it applies, its IRs, and its certificate."""
+
+    predicate: Expr
+    request: Request
+    """What it answers; of a tensor in a workspace it assumes more than the arguments' facts."""
+    tile: tile.Kernel
+    transport: transport.Kernel
+    placement: Placement
+    certificate: tuple[Obligation, ...]
+    facts: Facts
+    """Those of the arguments."""
+    notes: tuple[str, ...] = ()
+    ctas: int | None = None
+    """Most CTAs of a launch, for kernels whose CTAs walk the programs."""
+    later: Callable[[str], PlannedKernel] | None = None
+    """The same by the next schedule, should the assembler spoil this one; told how it did."""
+    smaller: Callable[[], PlannedKernel] | None = None
+    """The same with half the largest extent that the schedule chose; None where all are pinned or 1."""
+    workspaces: Mapping[str, Staged] = field(default_factory=dict[str, Staged])
+    """The kernel's tensors that lie in a workspace of the program."""
+    copies: tuple[StagedCopy, ...] = ()
+    """What runs before, on the same stream: kernels that fill the workspaces."""
+    sizes: Limits = ()
+    """What its ``upto`` axes are narrowed to."""
+
+    @property
+    def grid(self) -> Expr:
+        """CTAs of a launch: one a program, or as many as run at once; in a cluster kernel whole clusters."""
+        total: Expr = Const(1)
+        for extent in next(op for op in self.transport.walk() if isinstance(op, transport.Programs)).extents:
+            total = total * extent.expr
+        return total if self.ctas is None else minimum(total, self.ctas // self.cluster * self.cluster)
+
+    def remarks(self, target: str) -> tuple[str, ...]:
+        """What the plan says of this kernel, of each of its accesses, and how those to shared memory meet the banks."""
+        lines = (line for verdict in self.verdicts(TARGETS[target]) for line in verdict.lines)
+        operands = operand_verdicts(self.transport)
+        return (*self.notes, *self.placement.notes, *lines, *operands, *map(str, shared_uses(self.transport, target)))
+
+    def verdicts(self, target: Target) -> tuple[AccessVerdict, ...]:
+        """The verdict of the legality rules on every access, in order."""
+        return verdicts(self.tile, self.transport, self.facts, self.workspaces, target)
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return 1 if self.transport.cluster is None else self.transport.cluster.data
+
+    @property
+    def binding(self) -> dict[str, Expr]:
+        """What stands for the symbols of tensors that lie in a workspace."""
+        parts = (item.binding(name) for name, item in self.workspaces.items())
+        return {symbol: value for part in parts for symbol, value in part.items()}
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The kernels in order, for the simulator."""
+        kernels = (*(copy.planned for copy in self.copies), self)
+        return tuple(Step(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}) for k in kernels)
+
+    @property
+    def scratch(self) -> tuple[Scratch, ...]:
+        """The workspaces of the steps, for the simulator."""
+        items = self.workspaces.values()
+        return tuple(Scratch(i.copy_name, i.element, i.dims, i.strides, i.size_bytes) for i in items)
+
+
+@dataclass(frozen=True)
+class StagedCopy:
+    """The kernel that copies one tensor to its workspace."""
+
+    item: Staged
+    planned: PlannedKernel
+
+
+@dataclass(frozen=True)
+class Program:
+    """All variants of one request, in dispatch order: the first whose predicate holds runs. ``left_out`` are the
+    classes for which no kernel could be planned."""
+
+    request: Request
+    variants: tuple[PlannedKernel, ...]
+    left_out: tuple[LeftOut, ...] = ()
