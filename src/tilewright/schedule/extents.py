@@ -18,7 +18,6 @@ from tilewright.schedule.distribute import floor_power
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.tiles import coords_of, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import operations
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 _TILE_BYTES = 8192
@@ -145,7 +144,7 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
         shapes.append((here, tuple((ends[c], sizes[c]) for c in roots if c not in owners)))
     tensors = [a.type for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)]
     smallest_bytes = min((t.element.bytes for t in tensors), default=4)
-    reduces = any(isinstance(op, tile.Reduce) for op in operations(kernel))
+    reduces = any(isinstance(op, tile.Reduce) for op in kernel.walk())
     return Structure(found, tuple(shapes), smallest_bytes, reduces, unaligned_ends(kernel, facts))
 
 

@@ -35,7 +35,6 @@ from tilewright.schedule.hopper.operands import (
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import coords_of, element
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -178,7 +177,7 @@ def matrix_stores(
     kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int
 ) -> dict[tile.Store, MatrixStore]:
     """The stores of a kernel that go through panels."""
-    stores = (op for op in operations(kernel) if isinstance(op, tile.Store))
+    stores = (op for op in kernel.walk() if isinstance(op, tile.Store))
     planned = (MatrixStore.plan(kernel, facts, placement, warpgroups, op) for op in stores)
     return {plan.op: plan for plan in planned if plan is not None}
 

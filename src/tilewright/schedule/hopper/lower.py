@@ -72,6 +72,9 @@ class RoleLowering(RingLowering):
         super().__init__(kernel, placement, facts, arrangement)
         self.dots = {p.dot: p for p in arrangement.dots}
         self.by_write = {p.write: p for p in arrangement.dots if p.write is not None}
+        self.accumulations = {
+            op for op in kernel.walk() if isinstance(op, tile.Stream) and accumulates(op, arrangement.dots)
+        }
         self.producing = False
         self.panels: SSAValue | None = None
         self.in_flight: dict[SSAValue, Expr] = {}
@@ -262,7 +265,7 @@ class RoleLowering(RingLowering):
 
     def accumulating(self, op: Operation | None) -> bool:
         """A stream whose body only adds products to fragments."""
-        return isinstance(op, tile.Stream) and accumulates(op, self.arrangement.dots)
+        return op in self.accumulations
 
     # -- products -------------------------------------------------------------------------------------------------
     def product(self, plan: DotPlan) -> None:

@@ -27,7 +27,6 @@ from tilewright.schedule.hopper.rings import Ring, copied_tiles, other_uses
 from tilewright.schedule.hopper.turns import await_turn, pass_turn
 from tilewright.schedule.tiles import defining, element, hint, is_elementwise, owner, spans_of
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -57,10 +56,10 @@ class Rotation:
 def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
     """A copy in which all ops on the fragment of a stream's last product stand at the end of its body; None where no
     stream has two products of which the last can wait."""
-    if not any(isinstance(op, tile.Stream) and _moving(op) for op in operations(kernel)):
+    if not any(isinstance(op, tile.Stream) and _moving(op) for op in kernel.walk()):
         return None
     copy = kernel.clone()
-    for stream in [op for op in operations(copy) if isinstance(op, tile.Stream)]:
+    for stream in [op for op in copy.walk() if isinstance(op, tile.Stream)]:
         body = stream.body.block
         for op in _moving(stream):
             op.detach()
