@@ -6,7 +6,20 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright.base.dtypes import DTYPES, Kind, bf16, dtype_named, f16, f32, i32, promote
+from tilewright.base.dtypes import (
+    DTYPES,
+    DType,
+    Kind,
+    bf16,
+    dtype_named,
+    dtypes_near,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    i32,
+    promote,
+)
 
 NUMPY = {
     "f32": np.float32,
@@ -49,3 +62,21 @@ def test_promotion_of_mixed_kinds() -> None:
     assert promote(f16, bf16) is f32
     assert promote(i32, f16) is f16
     assert promote(DTYPES["bool"], i32).kind is Kind.INT
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("bfloat", (bf16,)),
+        ("torch.bfloat", (bf16,)),
+        ("fp16", (f16,)),
+        ("hlaf", (f16,)),
+        ("float8", (e4m3, e5m2)),
+        ("float64", ()),  # no typing error, and none of these
+        ("i16", ()),
+        ("", ()),
+    ],
+)
+def test_what_a_misspelt_name_was_meant_for(name: str, meant: tuple[DType, ...]) -> None:
+    assert dtype_named(name) is None
+    assert dtypes_near(name) == meant

@@ -142,6 +142,8 @@ def test_element_types_that_no_kernel_has() -> None:
     refused("JIT003", packed[:2].reshape(2, 1), y, 1.0)
     with pytest.raises(TilewrightError, match="JIT003"):
         Kernel(scaled).compile(dtypes={"x": "float64"})
+    with pytest.raises(TilewrightError, match=r"(?s)JIT003.*help: did you mean bf16\?"):
+        Kernel(scaled).compile(dtypes={"x": "bfloat"})
 
 
 def test_unknown_targets() -> None:

@@ -30,6 +30,7 @@ def test_work_above_the_budget_is_refused_before_anything_is_written() -> None:
     tensors = _pair(1000)
     text = _fails("SIM001", copy(), tensors, budget=1000)
     assert "budget=" in text
+    assert "test_checks.py" in text  # the call's line, which has the tensors
     assert not tensors["y"].any()
     simulate.run(copy(), tensors, budget=10_000)
 

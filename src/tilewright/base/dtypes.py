@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -79,6 +81,19 @@ def dtype_named(name: str) -> DType | None:
     """The dtype called ``name`` here, in NumPy or in PyTorch (``torch.bfloat16`` works); None if there is none."""
     short = name.rsplit(".", 1)[-1]
     return DTYPES.get(short) or _ALIASES.get(short)
+
+
+def dtypes_near(name: str) -> tuple[DType, ...]:
+    """What ``name``, which names no dtype, may have been meant for: dtypes whose name here, in NumPy or in PyTorch it
+    begins, or one that is spelt much alike with the same digits."""
+    short = name.rsplit(".", 1)[-1].lower()
+    names = {**DTYPES, **_ALIASES}
+    near = [known for known in names if short and known.startswith(short)]
+    if not near:
+        digits = re.sub(r"\D", "", short)
+        alike = [known for known in names if re.sub(r"\D", "", known) == digits]
+        near = difflib.get_close_matches(short, alike, n=1, cutoff=0.7)
+    return tuple(dict.fromkeys(names[known] for known in near))
 
 
 def promote(a: DType, b: DType) -> DType:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Store, digest
-from tilewright.base.dtypes import DTYPES, DType, dtype_named, f32
+from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
 from tilewright.diag import fail
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
@@ -204,7 +204,14 @@ class Kernel:
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
             if dtype is None:
-                fail("JIT003", where=self.function.where, found=f"{name} of {value}", required=", ".join(DTYPES))
+                near = " or ".join(map(str, dtypes_near(str(value))))
+                fail(
+                    "JIT003",
+                    where=self.function.where,
+                    found=f"{name} of {value}",
+                    required=", ".join(DTYPES),
+                    help=f"did you mean {near}?" if near else "",
+                )
             result[name] = dtype
         return result
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from xdsl.ir import Block
 
 from tilewright.base.expr import Interval, ceildiv, interval
-from tilewright.simulate.report import refuse
+from tilewright.diag import fail
 from tilewright.transport.asynchronous import Elected, Role, Wgmma
 from tilewright.transport.dialect import (
     Fold,
@@ -33,10 +33,9 @@ def check_budget(kernel: Kernel, symbols: Mapping[str, int], budget: int) -> Non
     bounds: dict[str, Interval] = {name: (value, value) for name, value in symbols.items()}
     work = kernel.threads.data * _block(kernel.body.block, bounds)
     if work > budget:
-        refuse(
-            kernel,
+        fail(  # at the caller's line: it is his tensors that are too large
             "SIM001",
-            found=f"about {work:.2g} thread-register operations",
+            found=f"{kernel.sym_name.data} on these tensors takes about {work:.2g} thread-register operations",
             required=f"at most {budget:.2g}",
             help=f"simulate smaller tensors, launch on a GPU, or allow it with budget={10 ** len(str(work)):.0e}",
         )
