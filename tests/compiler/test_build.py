@@ -179,6 +179,26 @@ def test_what_cannot_be_proved_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert "too hard" in str(caught.value)
 
 
+@tw.kernel
+def two_stores(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"]):
+    m = tw.grid(x, 64)
+    value = x[m] * 2
+    y[m] = value
+    z[m] = value
+
+
+def test_an_element_that_is_never_written_is_told_at_its_store() -> None:
+    kernel = Kernel(two_stores)
+    planned = kernel._plan(kernel._ahead("sm_90a", None, None, None, None, {})).variants[-1]
+    lowered = planned.transport.clone()
+    [op for op in accesses(lowered) if isinstance(op, transport.Store)][-1].detach()
+    with pytest.raises(TilewrightError, match="ACC003") as caught:
+        certified(planned.tile, prove_stores(planned.tile, lowered))
+    (found,) = caught.value.diagnostics
+    assert found.where is not None
+    assert found.where.text == "z[m] = value"
+
+
 # Every lowered kernel is proved: a fault put into one after the other part of its text is found.
 def accesses(kernel: transport.Kernel) -> Iterator[transport.Load | transport.Store]:
     return (op for op in kernel.walk() if isinstance(op, transport.Load | transport.Store))

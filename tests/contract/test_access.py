@@ -17,6 +17,7 @@ from tilewright.base.verdict import Obligation, Proved, Refuted, Unknown
 from tilewright.contract import access_solve
 from tilewright.contract.access import AccessWitness, Fault, prove_accesses, prove_cover, prove_guards
 from tilewright.contract.access_report import diagnose
+from tilewright.diag import Location
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.protocol.access import Index, IndexRole, StoreDomain
 from tilewright.tile.attributes import ExprAttr
@@ -110,7 +111,7 @@ def test_guard_off_by_one_names_the_thread() -> None:
     witness = refuted(Fault.OUTSIDE, copy(guard=place <= M), whole("y", M))
     extent = dict(witness.parameters)["M"]
     assert witness.element == (extent,)
-    assert witness.points[0].location == "user.py:3"
+    assert witness.place == "user.py:3"
     at = dict(witness.points[0].indices)
     assert at["p"] * 128 + at["tid"] * 4 + at["r"] == extent
 
@@ -389,11 +390,16 @@ def test_tensor_stores_of_a_product_cover_it() -> None:
 # -- what stays open --------------------------------------------------------------------------------------------------
 def test_products_of_symbols_are_unknown_with_the_reason() -> None:
     flat = P * N + TID
-    op = stores([M * N], {"p": M}, lambda y, v: [t.Store(y, v, [flat], TID < N)], registers=1, assumptions=[N <= 128])
+
+    def store(y: SSAValue, v: SSAValue) -> list[Operation]:
+        return [t.Store(y, v, [flat], TID < N).at("user.py:4", "store y")]
+
+    op = stores([M * N], {"p": M}, store, registers=1, assumptions=[N <= 128])
     answer = prove_accesses(accesses_of(op), [whole("y", M * N)])
     assert isinstance(answer, Unknown)
     assert "N*p" in answer.reason
-    diagnostic = diagnose(answer)
+    diagnostic = diagnose(answer, Location("user.py", 1))
+    assert diagnostic.where == Location("user.py", 4)
     assert diagnostic.code == "ACC005"
     assert "N*p" in diagnostic.found
     assert diagnostic.advice
@@ -403,6 +409,9 @@ def test_stores_that_nobody_promised_and_promises_that_nobody_keeps() -> None:
     answers = prove_cover(accesses_of(copy()), [])
     assert isinstance(answers[0], Unknown)
     refuted(Fault.MISSED, copy(), whole("y", M), whole("x", M))
+    witness = refuted(Fault.MISSED, copy(guard=P * 128 + TID * 4 + R < M - 1), whole("y", M))
+    assert witness.place == "user.py:9"  # nothing that is there is at fault
+    assert diagnose(Refuted("domain", witness), Location("user.py", 1)).where == Location("user.py", 9)
 
 
 def test_work_beyond_the_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,11 +60,15 @@ class Illegal:
 
 @dataclass(frozen=True)
 class Unknown:
-    """Not decided: ``obligation`` is what could not be settled, ``reason`` why, ``settle`` what would settle it."""
+    """Not decided: ``obligation`` is what could not be settled, ``reason`` why, ``settle`` what would settle it.
+
+    ``place`` is the user's ``file:line`` that it is about, empty where there is none.
+    """
 
     obligation: str
     reason: str
     settle: str = ""
+    place: str = ""
 
 
 Legality: TypeAlias = Legal[F] | Factored[F] | Repairs[F] | Illegal | Unknown

@@ -85,6 +85,8 @@ class _Proof:
     """One question's variables: the launch's parameters and what is known of them."""
 
     kernel: KernelAccesses
+    place: str
+    """The user's line that it is about."""
     variables: Variables = field(default_factory=Variables)
 
     def __post_init__(self) -> None:
@@ -113,7 +115,7 @@ class _Proof:
     def doubt(self, obligation: str, reason: str = "") -> Unknown:
         """The solver found a point that the original expressions don't confirm, or gave up."""
         inexact = ", ".join(dict.fromkeys(self.variables.inexact))
-        return Unknown(obligation, reason or f"not linear in the parameters: {inexact}", _NOT_EXACT)
+        return Unknown(obligation, reason or f"not linear in the parameters: {inexact}", _NOT_EXACT, self.place)
 
 
 def inside_of(access: AccessMap) -> str:
@@ -123,7 +125,7 @@ def inside_of(access: AccessMap) -> str:
 
 # -- guards ------------------------------------------------------------------------------------------------------------
 def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
-    proof = _Proof(kernel)
+    proof = _Proof(kernel, access.location)
     obligation = f"guards: {inside_of(access)}"
     piece = proof.piece(access)
     outside = [c.times(-1).shifted(-1) for c in piece.coords]
@@ -140,7 +142,9 @@ def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
                 inside = element is not None and all(0 <= x < d for x, d in zip(element, dims, strict=True))
                 if element is None or inside or not replay.legal():
                     return proof.doubt(obligation)
-                return Refuted(obligation, replay.witness(Fault.OUTSIDE, access, element, [(access, indices)]))
+                return Refuted(
+                    obligation, replay.witness(Fault.OUTSIDE, access, element, [(access, indices)], proof.place)
+                )
     except GaveUpError as error:
         return proof.doubt(obligation, str(error))
     return Proved((Obligation("guards", "isl" if proof.solver.isl_calls else "bounds", inside_of(access)),))
@@ -152,11 +156,11 @@ def _cover(
 ) -> Proof[AccessWitness]:
     kinds = {a.kind for a in accesses}
     if len(kinds) > 1:
-        return Unknown(
-            f"once: stores to {tensor}", "plain stores and atomic additions to one tensor", "use one of them"
-        )
+        reason = "plain stores and atomic additions to one tensor"
+        return Unknown(f"once: stores to {tensor}", reason, "use one of them", accesses[0].location)
     if not domains:
-        return Unknown(f"domain: stores to {tensor}", "no store of the tile program names this tensor", "")
+        reason = "no store of the tile program names this tensor"
+        return Unknown(f"domain: stores to {tensor}", reason, "", accesses[0].location)
     added = kinds == {AccessKind.REDUCE}
     try:
         if not added and accesses and any(d.instances for d in domains):
@@ -168,7 +172,8 @@ def _cover(
                 return answer
         return _Cover(kernel, tensor, accesses, domains, added=added).prove()
     except GaveUpError as error:
-        return Unknown(f"cover: stores to {tensor}", str(error), "simplify the guards of the stores")
+        settle = "simplify the guards of the stores"
+        return Unknown(f"cover: stores to {tensor}", str(error), settle, domains[0].location)
 
 
 class _Cover:
@@ -184,7 +189,7 @@ class _Cover:
         added: bool,
     ):
         self.tensor = tensor
-        self.proof = _Proof(kernel)
+        self.proof = _Proof(kernel, domains[0].location)
         self.name = "added" if added else "once"
         dims = accesses[0].dims if accesses else tuple(Const(0) for _ in domains[0].coords)
         self.domains = [d.as_map(dims) for d in domains]
@@ -238,7 +243,8 @@ class _Cover:
             for source in [*self.accesses, *self.domains]:
                 if name not in {i.name for i in source.indices}:
                     reason = f"{source.op} has no index {name!r}, for whose every value the promise adds once"
-                    return Unknown(f"added: {self.tensor}", reason, "keep the loop's counter under its name")
+                    settle = "keep the loop's counter under its name"
+                    return Unknown(f"added: {self.tensor}", reason, settle, source.location)
         return None
 
     def _injective(
@@ -273,7 +279,8 @@ class _Cover:
         one_access = first is second and at_a == at_b
         if element is None or element != replay.touches(second, at_b) or one_access or not replay.legal():
             return self.proof.doubt(obligation)
-        return Refuted(obligation, replay.witness(Fault.TWICE, first, element, [(first, at_a), (second, at_b)]))
+        points = [(first, at_a), (second, at_b)]
+        return Refuted(obligation, replay.witness(Fault.TWICE, first, element, points, first.location))
 
     def _inside(
         self,
@@ -303,5 +310,5 @@ class _Cover:
                 return self.proof.doubt(obligation)
             points = [(member.piece.source, indices)] if fault is Fault.STRAY else []
             source = self.accesses[0] if self.accesses else member.piece.source
-            return Refuted(obligation, replay.witness(fault, source, element, points))
+            return Refuted(obligation, replay.witness(fault, source, element, points, member.piece.source.location))
         return None

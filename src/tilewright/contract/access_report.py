@@ -16,17 +16,18 @@ _REQUIRED = {
 
 
 def diagnose(proof: Refuted[AccessWitness] | Unknown, default: Location | None = None) -> Diagnostic:
-    """ACC001 to ACC004 for a refutation, at the user's line of the access; ACC005 for what stayed open.
+    """ACC001 to ACC004 for a refutation, at the user's line of the access or of the store that asked for it; ACC005
+    for what stayed open.
 
-    ``default`` stands for the line where no access has one: a question without an answer, an element never written.
+    ``default`` stands for the line of what has none.
     """
     match proof:
         case Refuted(obligation, witness):
             code, found, required, settle = witness.fault.value, str(witness), _REQUIRED[witness.fault], ""
-            where, notes = _place(witness.location) or default, (obligation,)
-        case Unknown(obligation, reason, settle):
+            where, notes = _place(witness.place) or default, (obligation,)
+        case Unknown(obligation, reason, settle, place):
             code, found, required = "ACC005", f"{obligation}: {reason}", "a proof for all extents of the class"
-            where, notes = default, ()
+            where, notes = _place(place) or default, ()
     source = CATALOGUE[code].source
     return Diagnostic(code, where=where, found=found, required=required, source=source, help=settle, notes=notes)
 

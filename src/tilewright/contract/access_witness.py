@@ -26,7 +26,6 @@ class Point:
     """One access by one thread: the op and the values of its indices (programs, counters, tid, r)."""
 
     op: str
-    location: str
     indices: tuple[tuple[str, int], ...]
 
     def __str__(self) -> str:
@@ -43,11 +42,8 @@ class AccessWitness:
     element: tuple[int, ...]
     extents: tuple[int, ...]
     points: tuple[Point, ...]
-
-    @property
-    def location(self) -> str:
-        """The user's place of the first access involved; empty for an element that is never written."""
-        return self.points[0].location if self.points else ""
+    place: str
+    """The user's ``file:line`` of the access, or of the promise that nobody keeps; empty where there is none."""
 
     def __str__(self) -> str:
         where = f"{self.tensor}{list(self.element)} of {list(self.extents)}"
@@ -94,6 +90,7 @@ class Replay:
         source: AccessMap,
         element: tuple[int, ...],
         points: Sequence[tuple[AccessMap, dict[str, int]]],
+        place: str,
     ) -> AccessWitness:
         """The replayed counterexample; parameters that don't occur in the tensor or the accesses are left out."""
         known = self.parameters
@@ -106,9 +103,9 @@ class Replay:
             element,
             tuple(int(d.evaluate(known)) for d in source.dims),
             tuple(
-                Point(access.op, access.location, tuple((i.name, indices[i.name]) for i in access.indices))
-                for access, indices in points
+                Point(access.op, tuple((i.name, indices[i.name]) for i in access.indices)) for access, indices in points
             ),
+            place,
         )
 
     def _at(self, form: Linear) -> int:
