@@ -55,6 +55,8 @@ def c_expr(node: Expr, bounds: Mapping[str, Interval]) -> str:
     Division and modulus by powers of two become shifts and masks, which round to minus infinity for either sign; other
     divisors use C's operators where the numerator is known not to be negative, helpers of the prelude elsewhere.
     """
+    if node.polynomial:  # no division to choose
+        return _written(node, frozenset[tuple[str, Interval]]())
     return _written(node, frozenset((name, bounds[name]) for name in node.symbols if name in bounds))
 
 

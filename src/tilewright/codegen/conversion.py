@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _Pair: TypeAlias = tuple[str, int, str, int]
 """Two bytes side by side: word and byte of either."""
 
-CONVERSIONS = (*conversion.OPS, a.StoreMatrix, a.LoadMatrix)
+CONVERSIONS = frozenset((*conversion.OPS, a.StoreMatrix, a.LoadMatrix))
 
 
 def _matrices(count: int, *, trans: bool, load: bool) -> str:

@@ -161,7 +161,12 @@ class Emitter(ElementWriter):
             self.map_and_store(op, reader)
 
     def op(self, op: Operation) -> None:
+        kind = type(op)
         match op:
+            case _ if kind in CONVERSIONS:
+                self.conversions.op(op)
+            case _ if kind in ASYNCHRONOUS:
+                self.asynchronous.op(op)
             case t.Programs():
                 self.programs(op)
             case t.Let():
@@ -193,10 +198,6 @@ class Emitter(ElementWriter):
                 self.shared_access(op)
             case t.Barrier():
                 self.line(self.asynchronous.cta_barrier())
-            case _ if isinstance(op, CONVERSIONS):
-                self.conversions.op(op)
-            case _ if isinstance(op, ASYNCHRONOUS):
-                self.asynchronous.op(op)
             case t.Print():
                 self.print(op)
             case _:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sum, simplify
+from tilewright.base.expr import Const, Expr, Sum
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
@@ -17,7 +18,7 @@ from tilewright.transport import dialect as t
 if TYPE_CHECKING:
     from tilewright.codegen.cuda import Emitter
 
-ASYNCHRONOUS = tuple(a.OPS)
+ASYNCHRONOUS = frozenset(a.OPS)
 SHARED_BASE = "shared_base"
 BARRIER_BYTES = 8
 RESERVED: frozenset[str] = frozenset(
@@ -57,14 +58,18 @@ class HopperEmitter:
         self.in_role = False
         self.label = "all"
         self.elected = False
-        asked, limit = emitter.kernel.shared_bytes, emitter.kernel.target.shared_per_cta_bytes
+
+    @cached_property
+    def counters(self) -> dict[str, tuple[str, ...]]:
+        """Per role its carried counters, for debug builds; none where there is no room for them."""
+        kernel = self.emitter.kernel
+        asked, limit = kernel.shared_bytes, kernel.target.shared_per_cta_bytes
         fits = asked is not None and asked.data + _COUNTERS_BYTES <= limit
-        self.counters = {
+        return {
             role.label.data: tuple(identifier(c.symbol.data) for c in role.walk() if isinstance(c, a.Counter))
-            for role in emitter.kernel.body.block.ops
+            for role in kernel.body.block.ops
             if isinstance(role, a.Role) and fits
         }
-        """Per role: its carried counters."""
 
     def prelude(self) -> str:
         """Types and instruction wrappers that the kernel uses."""
@@ -102,11 +107,11 @@ class HopperEmitter:
     def split(self, node: Expr) -> tuple[str, int]:
         """An offset as text of what varies and its constant part."""
         e = self.emitter
-        node = simplify(node.substitute(e.constants), e.bounds)
+        node = e.simplified(node)
         if node.constant is not None:
             return "", int(node.constant)
         constant = node.offset if isinstance(node, Sum) else 0
-        return e.c(node - constant), constant
+        return e.text(node - constant), constant
 
     def address(self, shared: SSAValue, offset: Expr) -> str:
         """Address of a byte in the shared window."""

@@ -188,7 +188,7 @@ def prelude(body: str) -> str:
 
 def _called_in(text: str) -> frozenset[str]:
     """The prelude's functions that ``text`` calls."""
-    return frozenset(re.findall(r"\b[a-z_0-9]+(?=\()", text)) & _FUNCTIONS.keys()
+    return frozenset(re.findall(r"\b[a-z_0-9]++(?=\()", text)) & _FUNCTIONS.keys()
 
 
 @cache

@@ -73,13 +73,20 @@ class Writer:
         return name
 
     def c(self, node: Expr) -> str:
-        node = simplify(node.substitute(self.constants), self.bounds)
+        return self.text(self.simplified(node))
+
+    def simplified(self, node: Expr) -> Expr:
+        """``node`` as it is written: constants in place, and what the bounds decide."""
+        return simplify(node.substitute(self.constants), self.bounds)
+
+    def text(self, node: Expr) -> str:
+        """A simplified node as C; the parameters that it needs are noted."""
         for symbol in sorted(node.symbols - self.bound):
             (self.addresses if symbol.endswith(".address") else self.used).setdefault(symbol)
         return c_expr(node, self.bounds)
 
     def holds(self, guard: Expr) -> bool:
-        return simplify(guard.substitute(self.constants), self.bounds) == TRUE
+        return self.simplified(guard) == TRUE
 
     @contextmanager
     def binding(self, symbols: Mapping[str, Interval]) -> Generator[None]:

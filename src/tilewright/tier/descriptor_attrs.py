@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import TypeVar
 
 from xdsl.ir import Data
@@ -57,7 +58,7 @@ class OperandNumbers:
     leading_bytes: int
     stride_bytes: int
 
-    @property
+    @cached_property
     def template(self) -> int:
         """The descriptor with start address 0."""
         values = {

@@ -38,6 +38,7 @@ def issue(
     b_plan = _shared_plan(plan.b)
     assert b_plan is not None
     a_plan = _shared_plan(plan.a)
+    a_numbers, b_numbers = None if a_plan is None else operand_numbers(a_plan), operand_numbers(b_plan)
     step = INSTRUCTION_K_BITS // plan.dtype.bits
     for k, b_k in enumerate(b_plan.k_offsets):
         for block in range(rows.repeats):
@@ -62,8 +63,8 @@ def issue(
                     a_register=register,
                     a_offset=offset,
                     b_offset=right[1] + b_plan.mn_offset(part * plan.n) + b_k,
-                    a_operand=operand_numbers(a_plan) if a_plan is not None else None,
-                    b_operand=operand_numbers(b_plan),
+                    a_operand=a_numbers,
+                    b_operand=b_numbers,
                     a_region=region,
                     a_bytes=size,
                     b_region=right[1],
