@@ -8,7 +8,7 @@ import pytest
 from tilewright.base.dtypes import bf16, e4m3
 from tilewright.base.expr import TRUE, sym
 from tilewright.base.verdict import Illegal, Legal, Repairs
-from tilewright.hw.copy_prices import CopyMethod, copy_seconds
+from tilewright.hw.copy_prices import CopyMethod, tensor_copy_cycles, thread_copy_cycles
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
@@ -18,7 +18,7 @@ from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
 M, K = sym("M"), sym("K")
-BY_PRICE = ((CopyMethod.TENSOR_COPY, 16), (CopyMethod.CP_ASYNC, 16), (CopyMethod.CP_ASYNC, 4), (CopyMethod.LOADS, 2))
+BY_THREADS = ((CopyMethod.CP_ASYNC, 16), (CopyMethod.CP_ASYNC, 4), (CopyMethod.LOADS, 2))
 UNALIGNED = TileAccess(bf16, (4100, 4100), (4100, 1), 1 << 20, (128, 64))
 
 
@@ -162,8 +162,11 @@ def test_prices_follow_the_sizes() -> None:
     assert large[Change.PAD] - small[Change.PAD] < 0.05 * (large[Change.CP_ASYNC] - small[Change.CP_ASYNC])
     assert large[Change.PAD] < large[Change.CP_ASYNC]
     assert small[Change.CP_ASYNC] < small[Change.PAD]
-    prices = [copy_seconds(m, 1 << 20, v, SM90A) for m, v in BY_PRICE]
-    assert prices == sorted(prices)
+
+
+def test_a_tensor_copy_costs_less_than_threads_with_wide_vectors_and_those_less_than_with_narrow_ones() -> None:
+    cycles = [tensor_copy_cycles(128, 128, 1), *(thread_copy_cycles(m, 128 * 128, v) for m, v in BY_THREADS)]
+    assert cycles == sorted(set(cycles))
 
 
 def test_nothing_repairs_a_tile_without_axes() -> None:

@@ -46,8 +46,6 @@ VECTOR_CYCLES = 10.5
 """Instructions of one warp-wide vector beside its bytes in shared memory: address, predicate, copy (measured)."""
 LOAD_LATENCY_CYCLES = 500.0
 """Time until a round of loads has arrived, which the threads that store them wait for (measured)."""
-TILE_BYTES = 16 << 10
-"""A tile where only bytes are known."""
 COPY_THREADS = 128
 LOADS_TOGETHER = 8
 """Vectors a thread holds in registers at once."""
@@ -112,15 +110,6 @@ def stream_seconds(
     """
     busy = tiles * max(tile_cycles, read_cycles) / (target.sm_count * target.clock_hz)
     return max(busy, memory_seconds(memory_bytes, target)) + (tile_cycles + read_cycles) / target.clock_hz
-
-
-def copy_seconds(method: CopyMethod, total_bytes: int, vector_bytes: int, target: Target) -> float:
-    """Time of the SMs for ``total_bytes`` in tiles of 16 KiB, whole lines where a tensor copy brings them."""
-    if method is CopyMethod.TENSOR_COPY:
-        cycles = tensor_copy_cycles(TILE_BYTES // LINE_BYTES, LINE_BYTES, 1)
-    else:
-        cycles = thread_copy_cycles(method, TILE_BYTES, vector_bytes)
-    return total_bytes / TILE_BYTES * cycles / (target.sm_count * target.clock_hz)
 
 
 def staging_seconds(tensor_bytes: int, target: Target, staged_bytes: int | None = None) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from protocols import grouped
+
 from gallery.entry import Entry, multiply
 from support.rings import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
+from tilewright.protocol.edit import spots, without
 
 C = o.Const
 
@@ -80,37 +83,9 @@ def cancelled_launches(wrong: bool) -> Protocol:
 def expert_descriptors(wrong: bool) -> Protocol:
     """The producer rewrites the descriptor for every expert once all loads with the last one are done; wrong: without
     the acquire before the first load."""
-    b = Build("expert descriptors")
-    experts, kt = b.symbol("groups"), b.symbol("kt", per="t")
-    ring = b.ring("ab", 2, 1024, consumers=1)
-    acc = b.buffer("acc", 64, Space.REGISTER)
-    tensormap = b.buffer("tensormap", 128, Space.GLOBAL)
-    with b.role("producer", 32) as p:
-        b.init(p)
-        g = p.counter("g")
-        with p.loop("t", experts):
-            for s in range(2):
-                p.one(ring.wait_empty(g + s))
-            p.one(o.TensormapReplace(tensormap.whole))
-            p.one(o.TensormapRelease(tensormap.whole))
-            if not wrong:
-                p.one(o.TensormapAcquire(tensormap.whole))
-            with p.loop("k", kt):
-                p.one(ring.wait_empty(g))
-                p.one(ring.expect(g))
-                p.one(o.TmaLoad(ring.stage(g), ring.full[ring.slot(g)], tensormap=tensormap.whole))
-                p.advance(g)
-    with b.role("idle", 96) as i:
-        b.sync(i)
-    with b.role("consumer", 128) as c:
-        b.sync(c)
-        g = c.counter("g")
-        with c.loop("t", experts), c.loop("k", kt):
-            c.all(ring.wait_full(g))
-            multiply(c, acc.whole, ring.stage(g))
-            c.one(ring.release(g))
-            c.advance(g)
-    return b.protocol()
+    right = grouped.tensormap_update(stages=2)
+    acquires = frozenset(spot for spot, step in spots(right) if isinstance(step.op, o.TensormapAcquire))
+    return without(right, acquires) if wrong else right
 
 
 def empty_experts(wrong: bool) -> Protocol:
