@@ -18,6 +18,7 @@ from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span
 from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of
 
@@ -97,7 +98,7 @@ def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
     """What every store of the tile program promises to write."""
     programs = [Index(f"p{i}", IndexRole.PROGRAM, Const(0), extent.expr) for i, extent in enumerate(kernel.grid)]
     found: list[StoreDomain] = []
-    for op in kernel.walk():
+    for op in operations(kernel):
         if not isinstance(op, tile.Store | tile.ReduceAdd):
             continue
         indices = [*programs, *_counters(op)]

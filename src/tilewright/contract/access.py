@@ -14,8 +14,8 @@ witness, or ``Unknown``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from tilewright.base.expr import Const
@@ -32,7 +32,7 @@ from tilewright.contract.access_linear import (
 )
 from tilewright.contract.access_pieces import Piece, piece_of
 from tilewright.contract.access_radix import Placed, Plane, Radix, radix_of
-from tilewright.contract.access_solve import GaveUpError, Solver
+from tilewright.contract.access_solve import GaveUpError, Known, Solver
 from tilewright.contract.access_witness import AccessWitness, Fault, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, KernelAccesses, StoreDomain
 
@@ -43,7 +43,8 @@ _NOT_EXACT = "write the coordinates as sums of indices times constants"
 
 def prove_accesses(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> Proof[AccessWitness]:
     """All obligations of a kernel: the first refutation, else the first doubt, else everything proved."""
-    answers = [*prove_guards(kernel), *prove_cover(kernel, domains)]
+    launch = _Launch(kernel)
+    answers = [*_all_guards(launch), *_all_covers(launch, domains)]
     for kind in (Refuted, Unknown):
         for answer in answers:
             if isinstance(answer, kind):
@@ -52,61 +53,64 @@ def prove_accesses(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> Pr
 
 
 def prove_guards(kernel: KernelAccesses) -> tuple[Proof[AccessWitness], ...]:
-    """One answer for each access, in order: no point of it lies outside its tensor.
-
-    Accesses that differ in what they are called only (a tensor read and another written at the same places) are one
-    question.
-    """
-    answers: dict[object, Proof[AccessWitness]] = {}
-    found: list[Proof[AccessWitness]] = []
-    for access in kernel.accesses:
-        question = (access.dims, access.scope, access.conditions, access.guard, access.coords)
-        known = answers.get(question)
-        if isinstance(known, Proved):
-            (same,) = known.obligations
-            found.append(Proved((replace(same, subject=inside_of(access)),)))
-        else:
-            found.append(answers.setdefault(question, _guards(kernel, access)))
-    return tuple(found)
+    """One answer for each access, in order: no point of it lies outside its tensor."""
+    return tuple(_all_guards(_Launch(kernel)))
 
 
 def prove_cover(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> tuple[Proof[AccessWitness], ...]:
     """One answer for each tensor that is written: its stores cover their domain, each element once."""
-    written = [a for a in kernel.accesses if a.kind is not AccessKind.READ]
-    tensors = dict.fromkeys([*(a.tensor for a in written), *(d.tensor for d in domains)])
-    return tuple(
-        _cover(kernel, name, [a for a in written if a.tensor == name], [d for d in domains if d.tensor == name])
-        for name in tensors
-    )
+    return tuple(_all_covers(_Launch(kernel), domains))
+
+
+class _Launch:
+    """The launch's parameters as variables, what is known of them, and the accesses over them: questions share these.
+
+    An expression of parameters is defined once, whichever access it stands in.
+    """
+
+    def __init__(self, kernel: KernelAccesses):
+        self.kernel = kernel
+        self.variables = Variables()
+        env = {p.name: Linear(0, {self.variables.new(p.name, p.low, p.high): 1}) for p in kernel.parameters}
+        self.parameters = range(len(env))
+        self.outer = Lowering(self.variables, env)
+        self._known = Known(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
+        self._told = 0  # how many of the definitions are among what is known
+        self._pieces: dict[int, Piece] = {}
+
+    def piece(self, access: AccessMap) -> Piece:
+        """An access over index variables of its own: the same for every question about it."""
+        found = self._pieces.get(id(access))  # the piece keeps it alive
+        if found is None:
+            found = self._pieces[id(access)] = self.another(access)
+        return found
+
+    def another(self, access: AccessMap, fixed: Mapping[str, Linear] | None = None) -> Piece:
+        """An access over fresh index variables; ``fixed`` indices are taken as given."""
+        return piece_of(access, self.variables, self.outer, fixed or {})
+
+    def known(self, formulas: Iterable[Formula] = ()) -> Known:
+        """What holds for every launch, and ``formulas``."""
+        definitions, self._told = self.outer.facts[self._told :], len(self.outer.facts)
+        if definitions:
+            self._known = Known(self.variables, self._known, definitions)
+        return Known(self.variables, self._known, formulas)
 
 
 @dataclass
 class _Proof:
-    """One question's variables: the launch's parameters and what is known of them."""
+    """One question, and whether it needed isl."""
 
-    kernel: KernelAccesses
+    launch: _Launch
     place: str
     """The user's line that it is about."""
-    variables: Variables = field(default_factory=Variables)
 
     def __post_init__(self) -> None:
-        env = {p.name: Linear(0, {self.variables.new(p.name, p.low, p.high): 1}) for p in self.kernel.parameters}
-        self.outer = Lowering(self.variables, env)
-        self.assumed = [self.outer.formula(a) for a in self.kernel.assumptions]
-        self.solver = Solver(self.variables, range(len(env)))
-
-    @property
-    def facts(self) -> list[Formula]:
-        """What holds for every launch."""
-        return [*self.assumed, *self.outer.facts]
-
-    def piece(self, access: AccessMap, fixed: dict[str, Linear] | None = None) -> Piece:
-        """The access over fresh index variables."""
-        return piece_of(access, self.variables, self.outer, fixed or {})
+        self.solver = Solver(self.launch.variables, self.launch.parameters)
 
     def replay(self, values: Mapping[int, int]) -> Replay:
         """The original expressions at a solver's point."""
-        return Replay(self.kernel, self.outer, values)
+        return Replay(self.launch.kernel, self.launch.outer, values)
 
     def method(self, best: str) -> str:
         """How the question was decided."""
@@ -114,7 +118,7 @@ class _Proof:
 
     def doubt(self, obligation: str, reason: str = "") -> Unknown:
         """The solver found a point that the original expressions don't confirm, or gave up."""
-        inexact = ", ".join(dict.fromkeys(self.variables.inexact))
+        inexact = ", ".join(dict.fromkeys(self.launch.variables.inexact))
         return Unknown(obligation, reason or f"not linear in the parameters: {inexact}", _NOT_EXACT, self.place)
 
 
@@ -124,16 +128,31 @@ def inside_of(access: AccessMap) -> str:
 
 
 # -- guards ------------------------------------------------------------------------------------------------------------
-def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
-    proof = _Proof(kernel, access.location)
+def _all_guards(launch: _Launch) -> Iterator[Proof[AccessWitness]]:
+    """Accesses that differ in what they are called only (a tensor read and another written at the same places) are one
+    question."""
+    answers: dict[object, Proof[AccessWitness]] = {}
+    for access in launch.kernel.accesses:
+        question = (access.dims, access.scope, access.conditions, access.guard, access.coords)
+        known = answers.get(question)
+        if isinstance(known, Proved):
+            (same,) = known.obligations
+            yield Proved((replace(same, subject=inside_of(access)),))
+        else:
+            yield answers.setdefault(question, _guards(launch, access))
+
+
+def _guards(launch: _Launch, access: AccessMap) -> Proof[AccessWitness]:
+    proof = _Proof(launch, access.location)
     obligation = f"guards: {inside_of(access)}"
-    piece = proof.piece(access)
+    piece = launch.piece(access)
     outside = [c.times(-1).shifted(-1) for c in piece.coords]
-    extents = [proof.outer.form(d) for d in access.dims]
+    extents = [launch.outer.form(d) for d in access.dims]
     outside += [c.plus(e, -1) for c, e in zip(piece.coords, extents, strict=True)]
+    known = launch.known([piece.points])
     try:
         for beyond in outside:
-            point = proof.solver.find([*proof.facts, piece.points], [beyond])
+            point = proof.solver.find(known, [beyond])
             if point is not None:
                 replay = proof.replay(point)
                 indices = replay.indices(piece)
@@ -151,8 +170,15 @@ def _guards(kernel: KernelAccesses, access: AccessMap) -> Proof[AccessWitness]:
 
 
 # -- cover -------------------------------------------------------------------------------------------------------------
+def _all_covers(launch: _Launch, domains: Sequence[StoreDomain]) -> Iterator[Proof[AccessWitness]]:
+    written = [a for a in launch.kernel.accesses if a.kind is not AccessKind.READ]
+    for name in dict.fromkeys([*(a.tensor for a in written), *(d.tensor for d in domains)]):
+        own = [a for a in written if a.tensor == name]
+        yield _cover(launch, name, own, [d for d in domains if d.tensor == name])
+
+
 def _cover(
-    kernel: KernelAccesses, tensor: str, accesses: Sequence[AccessMap], domains: Sequence[StoreDomain]
+    launch: _Launch, tensor: str, accesses: Sequence[AccessMap], domains: Sequence[StoreDomain]
 ) -> Proof[AccessWitness]:
     kinds = {a.kind for a in accesses}
     if len(kinds) > 1:
@@ -166,11 +192,11 @@ def _cover(
         if not added and accesses and any(d.instances for d in domains):
             # each instance writes what it promises; that no two write one element is left to the promises
             promised = [replace(d, instances=()) for d in domains]
-            apart = _Cover(kernel, tensor, [d.as_map(accesses[0].dims) for d in promised], promised, added=False)
+            apart = _Cover(launch, tensor, [d.as_map(accesses[0].dims) for d in promised], promised, added=False)
             answer = apart.prove()
             if not isinstance(answer, Proved):
                 return answer
-        return _Cover(kernel, tensor, accesses, domains, added=added).prove()
+        return _Cover(launch, tensor, accesses, domains, added=added).prove()
     except GaveUpError as error:
         settle = "simplify the guards of the stores"
         return Unknown(f"cover: stores to {tensor}", str(error), settle, domains[0].location)
@@ -181,7 +207,7 @@ class _Cover:
 
     def __init__(
         self,
-        kernel: KernelAccesses,
+        launch: _Launch,
         tensor: str,
         accesses: Sequence[AccessMap],
         domains: Sequence[StoreDomain],
@@ -189,47 +215,53 @@ class _Cover:
         added: bool,
     ):
         self.tensor = tensor
-        self.proof = _Proof(kernel, domains[0].location)
+        self.launch = launch
+        self.proof = _Proof(launch, domains[0].location)
         self.name = "added" if added else "once"
         dims = accesses[0].dims if accesses else tuple(Const(0) for _ in domains[0].coords)
         self.domains = [d.as_map(dims) for d in domains]
         self.accesses = list(accesses)
         self.instances = sorted({i for d in domains for i in d.instances})
+        self.fixed: dict[str, Linear] = {}
+        """The instance whose promise it is, as variables."""
 
     def prove(self) -> Proof[AccessWitness]:
         """``once`` and ``domain`` for plain stores, ``added`` for atomic additions."""
         missing = self._missing_instance()
         if missing is not None:
             return missing
-        fixed = {name: Linear(0, {self.proof.variables.new(name): 1}) for name in self.instances}
-        writes = [self.proof.piece(a, fixed) for a in self.accesses]
-        promises = [self.proof.piece(d, fixed) for d in self.domains]
-        radixes = [self._radix(p) for p in [*writes, *promises]]
+        self.fixed = {name: Linear(0, {self.launch.variables.new(name): 1}) for name in self.instances}
+        pieces = [self._piece(a) for a in [*self.accesses, *self.domains]]
+        radixes = [self._radix(p) for p in pieces]
         rank = len(self.domains[0].coords)
-        known = [r for r in radixes if not isinstance(r, str)]
-        plane = Plane(self.proof.variables, rank, known)
+        plane = Plane(self.launch.variables, rank, [r for r in radixes if not isinstance(r, str)])
         placed = [
             plane.place_any(p) if isinstance(r, str) else plane.place(p, r)
-            for p, r in zip([*writes, *promises], radixes, strict=True)
+            for p, r in zip(pieces, radixes, strict=True)
         ]
-        stores, promised = placed[: len(writes)], placed[len(writes) :]
+        stores, promised = placed[: len(self.accesses)], placed[len(self.accesses) :]
         for store, radix in zip(stores, radixes, strict=False):
-            answer = self._injective(store, radix, fixed)
+            answer = self._injective(store, radix)
             if answer is not None:
                 return answer
+        known = self.launch.known(plane.facts)
         return (
-            self._disjoint(plane, stores)
-            or self._inside(plane, promised, stores, radixes, Fault.MISSED)
-            or self._inside(plane, stores, promised, radixes, Fault.STRAY)
+            self._disjoint(known, stores)
+            or self._inside(known, promised, stores, radixes, Fault.MISSED)
+            or self._inside(known, stores, promised, radixes, Fault.STRAY)
             or self._proved(radixes)
         )
+
+    def _piece(self, access: AccessMap) -> Piece:
+        return self.launch.another(access, self.fixed) if self.fixed else self.launch.piece(access)
 
     def _radix(self, piece: Piece) -> tuple[Radix, ...] | str:
         """The piece's mixed-radix form, if its points fulfil what that requires."""
         radixes = radix_of(piece)
         if not isinstance(radixes, str):
             for requirement in (q for r in radixes for q in r.requirements):
-                if self.proof.solver.find(self.proof.facts, [piece.points, opposite(requirement)]) is not None:
+                known = self.launch.known()
+                if self.proof.solver.find(known, [piece.points, opposite(requirement)]) is not None:
                     return "terms of a coordinate overlap"
         return radixes
 
@@ -247,25 +279,23 @@ class _Cover:
                     return Unknown(f"added: {self.tensor}", reason, settle, source.location)
         return None
 
-    def _injective(
-        self, store: Placed, radix: tuple[Radix, ...] | str, fixed: dict[str, Linear]
-    ) -> Proof[AccessWitness] | None:
+    def _injective(self, store: Placed, radix: tuple[Radix, ...] | str) -> Proof[AccessWitness] | None:
         """No two points of one op have the same coordinates; mixed-radix numbers have it by construction."""
         if not isinstance(radix, str):
             return None
-        one, other = store.piece, self.proof.piece(store.piece.source, fixed)
+        one, other = store.piece, self.launch.another(store.piece.source, self.fixed)
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
-        point = self.proof.solver.find(self.proof.facts, [one.points, other.points, *same, differ])
+        point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, differ])
         if point is None:
             return None
         copy = Placed(other, other.points, None, {})
         return self._twice(point, store, copy)
 
-    def _disjoint(self, plane: Plane, stores: Sequence[Placed]) -> Proof[AccessWitness] | None:
+    def _disjoint(self, known: Known, stores: Sequence[Placed]) -> Proof[AccessWitness] | None:
         for a, b in combinations(stores, 2):
-            point = self.proof.solver.find([*self.proof.facts, *plane.facts], [a.inside, b.inside])
+            point = self.proof.solver.find(known, [a.inside, b.inside])
             if point is not None:
                 return self._twice(point, a, b)
         return None
@@ -284,7 +314,7 @@ class _Cover:
 
     def _inside(
         self,
-        plane: Plane,
+        known: Known,
         some: Sequence[Placed],
         all_of_these: Sequence[Placed],
         radixes: Sequence[tuple[Radix, ...] | str],
@@ -298,8 +328,7 @@ class _Cover:
             return self.proof.doubt(obligation, reason)
         nowhere = Both(tuple(o for o in outside if o is not None))
         for member in some:
-            facts = [*self.proof.facts, *plane.facts]
-            point = self.proof.solver.find(facts, [member.inside, nowhere])
+            point = self.proof.solver.find(known, [member.inside, nowhere])
             if point is None:
                 continue
             replay = self.proof.replay(point)

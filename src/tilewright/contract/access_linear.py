@@ -123,6 +123,8 @@ def equal(a: Linear, b: Linear) -> Both:
 def rewritten(formula: Formula, by: Mapping[int, Linear]) -> Formula:
     """Substitute variables."""
     match formula:
+        case _ if not by:
+            return formula
         case Linear():
             return formula.replaced(by)
         case Both(parts):
@@ -157,21 +159,31 @@ class Variables:
             high = None if high is None or b is None else high + c * b
         return low, high
 
-    def negative(self, form: Linear, other: Linear | None = None) -> bool:
-        """The bounds of the variables keep the form, or its sum with another, below 0."""
-        nothing: Mapping[int, int] = {}
-        terms, rest = form.terms, nothing if other is None else other.terms
-        high = form.const + (0 if other is None else other.const)
-        for variable, c in terms.items():
+    def most_without(self, form: Linear, variable: int) -> int | None:
+        """The upper bound of all but one variable's term."""
+        high = form.const
+        for v, c in form.terms.items():
+            if v != variable:
+                end = self.bounds[v][c > 0]
+                if end is None:
+                    return None
+                high += c * end
+        return high
+
+    def negative(self, form: Linear, other: Linear) -> bool:
+        """The bounds of the variables keep the sum of two forms below 0."""
+        bounds, rest = self.bounds, other.terms
+        high = form.const + other.const
+        for variable, c in form.terms.items():
             c += rest.get(variable, 0)
             if c:
-                end = self.bounds[variable][c > 0]
+                end = bounds[variable][c > 0]
                 if end is None:
                     return False
                 high += c * end
         for variable, c in rest.items():
-            if variable not in terms:
-                end = self.bounds[variable][c > 0]
+            if variable not in form.terms:
+                end = bounds[variable][c > 0]
                 if end is None:
                     return False
                 high += c * end

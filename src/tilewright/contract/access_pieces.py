@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from tilewright.base.expr import Expr, FloorDiv, Mod, Sum, Sym, children
+from tilewright.base.expr import Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.contract.access_linear import FALSEHOOD, Both, Either, Formula, Linear, Lowering, Variables, rewritten
 from tilewright.protocol.access import AccessMap, Definition, Index
 
@@ -142,10 +143,7 @@ def _narrow(variables: Variables, literals: Sequence[Linear], free: Iterable[int
             for variable, c in literal.terms.items():
                 if variable not in free:
                     continue
-                rest = variables.interval(
-                    Linear(literal.const, {v: k for v, k in literal.terms.items() if v != variable})
-                )
-                most = rest[1]
+                most = variables.most_without(literal, variable)
                 if most is None:
                     continue
                 if c > 0:
@@ -197,29 +195,25 @@ def _excluded(variables: Variables, formula: Formula) -> bool:
 # -- digits of an index ------------------------------------------------------------------------------------------------
 def _chain(expressions: Iterable[Expr], name: str, size: int | None) -> list[int]:
     """Ascending places above 1 at which ``name`` is cut, each dividing the next."""
-    cuts: set[int] = set()
-    for node in expressions:
-        if name in node.symbols:
-            _collect(node, name, cuts)
     chain = [1]
-    for cut in sorted(cuts):
+    for cut in sorted(frozenset[int]().union(*(_cuts(node, name) for node in expressions))):
         if cut > chain[-1] and cut % chain[-1] == 0 and (size is None or cut < size):
             chain.append(cut)
     return chain[1:]
 
 
-def _collect(node: Expr, name: str, cuts: set[int]) -> None:
-    """Places where a division or remainder in ``node`` cuts the digits of ``name``."""
-    for child in children(node):
-        if name in child.symbols:
-            _collect(child, name, cuts)
-    if isinstance(node, FloorDiv | Mod):
-        divisor = node.denominator.constant
-        terms = node.numerator.terms if isinstance(node.numerator, Sum) else ((node.numerator, 1),)
-        for term, c in terms:
-            low = _lowest(term, name)
-            if low is not None and divisor and divisor % abs(c) == 0:
-                cuts.add(low * divisor // abs(c))
+@lru_cache(maxsize=1 << 14)
+def _cuts(node: Expr, name: str) -> frozenset[int]:
+    """Places where divisions and remainders in ``node`` cut the digits of ``name``."""
+    if name not in node.symbols:
+        return frozenset()
+    found = frozenset[int]().union(*(_cuts(child, name) for child in node.children))
+    if not isinstance(node, FloorDiv | Mod):
+        return found
+    divisor = node.denominator.constant
+    terms = node.numerator.terms if isinstance(node.numerator, Sum) else ((node.numerator, 1),)
+    lows = ((_lowest(term, name), c) for term, c in terms)
+    return found | {low * divisor // abs(c) for low, c in lows if low is not None and divisor and divisor % abs(c) == 0}
 
 
 def _lowest(node: Expr, name: str) -> int | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import islpy as isl
 
@@ -29,31 +30,29 @@ class Solver:
     _conjunctions: int = 0
     _context: isl.Context = field(default_factory=isl.Context)
 
-    def find(self, facts: Iterable[Formula], formulas: Iterable[Formula]) -> Mapping[int, int] | None:
+    def find(self, known: Known, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
         """A point that satisfies everything, or None if there is none; ``GaveUpError`` beyond the work allowed.
 
         Contradictions are looked for near ``formulas`` first, which decides most questions at a fraction of the cost.
         """
         self._conjunctions = 0
-        state = _State(self.variables)
-        if not all(state.add(f) for f in formulas):
-            return None
-        goals = len(state.literals)
-        if not all(state.add(f) for f in facts):
+        asked = Known(self.variables, known, formulas)
+        if not asked.possible:
             return None
         try:
-            return self._search(state, goals)
+            return self._search(asked, frozenset(asked.literals))
         except isl.Error as error:
             raise GaveUpError(f"isl gave up after {_MOST_ISL_OPERATIONS} operations") from error
 
-    def _search(self, state: _State, goals: int) -> Mapping[int, int] | None:
-        if not state.propagate():
+    def _search(self, known: Known, goals: frozenset[Linear]) -> Mapping[int, int] | None:
+        if not known.propagate():
             return None
-        if not state.choices:
-            return self._conjunction(state.literals, goals)
-        choice = min(state.choices, key=lambda c: len(c.parts))
+        if not known.choices:
+            literals = known.everything()
+            return self._conjunction([x for x in literals if x in goals], [x for x in literals if x not in goals])
+        choice = min(known.choices, key=lambda c: len(c.parts))
         for part in choice.parts:
-            branch = state.without(choice)
+            branch = known.without(choice)
             if branch.add(part):
                 found = self._search(branch, goals)
                 if found is not None:
@@ -61,41 +60,24 @@ class Solver:
         return None
 
     # -- one conjunction, by isl ----------------------------------------------------------------------------------
-    def _conjunction(self, literals: list[Linear], goals: int) -> Mapping[int, int] | None:
+    def _conjunction(self, goals: list[Linear], rest: list[Linear]) -> Mapping[int, int] | None:
         self._conjunctions += 1
         if self._conjunctions > _MOST_CONJUNCTIONS:
             raise GaveUpError(f"more than {_MOST_CONJUNCTIONS} cases")
         # what lies near the goal mostly decides, in a fraction of the time
-        for near in self._neighbourhoods(literals, goals):
+        for near in _neighbourhoods(goals, rest):
             if self._set(near, ()).is_empty():
                 return None
         for bound in _SMALL:
             limits = [Linear(bound, {v: -1}) for v in self.small]
-            point = self._point(literals, limits)
+            point = self._point([*goals, *rest, *limits])
             if point is not None:
                 return point
-        return self._point(literals, [])
+        return self._point([*goals, *rest])
 
-    def _neighbourhoods(self, literals: list[Linear], goals: int) -> Iterable[list[Linear]]:
-        """Growing sets of literals around the first ``goals``: after two steps over shared variables, and all steps."""
-        kept, rest = literals[:goals], literals[goals:]
-        reached = {v for literal in kept for v in literal.terms}
-        steps = 0
-        while True:
-            linked = [x for x in rest if not reached.isdisjoint(x.terms)]
-            if linked:
-                rest = [x for x in rest if reached.isdisjoint(x.terms)]
-                reached |= {v for literal in linked for v in literal.terms}
-                kept = [*kept, *linked]
-            steps += 1
-            if steps == _NEAR or not linked:
-                yield kept
-            if not linked:
-                return
-
-    def _point(self, literals: list[Linear], limits: list[Linear]) -> Mapping[int, int] | None:
+    def _point(self, literals: list[Linear]) -> Mapping[int, int] | None:
         everything = range(len(self.variables.names))
-        piece = self._set([*literals, *limits], everything)
+        piece = self._set(literals, everything)
         if piece.is_empty():
             return None
         point = piece.sample_point()
@@ -104,44 +86,104 @@ class Solver:
 
     def _set(self, literals: Iterable[Linear], more: Iterable[int]) -> isl.BasicSet:
         """The integer points of a conjunction within the variables' bounds, over ``more`` and the variables it has."""
-        distinct = {literal.key: literal for literal in literals}.values()
-        used = sorted({v for literal in distinct for v in literal.terms}.union(more))
-        bounds = [(v, *self.variables.bounds[v]) for v in used]
-        rows = [
-            *distinct,
-            *(Linear(-low, {v: 1}) for v, low, _ in bounds if low is not None),
-            *(Linear(high, {v: -1}) for v, _, high in bounds if high is not None),
-        ]
         self.isl_calls += 1
-        place = {v: i for i, v in enumerate(used)}
+        literals = list(literals)
+        used = sorted({v for literal in literals for v in literal.terms}.union(more))
         context = self._context
         context.reset_operations()
         context.set_max_operations(_MOST_ISL_OPERATIONS)
-        space = isl.Space.set_alloc(context, 0, len(used))
-        local = isl.LocalSpace.from_space(space)
-        result = isl.BasicSet.universe(space)
-        for row in rows:
-            constraint = isl.Constraint.alloc_inequality(local).set_constant_val(isl.Val(row.const, context))
-            for variable, c in row.terms.items():
-                constraint = constraint.set_coefficient_val(isl.dim_type.set, place[variable], isl.Val(c, context))
-            result = result.add_constraint(constraint)
-        return result
+        equations, inequalities = _rows([*literals, *self._bounds(used)])
+        return isl.BasicSet.from_constraint_matrices(
+            isl.Space.set_alloc(context, 0, len(used)),
+            _matrix(context, used, equations),
+            _matrix(context, used, inequalities),
+            isl.dim_type.set,
+            isl.dim_type.div,
+            isl.dim_type.param,
+            isl.dim_type.cst,
+        )
+
+    def _bounds(self, used: Iterable[int]) -> Iterator[Linear]:
+        for variable in used:
+            low, high = self.variables.bounds[variable]
+            if low is not None:
+                yield Linear(-low, {variable: 1})
+            if high is not None:
+                yield Linear(high, {variable: -1})
 
 
-class _State:
-    """Literals that must hold, and choices still open."""
+_Row: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+"""A constant, and coefficients by ascending variable."""
 
-    def __init__(self, variables: Variables):
+
+def _rows(literals: Iterable[Linear]) -> tuple[list[_Row], list[_Row]]:
+    """Equations and inequalities, each once: of two forms that differ in their constant the stronger, and one equation
+    for a form and its opposite."""
+    least: dict[tuple[tuple[int, int], ...], int] = {}
+    for literal in literals:
+        const, terms = literal.key
+        least[terms] = min(const, least.get(terms, const))
+    equations: list[_Row] = []
+    inequalities: list[_Row] = []
+    for terms, const in least.items():
+        opposite = tuple((v, -c) for v, c in terms)
+        if least.get(opposite) != -const:
+            inequalities.append((const, terms))
+        elif terms <= opposite:
+            equations.append((const, terms))
+    return equations, inequalities
+
+
+def _matrix(context: isl.Context, used: Sequence[int], rows: Sequence[_Row]) -> isl.Mat:
+    """Rows of coefficients, the constant last: isl copies a set for every constraint that is added to it."""
+    place = {variable: column for column, variable in enumerate(used)}
+    result = isl.Mat.alloc(context, 0, len(used) + 1).add_zero_rows(len(rows))
+    for row, (const, terms) in enumerate(rows):
+        result = result.set_element_val(row, len(used), isl.Val(const, context))
+        for variable, c in terms:
+            result = result.set_element_val(row, place[variable], isl.Val(c, context))
+    return result
+
+
+def _neighbourhoods(kept: list[Linear], rest: list[Linear]) -> Iterable[list[Linear]]:
+    """Growing sets of literals around those to keep: after two steps over shared variables, and all steps."""
+    reached = {v for literal in kept for v in literal.terms}
+    steps = 0
+    while True:
+        linked = [x for x in rest if not reached.isdisjoint(x.terms)]
+        if linked:
+            rest = [x for x in rest if reached.isdisjoint(x.terms)]
+            reached |= {v for literal in linked for v in literal.terms}
+            kept = [*kept, *linked]
+        steps += 1
+        if steps == _NEAR or not linked:
+            yield kept
+        if not linked:
+            return
+
+
+class Known:
+    """Literals that hold, and choices still open, on top of what is known ``below``."""
+
+    def __init__(self, variables: Variables, below: Known | None = None, formulas: Iterable[Formula] = ()):
         self.variables = variables
+        self.below = below
         self.literals: list[Linear] = []
         self.choices: list[Either] = []
+        self._by_term: dict[tuple[int, bool], list[Linear]] = {}
+        self.possible: bool = (below is None or below.possible) and all(self.add(f) for f in formulas)
+        """False where the formulas contradict each other plainly."""
+        self.choices += () if below is None else below.choices
 
-    def without(self, choice: Either) -> _State:
-        """A copy in which ``choice`` is no longer open."""
-        copy = _State(self.variables)
-        copy.literals = list(self.literals)
-        copy.choices = [c for c in self.choices if c is not choice]
-        return copy
+    def without(self, choice: Either) -> Known:
+        """What is known, in which ``choice`` is no longer open."""
+        found = Known(self.variables, self)
+        found.choices = [c for c in self.choices if c is not choice]
+        return found
+
+    def everything(self) -> list[Linear]:
+        """All literals, those below first."""
+        return self.literals if self.below is None else [*self.below.everything(), *self.literals]
 
     def add(self, formula: Formula) -> bool:
         """Require a formula; False if that is plainly impossible."""
@@ -150,6 +192,8 @@ class _State:
                 if self.refutes(formula):
                     return False
                 self.literals.append(formula)
+                for variable, c in formula.terms.items():
+                    self._by_term.setdefault((variable, c > 0), []).append(formula)
                 return True
             case Both(parts):
                 return all(self.add(p) for p in parts)
@@ -163,17 +207,36 @@ class _State:
         """The formula is impossible by bounds, or by bounds of its sum with a literal that holds."""
         match formula:
             case Linear():
-                if self.variables.negative(formula):
-                    return True
-                return any(
-                    self.variables.negative(formula, other)
-                    for other in self.literals
-                    if not other.terms.keys().isdisjoint(formula.terms)
-                )
+                return self._refutes(formula)
             case Both(parts):
                 return any(self.refutes(p) for p in parts)
             case Either(parts):
                 return all(self.refutes(p) for p in parts)
+
+    def _refutes(self, form: Linear) -> bool:
+        """Only a literal in which a variable has the other sign makes a sum smaller than both; where a variable of the
+        form has no bound, that variable."""
+        bounds, negative = self.variables.bounds, self.variables.negative
+        rivals: list[tuple[int, bool]] = []
+        high = form.const
+        for variable, c in form.terms.items():
+            end = bounds[variable][c > 0]
+            if end is None:
+                rivals = [(variable, c < 0)]
+                break
+            high += c * end
+            rivals.append((variable, c < 0))
+        else:
+            if high < 0:
+                return True
+        known: Known | None = self
+        while known is not None:
+            for rival in rivals:
+                for other in known._by_term.get(rival, ()):
+                    if negative(form, other):
+                        return True
+            known = known.below
+        return False
 
     def propagate(self) -> bool:
         """Drop impossible alternatives; False if a choice has none left."""
