@@ -192,8 +192,8 @@ def test_the_same_source_twice() -> None:
 
 
 def test_only_what_is_called_is_defined() -> None:
-    assert prelude("y = x + 1;") == ""
-    text = prelude("y = f16_round(x);")
+    assert prelude(["y = x + 1;"]) == ""
+    text = prelude(["y = f16_round(x);"])
     assert text.index("f16_get") < text.index("f16_round")
     assert "bf16" not in text
 

@@ -50,10 +50,10 @@ class AccessWriter(Writer):
         with self.unrolled("v", count // width) as step:
             register = first + step * width
             self._place(op, register)
-            here = whole.substitute({t.REGISTER: register})
-            with self.braces("" if free or self.holds(here) else f"if ({self.c(here)})"):
+            here = TRUE if free else self.simplified(whole.substitute({t.REGISTER: register}))
+            with self.braces("" if here == TRUE else f"if ({self.text(here)})"):
                 self._write(op)
-            if width > 1 and not free and not self.holds(here):
+            if width > 1 and here != TRUE:
                 with self.braces("else"):
                     self._elements(op, register)
 

@@ -80,7 +80,7 @@ class Emitter(ElementWriter):
         entry = self.kernel.sym_name.data
         threads, ctas = self.kernel.threads.data, self.kernel.min_ctas.data
         text = "\n".join(self.lines)
-        wrappers, functions = self.asynchronous.prelude(), prelude(text)
+        wrappers, functions = self.asynchronous.prelude(), prelude(self.lines)
         source = (
             f"// {entry}: {threads} threads a CTA. Emitted by Tilewright from transport IR.\n\n"
             + (wrappers + "\n\n" if wrappers else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 
 from tilewright.codegen.conversion import FUNCTIONS as _CONVERSIONS
@@ -159,39 +160,41 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
     **_DEBUG,
 }
 
-_ORDER = list(_FUNCTIONS)
+_PLACES = {name: place for place, name in enumerate(_FUNCTIONS)}
 
 
-def prelude(body: str) -> str:
-    """Definitions of every prelude function that ``body`` (or another used one) calls, dependencies first."""
+def prelude(lines: Iterable[str]) -> str:
+    """Definitions of every prelude function that ``lines`` (or another used one) call, dependencies first."""
     used: set[str] = set()
-    pending = [_called_in(body)]
+    pending = list(_called_in("\n".join(dict.fromkeys(lines))))  # half of a kernel's lines stand there twice
     while pending:
-        for name in pending.pop() - used:
+        name = pending.pop()
+        if name not in used:
             used.add(name)
-            pending.append(_calls(name))
-    ordered: list[str] = []
+            pending += _calls(name)
+    ordered: dict[str, None] = {}
 
     def place(name: str) -> None:
-        if name in ordered:
-            return
-        for other in _ORDER:
-            if other != name and other in used and other in _calls(name):
+        if name not in ordered:
+            for other in _calls(name):
                 place(other)
-        ordered.append(name)
+            ordered[name] = None
 
-    for name in _ORDER:
-        if name in used:
-            place(name)
+    for name in _in_order(used):
+        place(name)
     return "\n\n".join(_FUNCTIONS[name] for name in ordered)
 
 
-def _called_in(text: str) -> frozenset[str]:
+def _called_in(text: str) -> set[str]:
     """The prelude's functions that ``text`` calls."""
-    return frozenset(re.findall(r"\b[a-z_0-9]++(?=\()", text)) & _FUNCTIONS.keys()
+    return _PLACES.keys() & re.findall(r"(?<!\w)([a-z_0-9]++)\(", text)
 
 
 @cache
-def _calls(name: str) -> frozenset[str]:
-    """Those that one of them calls; its own name stands there too."""
-    return _called_in(_FUNCTIONS[name])
+def _calls(name: str) -> tuple[str, ...]:
+    """Those that one of them calls, in their order; its own name stands there too."""
+    return _in_order(_called_in(_FUNCTIONS[name]) - {name})
+
+
+def _in_order(names: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(names, key=_PLACES.__getitem__))
