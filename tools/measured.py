@@ -1,4 +1,4 @@
-"""Write the tables of ``README.md`` and ``docs/measured.md`` from ``benchmarks/results``.
+"""Write the tables of ``README.md`` and ``docs/measured.md`` from ``benchmarks/results``, and how they were measured.
 
 python tools/measured.py [--check]
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -83,10 +84,35 @@ def rewritten(text: str, table: Iterator[str]) -> str:
     return "\n".join([*lines[:begin], *rows, *lines[end:]]) + "\n"
 
 
+def conditions(*names: str) -> str:
+    """Clock, versions and dates of runs, which one device made."""
+    runs = [result(name) for name in names]
+    (driver,), (torch,) = ({run["versions"][part] for run in runs} for part in ("driver", "torch"))
+    first, last = min(run["date"] for run in runs), max(run["date"] for run in runs)
+    when = first if first == last else f"{first} to {last}"
+    return f"({runs[0]['clock_mhz']}, driver {driver}, PyTorch {torch}, {when})"
+
+
+def measured_so(text: str, *names: str) -> str:
+    """The page with the conditions of the runs that it shows, their rounds and their commands, in that order."""
+    text, found = re.subn(r"\(\d+ MHz, driver [^)]*\)", conditions(*names), text)
+    assert found == 1, "a page says once under what conditions its figures were measured"
+    rounds = (str(result(name)["rounds"]) for name in names)
+    text = re.sub(r"\d+(?= rotated rounds)", lambda _: next(rounds), text)
+    for command in (result(name)["command"] for name in names):
+        script = " ".join(command.split()[:3])  # python, a file of benchmarks, run
+        text = re.sub(rf"^{re.escape(script)} .*$", command, text, flags=re.MULTILINE)
+    return text
+
+
 def pages() -> dict[Path, str]:
     """Both pages as the results have it."""
+    readme = rewritten(README.read_text(), highlights())
     measured = rewritten(rewritten(PAGE.read_text(), memory_bound()), products())
-    return {README: rewritten(README.read_text(), highlights()), PAGE: measured}
+    return {
+        README: measured_so(readme, "memory_bound", "products", "gpu_correctness"),
+        PAGE: measured_so(measured, "memory_bound", "products"),
+    }
 
 
 def main() -> int:
