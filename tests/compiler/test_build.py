@@ -61,7 +61,7 @@ def fits_from(attempts: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
         sources.append(source)
         asked[name] += 1
-        return Assembled("", b"", 255, 0 if asked[name] > attempts else 96, 0, "")
+        return Assembled("", b"cubin", 255, 0 if asked[name] > attempts else 96, 0, "")
 
     monkeypatch.setattr(build_room, "assemble", assembled)
     return sources
@@ -148,7 +148,7 @@ def test_what_the_assembler_spoils_falls_to_the_next_schedule(
 
 
 def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:
-    clean = Assembled("", b"", 32, 0, 0, "ptxas info    : Used 32 registers")
+    clean = Assembled("", b"cubin", 32, 0, 0, "ptxas info    : Used 32 registers")
     assert defects(clean) == ()
     for line in (
         "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ...",

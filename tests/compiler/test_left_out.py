@@ -62,7 +62,7 @@ def spilling(names: Collection[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An assembler that spills in the kernels of these names, whatever their schedule."""
 
     def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
-        return Assembled("", b"", 255, 96 if name in names else 0, 0, "")
+        return Assembled("", b"cubin", 255, 96 if name in names else 0, 0, "")
 
     monkeypatch.setattr(build_room, "assemble", assembled)
 
@@ -142,7 +142,7 @@ def test_what_no_class_can_help_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
         if name == "centred_2":
             return assemble("nonsense", arch, name, numerics)
-        return Assembled("", b"", 32, 0, 0, "")
+        return Assembled("", b"cubin", 32, 0, 0, "")
 
     monkeypatch.setattr(build_room, "assemble", assembled)
     with pytest.raises(TilewrightError, match="CGN001"):
