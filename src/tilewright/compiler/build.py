@@ -66,7 +66,7 @@ def build(program: Program) -> Artifact:
             variants += (_variant(kernels, request.target.name),)
             images |= {each.image.symbol: each.image for each in kernels}
             widest = planned
-    remainder.refuse_nothing(variants)
+    remainder.require_one(variants)
     return replace(
         interface(request, widest.tile, widest.sizes),
         variants=variants,

@@ -37,7 +37,7 @@ class Remainder:
             self._first = self._first or error
             self.left_out = (*self.left_out, _left_out(predicate, sizes, error.diagnostics[0]))
 
-    def refuse_nothing(self, compiled: tuple[object, ...]) -> None:
+    def require_one(self, compiled: tuple[object, ...]) -> None:
         """Raises the first refusal where every class has failed."""
         if not compiled and self._first is not None:
             raise self._first

@@ -83,7 +83,7 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
             variants += (replace(planned, sizes=choice.sizes),)
             if dims is not None:
                 break
-    remainder.refuse_nothing(variants)
+    remainder.require_one(variants)
     return Program(request, variants, remainder.left_out)
 
 
