@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import time
+from io import StringIO
 
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.ir import Operation
 from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from support.example_cases import EXAMPLES_BY_NAME, Example
@@ -30,6 +33,24 @@ def parse(text: str) -> ModuleOp:
 
 def traced(example: Example) -> ModuleOp:
     return trace(example.kernel, Signature.of(example.tensor_dtypes(bf16), keywords=example.keywords))
+
+
+def as_xdsl_prints(op: Operation) -> str:
+    stream = StringIO()
+    Printer(stream).print_op(op)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("example", EXAMPLES_BY_NAME.values(), ids=lambda e: e.name)
+def test_text_is_that_of_xdsl(example: Example) -> None:
+    (kernel,) = traced(example).body.block.ops
+    assert str(kernel) == as_xdsl_prints(kernel)
+
+
+@pytest.mark.parametrize("text", ["plain", 'a "b" \\ c', "é", "two\nlines", ""])
+def test_strings_are_escaped_as_xdsl_does(text: str) -> None:
+    op = transport.Registers(text, bf16, 4)
+    assert str(op) == as_xdsl_prints(op)
 
 
 @pytest.mark.parametrize("example", EXAMPLES_BY_NAME.values(), ids=lambda e: e.name)

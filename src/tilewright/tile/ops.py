@@ -21,6 +21,7 @@ from tilewright.tile.attributes import (
     TensorType,
     TileType,
 )
+from tilewright.tile.printing import text_of
 
 
 @lru_cache(maxsize=1 << 12, typed=True)
@@ -150,6 +151,9 @@ class Op(IRDLOperation, metaclass=OpClass):
         if reverse or region_first:
             return super().walk(reverse=reverse, region_first=region_first)
         return iter(operations(self))
+
+    def __str__(self) -> str:
+        return text_of(self)
 
     def __post_init__(self) -> None:
         """xDSL would look for default attributes here; no op of ours has any (a test says so)."""
