@@ -206,3 +206,18 @@ def test_an_artifact_has_all_its_parts() -> None:
     assert ".target sm_90a" in image.ptx
     assert image.spill_bytes == 0
     assert {o.name.split()[0] for o in image.certificate} == {"domain", "guards", "once"}
+
+
+def test_an_instruction_for_which_registers_lack_is_a_defect() -> None:
+    """wgmma of 256 columns has 128 accumulators a thread; a CTA of 1024 threads leaves each 64 registers."""
+    sums = ", ".join(f'"+f"(d[{i}])' for i in range(128))
+    names = ", ".join(f"%{i}" for i in range(128))
+    source = f"""extern "C" __global__ void __launch_bounds__(1024) f(float* y) {{
+      float d[128]; unsigned long long a = 0, b = 0;
+      for (int i = 0; i < 128; ++i) d[i] = y[i];
+      asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{{names}}}, %128, %129, 1, 1, 1, 0, 0;"
+        : {sums} : "l"(a), "l"(b));
+      for (int i = 0; i < 128; ++i) y[i] = d[i];
+    }}"""
+    (defect,) = defects(assemble(source, "sm_90a", "f"))
+    assert defect.startswith("(C7602) Insufficient registers")

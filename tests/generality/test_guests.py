@@ -62,6 +62,18 @@ def nibbles(
 
 
 @tw.kernel
+def wide_residual(
+    a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], bias: tw.Tensor["N"], x: tw.Tensor["M", "N"], c: tw.Tensor["M", "N"]
+):
+    """104 registers of a sum and as many of a tile added to it: stored in parts, the last of which is smaller."""
+    m, n = tw.grid(c, (64, 208))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc * bias[n][None, :] + x[m, n].to(tw.f32)
+
+
+@tw.kernel
 def gated_rows(
     q: tw.Tensor["S", "E"], k: tw.Tensor["T", "E"], gate: tw.Tensor["S", "E"], o: tw.Tensor["S", "E"], *, upto: int = 96
 ):
@@ -186,6 +198,13 @@ CASES = by_name(
         {"w": I8, "s": F32},
     ),
     Case(
+        wide_residual,
+        {"a": "MK", "b": "NK", "bias": "N", "x": "MN"},
+        lambda a, b, bias, x: {"c": a @ b.T * bias + x},
+        ({"M": 64, "N": 208, "K": 64}, {"M": 67, "N": 215, "K": 70}),
+        {"bias": F32, "c": F32},
+    ),
+    Case(
         gated_rows,
         {"q": "SE", "k": "TE", "gate": "SE"},
         _gated_rows,
@@ -231,3 +250,8 @@ def test_a_stream_of_single_steps_is_one_loop() -> None:
     """A second one for its edge would have no steps: the assembler drops it, and synchronisation would differ."""
     (kernel,) = CASES["iterated"].kernel.compile(dtypes=CASES["iterated"].argument_dtypes).kernels
     assert kernel.source.count("for (int k0 ") == 1
+
+
+def test_a_wide_residual_is_not_spilled() -> None:
+    (kernel,) = CASES["wide_residual"].kernel.compile(dtypes=CASES["wide_residual"].argument_dtypes).kernels
+    assert kernel.spill_bytes == 0

@@ -33,6 +33,8 @@ class Assembled:
 def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> Assembled:
     """Compile CUDA C++ for ``arch`` (``sm_90a``); CGN001 with NVRTC's log if it doesn't compile.
 
+    Of code for which the registers don't suffice only the log is there, and ``defects`` says so.
+
     ``precise`` rounds every operation as written; ``fast`` lets NVRTC contract products and sums.
     """
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
@@ -42,6 +44,8 @@ def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> As
             options.append(b"--fmad=false")
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
+        if int(status) != 0 and (lacking := _LACKING.search(log)):
+            return Assembled("", b"", registers=0, spill_bytes=0, shared_bytes=0, log=lacking.group())
         if int(status) != 0:
             fail("CGN001", found=log.strip(), required="code that NVRTC compiles")
         ptx = _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode()
@@ -63,13 +67,19 @@ def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> As
     )
 
 
+_LACKING = re.compile(r"\(C7602\).*")
+"""One instruction needs more registers than a thread of so large a CTA has: wgmma of many columns."""
+
 _IGNORED = re.compile(r"\(C75\d\d\)|setmaxnreg.*ignored|wgmma.*serializ", re.IGNORECASE)
 """The advisories on wgmma and setmaxnreg: ignored (C7504, C7507, C7508), serialised (C7510), waits and fences that
 ptxas put in (C7517, C7519)."""
 
 
 def defects(assembled: Assembled) -> tuple[str, ...]:
-    """What ptxas did against the schedule: spilled, serialised wgmma, ignored setmaxnreg. Empty when all is well."""
+    """What ptxas did against the schedule: found too few registers, spilled, serialised wgmma, ignored setmaxnreg.
+    Empty when all is well."""
+    if not assembled.cubin:
+        return (assembled.log,)
     found = [f"{assembled.spill_bytes} bytes spilled"] if assembled.spill_bytes else []
     found += [line.strip() for line in assembled.log.splitlines() if _IGNORED.search(line)]
     return tuple(found)

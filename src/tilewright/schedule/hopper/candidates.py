@@ -171,8 +171,11 @@ def placed(
     assumptions: tuple[Expr, ...],
 ) -> Placement | Refused:
     """Where the kernel's values lie, if the warpgroups have rows and registers for them."""
-    if candidate.warpgroups > 1 and any(p.shape[0] <= ROWS * (candidate.warpgroups - 1) for p in dots):
+    blocks = {-(-p.shape[0] // ROWS) for p in dots}
+    if min(blocks) < candidate.warpgroups:
         return Refused(f"no rows for {candidate.warpgroups} warpgroups")
+    if any(count % candidate.warpgroups for count in blocks):
+        return Refused(f"{candidate.warpgroups} warpgroups take tiles of {ROWS * candidate.warpgroups} rows")
     placement = place_around(kernel, classes, dots, facts, candidate.warpgroups, assumptions, target, persistent=True)
     if isinstance(placement, Refused):
         return placement

@@ -29,8 +29,7 @@ class PartStores(Lowering):
 
     def home_parts(self, op: tile.Store | tile.ReduceAdd) -> bool:
         """The value has so many registers that it is better computed and stored part by part, or late loads feed it."""
-        count = self.placement.home.registers(self.axes_of[op.value])
-        return op in self.postponed or (count > PART and count % PART == 0)
+        return op in self.postponed or self.placement.home.registers(self.axes_of[op.value]) > PART
 
     def prepare(self, op: tile.Store | tile.ReduceAdd) -> None:
         """Computes what has fewer axes than the stored value once, before its parts; not what late loads feed."""
@@ -55,9 +54,8 @@ class PartStores(Lowering):
         guard = all_of([self.placement.home.layout(self.axes_of[value]).owner_predicate(Sym(t.THREAD)), guard])
         kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
         count = self.placement.home.registers(self.axes_of[value])
-        size = PART if count % PART == 0 else count
-        for first in range(0, count, size):
-            source, at = self.part(value, op, first, size, alone=True)
+        for first in range(0, count, PART):
+            source, at = self.part(value, op, first, min(PART, count - first), alone=True)
             here = {t.REGISTER: Sym(t.REGISTER) + (first - at)}
             self.emit(
                 kind(
