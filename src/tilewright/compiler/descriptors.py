@@ -25,8 +25,9 @@ from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.legal import wgmma
 from tilewright.legal.domain import Domain, SymbolicMap
+from tilewright.legal.facts import Facts
 from tilewright.legal.landing import LandingTile
-from tilewright.legal.symbolic import decide_rules
+from tilewright.legal.symbolic import Decision, decide_rules
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
 from tilewright.tile.dialect import Tile
@@ -78,16 +79,17 @@ def read_kernel(text: str) -> t.Kernel:
 
 def judge_kernel(kernel: t.Kernel) -> Judged:
     """The descriptors of a kernel, on its target."""
-    domain, target = _domain(kernel), kernel.target
+    facts, target = _facts(kernel), kernel.target
     faults: list[Fault] = []
     guards: list[Expr] = []
     inside = operations(kernel)
     maps = [op for op in inside if isinstance(op, a.TensorMap)]
     for op in maps:
+        users = [use.operation for use in op.map.uses]
         for direction, kind in _COPIES.items():
-            copies = [u.operation for u in op.map.uses if isinstance(u.operation, kind)]
+            copies = [user for user in users if isinstance(user, kind)]
             if copies:
-                found, guard = _judge_map(op, copies, direction, domain, target)
+                found, guard = _judge_map(op, copies, direction, facts, target)
                 faults += found
                 guards.append(guard)
     products = [op for op in inside if isinstance(op, a.Wgmma)]
@@ -102,24 +104,28 @@ _COPIES: dict[Direction, type[a.TmaLoad] | type[a.TmaStore]] = {
 
 
 # -- tensor maps ------------------------------------------------------------------------------------------------------
-def _domain(kernel: t.Kernel) -> Domain:
-    """All arguments that the kernel's assumptions allow."""
-    domain = Domain.of(*(assumption.expr for assumption in kernel.assumptions))
-    bounds = dict(domain.facts.bounds)
-    for argument in kernel.body.block.args:
-        if not isinstance(argument.type, t.TensorType):
-            continue
-        name = argument.type.tensor_name.data
-        for axis, dim in enumerate(argument.type.dims):
+def _facts(kernel: t.Kernel) -> Facts:
+    """What is known of all arguments that the kernel's assumptions allow."""
+    kinds = (argument.type for argument in kernel.body.block.args)
+    tensors = tuple(kind for kind in kinds if isinstance(kind, t.TensorType))
+    return _known(tuple(x.expr for x in kernel.assumptions), tensors, kernel.index_bits.data)
+
+
+@lru_cache(maxsize=64)
+def _known(assumptions: tuple[Expr, ...], tensors: tuple[t.TensorType, ...], index_bits: int) -> Facts:
+    """The same; the kernels of a class assume alike."""
+    facts = Domain.of(*assumptions).facts
+    bounds = dict(facts.bounds)
+    for tensor in tensors:
+        for axis, dim in enumerate(tensor.dims):
             bounds |= {symbol: _DIMS for symbol in dim.expr.symbols if symbol not in bounds}
-            if kernel.index_bits.data == 32:
-                bounds.setdefault(f"{name}.stride{axis}", (-(2**31), 2**31 - 1))
-    facts = type(domain.facts)(bounds, domain.facts.divisors, domain.facts.equal, domain.facts.assumed)
-    return Domain(facts, domain.constraint)
+            if index_bits == 32:
+                bounds.setdefault(f"{tensor.tensor_name.data}.stride{axis}", (-(2**31), 2**31 - 1))
+    return Facts(bounds, facts.divisors, facts.equal, facts.assumed)
 
 
 def _judge_map(
-    op: a.TensorMap, copies: list[a.TmaLoad | a.TmaStore], direction: Direction, domain: Domain, target: Target
+    op: a.TensorMap, copies: list[a.TmaLoad | a.TmaStore], direction: Direction, facts: Facts, target: Target
 ) -> tuple[list[Fault], Expr]:
     numbers, name = op.numbers, op.hint.data
     described = SymbolicMap(
@@ -132,13 +138,11 @@ def _judge_map(
         l2_promotion=numbers.l2_promotion,
         direction=direction,
     )
-    fields = described.fields()
-    fields["shared_address"] = Const(reduce(gcd, (_alignment(c.shared, c.offset.expr) for c in copies)))
-    fields["start_coordinate_0"] = Const(reduce(gcd, (divisor(c.coords.data[0].expr, {}) for c in copies)))
-    facts = domain.facts
+    aligned = reduce(gcd, (_alignment(*place) for place in {(c.shared, c.offset.expr) for c in copies}))
+    first = reduce(gcd, (divisor(start, {}) for start in {c.coords.data[0].expr for c in copies}))
     for condition in _conditions(copies):
         facts = facts.assume(condition)
-    decision = decide_rules(fields, facts, target)
+    decision = _decided(described, aligned, first, facts, target)
     place = copies[0].loc.data if copies[0].loc is not None else ""
     faults = [Fault(u.violation.rule, place, f"{name}: {u.violation.found}") for u in decision.unmet]
     size = prod(numbers.box) * ELEMENT_BITS[numbers.data_type] // 8
@@ -146,6 +150,16 @@ def _judge_map(
     if wrong:
         faults.append(Fault("box bytes", place, f"{name}: copies of {wrong[0]} bytes, boxes of {size}"))
     return faults, decision.guard
+
+
+@lru_cache(maxsize=256)
+def _decided(described: SymbolicMap, aligned: int, first: int, facts: Facts, target: Target) -> Decision:
+    """The rules of a tensor map whose boxes lie in shared memory at multiples of ``aligned`` and begin, along the
+    innermost dimension, at multiples of ``first``; the kernels of a class use mostly the same."""
+    fields = described.fields()
+    fields["shared_address"] = Const(aligned)
+    fields["start_coordinate_0"] = Const(first)
+    return decide_rules(fields, facts, target)
 
 
 def _conditions(copies: list[a.TmaLoad | a.TmaStore]) -> list[Expr]:

@@ -14,7 +14,7 @@ fields (9.7.15.5.1.2). Operands that threads stage element by element are compar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -24,12 +24,12 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
 from tilewright.base.verdict import Obligation, Proof, Proved, Refuted
-from tilewright.compiler.panels import Ints, WrongError, name_of, panel, place_of, swizzled, tensor_of
+from tilewright.compiler.panels import Ints, WrongError, box_bytes, name_of, panel, place_of, swizzled, tensor_of
 from tilewright.compiler.staged_maps import staged_operand
 from tilewright.compiler.thread_maps import place_copies
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
-from tilewright.lang.axes import Span
+from tilewright.lang.axes import Coord, Span
 from tilewright.legal.domain import Domain
 from tilewright.legal.facts import Facts
 from tilewright.schedule.hopper.operands import source_of
@@ -40,20 +40,22 @@ from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-_LOOK_AHEAD = range(-2, 3)
+_LOOK_AHEAD = (0, -1, 1, -2, 2)
 """A rotated loop reads the stage of a step before or after the one that the producer's counter names."""
 
 
 def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
     """Whether the copies and products of ``lowered`` are those of ``kernel``."""
     try:
-        inside = operations(lowered)
+        program, inside = operations(kernel), operations(lowered)
         maps = [op for op in inside if isinstance(op, a.TensorMap)]
+        known = _where_it_matters(lowered)
         for op in maps:
-            _tensor(op, lowered)
-        loads = _loads(kernel, inside)
+            _tensor(op, known)
+        loads = _loads(program, inside)
         operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
-        panels = sum(panel(kernel, store) for store in inside if isinstance(store, a.TmaStore))
+        stores = [op for op in program if isinstance(op, tile.Store)]
+        panels = sum(panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore))
     except WrongError as error:
         return Refuted("map", str(error))
     subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"
@@ -61,13 +63,12 @@ def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------
-def _tensor(op: a.TensorMap, lowered: t.Kernel) -> None:
+def _tensor(op: a.TensorMap, known: Facts) -> None:
     """A map's fields against the tensor's own."""
     kind = op.tensor.type
     assert isinstance(kind, t.TensorType)
     name, numbers = kind.tensor_name.data, op.numbers
     size = kind.element.bytes
-    known = _where_it_matters(lowered)
     if numbers.address != Sym(f"{name}.address") or ELEMENT_BITS[numbers.data_type] != 8 * size:
         raise WrongError(f"{op.hint.data}: {numbers.data_type.name} at {numbers.address}")
     if len(set(numbers.axes)) != len(numbers.axes):
@@ -107,6 +108,29 @@ def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
 
 
 # -- loads and products -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A load of the tile program, and the tensor axes that are mn and k in the products that use it, by side."""
+
+    load: tile.Load
+    where: tuple[str, str]
+    coords: tuple[Coord, ...]
+    axes: Mapping[str, Sequence[tuple[int, int]]]
+
+
+def _sources(program: Sequence[Operation]) -> list[_Source]:
+    axes: dict[SSAValue, dict[str, list[tuple[int, int]]]] = {}
+    for dot in program:
+        if isinstance(dot, tile.Dot):
+            for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
+                origin, perm = source_of(operand)
+                if isinstance(origin.owner, tile.Load):
+                    spans = [d for d, c in enumerate(coords_of(origin.owner)) if isinstance(c, Span)]
+                    axes.setdefault(origin, {}).setdefault(side, []).append((spans[perm[mn]], spans[perm[k]]))
+    loads = (op for op in program if isinstance(op, tile.Load))
+    return [_Source(x, (tensor_name(x), place(x)), coords_of(x), axes.get(x.result, {})) for x in loads]
+
+
 @dataclass(frozen=True)
 class _Load:
     """A copy as the CTA of rank ``receiver`` sees it, and the loads of the tile program that it may belong to.
@@ -118,18 +142,17 @@ class _Load:
     receiver: int
     coords: tuple[Expr, ...]
     offset: Expr
-    sources: tuple[tile.Load, ...]
+    sources: tuple[_Source, ...]
 
 
-def _loads(kernel: tile.Kernel, lowered: Sequence[Operation]) -> dict[SSAValue, list[_Load]]:
+def _loads(program: Sequence[Operation], lowered: Sequence[Operation]) -> dict[SSAValue, list[_Load]]:
     """Copies by the buffer they fill."""
-    sources = [op for op in operations(kernel) if isinstance(op, tile.Load)]
+    sources = _sources(program)
     programs = next(op for op in lowered if isinstance(op, t.Programs))
     found: dict[SSAValue, list[_Load]] = {}
     for op in lowered:
         if isinstance(op, a.TmaLoad):
-            name, where = tensor_of(op), place_of(op)
-            mine = tuple(s for s in sources if (tensor_name(s), place(s)) == (name, where))
+            mine = tuple(s for s in sources if s.where == (tensor_of(op), place_of(op)))
             for sender, receiver in _deliveries(op, programs):
                 rank = {a.CTA_RANK: sender}
                 coords = tuple(c.expr.substitute(rank) for c in op.coords)
@@ -137,8 +160,7 @@ def _loads(kernel: tile.Kernel, lowered: Sequence[Operation]) -> dict[SSAValue, 
                     _Load(op, receiver, coords, op.offset.expr.substitute(rank), mine)
                 )
         elif isinstance(op, a.ThreadCopies):
-            where = (name_of(op.tensor), place_of(op))
-            mine = tuple(s for s in sources if (tensor_name(s), place(s)) == where)
+            mine = tuple(s for s in sources if s.where == (name_of(op.tensor), place_of(op)))
             found.setdefault(op.shared, []).append(_Load(op, 0, (), op.base.expr, mine))
     return found
 
@@ -226,21 +248,25 @@ class _Reading:
 @lru_cache(maxsize=64)
 def _reading(numbers: OperandNumbers, bits: int) -> _Reading:
     size = bits // 8
-    mn, k = np.meshgrid(np.arange(numbers.mn), np.arange(numbers.k), indexing="ij")
+    mn, k = np.arange(numbers.mn)[:, None], np.arange(numbers.k)[None, :]
     leading, stride = numbers.leading_bytes, numbers.stride_bytes
     span = PATTERNS[numbers.swizzle].span_bytes
     unit = CORE_ROW_BYTES // size
     if numbers.major and span:  # rows of one k along mn; leading between chunks of mn, stride between groups of k
         width = span // size
-        plain = mn // width * leading + k // CORE_ROWS * stride + k % CORE_ROWS * span + mn % width * size
+        of_mn = mn // width * leading + mn % width * size
+        of_k = k // CORE_ROWS * stride + k % CORE_ROWS * span
     elif numbers.major:
-        plain = mn // unit * stride + k // CORE_ROWS * leading + k % CORE_ROWS * CORE_ROW_BYTES + mn % unit * size
+        of_mn = mn // unit * stride + mn % unit * size
+        of_k = k // CORE_ROWS * leading + k % CORE_ROWS * CORE_ROW_BYTES
     elif span:  # a panel for every span of k, one after the other; the descriptor knows only one of them
         width = span // size
-        panel = numbers.mn * span
-        plain = k // width * panel + mn // CORE_ROWS * stride + mn % CORE_ROWS * span + k % width * size
+        of_mn = mn // CORE_ROWS * stride + mn % CORE_ROWS * span
+        of_k = k // width * (numbers.mn * span) + k % width * size
     else:
-        plain = mn // CORE_ROWS * stride + k // unit * leading + mn % CORE_ROWS * CORE_ROW_BYTES + k % unit * size
+        of_mn = mn // CORE_ROWS * stride + mn % CORE_ROWS * CORE_ROW_BYTES
+        of_k = k // unit * leading + k % unit * size
+    plain = of_mn + of_k
     return _Reading(numbers, size, plain, swizzled(plain, numbers.swizzle))
 
 
@@ -255,10 +281,10 @@ def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) ->
 @lru_cache(maxsize=1024)
 def _matrix_at(reading: _Reading, start: int, rows: int, step: int) -> tuple[int, int] | str:
     """The same for every instruction that reads there; or what is wrong."""
-    found = np.argwhere(reading.plain == start)
+    found = np.flatnonzero(reading.plain == start)
     if len(found) != 1:
         return f"no matrix at byte {start} of its tile"
-    mn, k = (int(x) for x in found[0])
+    mn, k = divmod(int(found[0]), reading.numbers.k)
     part = reading.plain[mn : mn + rows, k : k + step]
     alone = _reading(_only(reading.numbers, rows, step), 8 * reading.bytes).plain
     if part.shape != (rows, step) or not np.array_equal(part - start, alone):
@@ -297,12 +323,14 @@ def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, side: str) 
     return False
 
 
-def _brings(reading: _Reading, copies: Sequence[tuple[int, _Load]], source: tile.Load, side: str) -> bool:
+def _brings(reading: _Reading, copies: Sequence[tuple[int, _Load]], source: _Source, side: str) -> bool:
     """The copies put every element of the operand that ``source`` loads where it is read."""
-    for (mn_axis, k_axis), step in product(_operand_axes(source, side), _steps(source)):
+    if not all(source in copy.sources for _, copy in copies):
+        return False
+    for axes, step in product(dict.fromkeys(source.axes.get(side, ())), _steps(source.load)):
         landed = np.full(reading.plain.shape, -1)
-        fits = (_place_box(landed, at, copy, source, step, mn_axis, k_axis, reading) for at, copy in copies)
-        if all(source in copy.sources for _, copy in copies) and all(fits) and np.array_equal(landed, reading.swizzled):
+        fits = (_place(landed, at, copy, source, step, axes, reading) for at, copy in copies)
+        if all(fits) and np.array_equal(landed, reading.swizzled):
             return True
     return False
 
@@ -316,61 +344,46 @@ def _steps(source: tile.Load) -> Iterator[dict[str, Expr]]:
         return
     name = stream.counter.data
     for begin in (Sym(name), stream.trip.expr):
-        yield from ({name: begin + ahead} for ahead in sorted(_LOOK_AHEAD, key=abs))
+        yield from ({name: begin + ahead} for ahead in _LOOK_AHEAD)
 
 
-def _operand_axes(source: tile.Load, side: str) -> Iterator[tuple[int, int]]:
-    """The tensor axes that are mn and k in the products that use a load on this side."""
-    spans = [d for d, c in enumerate(coords_of(source)) if isinstance(c, Span)]
-    kernel = source.parent_op()
-    while kernel is not None and not isinstance(kernel, tile.Kernel):
-        kernel = kernel.parent_op()
-    assert kernel is not None
-    found: dict[tuple[int, int], None] = {}
-    for dot in operations(kernel):
-        if isinstance(dot, tile.Dot):
-            origin, perm = source_of(dot.a if side == "a" else dot.b)
-            if origin.owner is source:
-                mn, k = (perm[0], perm[1]) if side == "a" else (perm[1], perm[0])
-                found[spans[mn], spans[k]] = None
-    yield from found
-
-
-def _place_box(
+def _place(
     landed: Ints,
     at: int,
     copy: _Load,
-    source: tile.Load,
-    step: dict[str, Expr],
-    mn_axis: int,
-    k_axis: int,
+    source: _Source,
+    step: Mapping[str, Expr],
+    axes: tuple[int, int],
     reading: _Reading,
 ) -> bool:
-    """Writes the bytes of one box's elements; False where its coordinates are not the load's."""
+    """Writes the bytes of one copy's elements; False where its coordinates are not the load's."""
     if isinstance(copy.op, a.ThreadCopies):
-        return place_copies(landed, at, copy.op, source, step, (mn_axis, k_axis))
+        return place_copies(landed, at, copy.op, source.load, step, axes)
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
-    numbers, coords = declared.numbers, coords_of(source)
+    numbers, (mn_axis, k_axis) = declared.numbers, axes
     if numbers.swizzle is not reading.numbers.swizzle:
         return False
     first: dict[int, int] = {}
     for axis, coordinate in zip(numbers.axes, copy.coords, strict=True):
-        own = coords[axis]
+        own = source.coords[axis]
         begin = (own.origin if isinstance(own, Span) else own).substitute(step)
         offset = (coordinate - begin).constant
-        if offset is None or (axis not in (mn_axis, k_axis) and offset != 0):
+        if offset is None or (axis not in axes and offset != 0):
             return False
         first[axis] = int(offset)
-    grid = np.indices(numbers.box[::-1]).reshape(len(numbers.box), -1)[::-1]  # innermost varies fastest
-    place_of = {axis: first[axis] + grid[d] for d, axis in enumerate(numbers.axes)}
-    others = [x for axis, x in place_of.items() if axis not in (mn_axis, k_axis)]
-    if not {mn_axis, k_axis} <= place_of.keys() or any(x.any() for x in others):
+    extents = dict(zip(numbers.axes, numbers.box, strict=True))
+    if not first.keys() >= set(axes) or any(x > 1 for d, x in extents.items() if d not in axes):
         return False
-    mn, k = place_of[mn_axis], place_of[k_axis]
-    if mn.min() < 0 or k.min() < 0 or mn.max() >= landed.shape[0] or k.max() >= landed.shape[1]:
+    (mn, rows), (k, columns) = (first[mn_axis], extents[mn_axis]), (first[k_axis], extents[k_axis])
+    part = landed[mn : mn + rows, k : k + columns]
+    if mn < 0 or k < 0 or part.shape != (rows, columns) or (part != -1).any():
         return False
-    if (landed[mn, k] != -1).any():
-        return False
-    landed[mn, k] = swizzled(at + np.arange(grid.shape[1], dtype=np.int64) * reading.bytes, numbers.swizzle)
+    whole, begin = divmod(at, t.SHARED_BASE_ALIGN_BYTES)
+    # innermost varies fastest
+    if numbers.axes.index(k_axis) < numbers.axes.index(mn_axis):
+        bytes_ = box_bytes(columns, rows, reading.bytes, numbers.swizzle, begin)
+    else:
+        bytes_ = box_bytes(rows, columns, reading.bytes, numbers.swizzle, begin).T
+    part[:] = bytes_ + whole * t.SHARED_BASE_ALIGN_BYTES
     return True

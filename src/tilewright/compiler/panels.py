@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,19 +29,19 @@ class WrongError(Exception):
     """Where the lowered kernel differs from the tile program."""
 
 
-def panel(kernel: tile.Kernel, store: a.TmaStore) -> int:
-    """One panel: what stmatrix writes is what the copy reads, at the coordinates of the tile program's store."""
-    declared = store.map.owner
+def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> int:
+    """One panel: what stmatrix writes is what the copy reads, at the coordinates of a store of the tile program."""
+    declared = copy.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers = declared.numbers
-    name, where = tensor_of(store), place_of(store)
-    asked = [o for o in kernel.walk() if isinstance(o, tile.Store) and (tensor_name(o), place(o)) == (name, where)]
-    everyone = range(a.warpgroups_of(store))
-    if not any(all(_stored_at(store, numbers.axes, source, w) for w in everyone) for source in asked):
-        raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in store.coords)}")
+    name, where = tensor_of(copy), place_of(copy)
+    asked = [store for store in stores if (tensor_name(store), place(store)) == (name, where)]
+    everyone = range(a.warpgroups_of(copy))
+    if not any(all(_stored_at(copy, numbers.axes, source, w) for w in everyone) for source in asked):
+        raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
     size = ELEMENT_BITS[numbers.data_type] // 8
     if not _filled(
-        numbers.box, size, numbers.swizzle, tuple((m.offset.expr, m.matrices.data) for m in _matrices(store))
+        numbers.box, size, numbers.swizzle, tuple((m.offset.expr, m.matrices.data) for m in _matrices(copy))
     ):
         raise WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
     return 1
@@ -50,18 +51,25 @@ def panel(kernel: tile.Kernel, store: a.TmaStore) -> int:
 def _filled(box: tuple[int, ...], size: int, swizzle: Swizzle, matrices: tuple[tuple[Expr, int], ...]) -> bool:
     """Whether these stmatrix ops, by offset and number of 8 x 8 matrices, write every element of a panel where a copy
     of ``box`` reads it. The panels of a kernel are filled alike."""
-    columns, rows = box[0], int(np.prod(box[1:]))
-    order: Ints = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns) * size
+    columns, rows = box[0], prod(box[1:])
     written = np.full((rows, columns), -1)
+    threads, chunk = np.arange(a.WARPGROUP_THREADS), np.arange(8)
     for index, (offset, count) in enumerate(matrices):
-        for tid in range(a.WARPGROUP_THREADS):
-            matrix, row = divmod(tid % 32, 8)
-            if matrix < count:
-                at = (tid // 32 * 16 + row + matrix % 2 * 8, 16 * index + matrix // 2 * 8)
-                if at[0] >= rows or at[1] + 8 > columns:
-                    return False
-                written[at[0], at[1] : at[1] + 8] = int(offset.evaluate({t.THREAD: tid})) + np.arange(8) * size
-    return np.array_equal(written, swizzled(order, swizzle))
+        thread = threads[threads % 32 < 8 * count]
+        matrix, row = np.divmod(thread % 32, 8)
+        row = thread // 32 * 16 + row + matrix % 2 * 8
+        column = 16 * index + matrix // 2 * 8
+        if row.max() >= rows or column.max() + 8 > columns:
+            return False
+        first = values_at(offset, {t.THREAD: thread})
+        written[row[:, None], column[:, None] + chunk] = first[:, None] + chunk * size
+    return np.array_equal(written, box_bytes(columns, rows, size, swizzle))
+
+
+@lru_cache(maxsize=1024)
+def box_bytes(inner: int, outer: int, size: int, swizzle: Swizzle, begin: int = 0) -> Ints:
+    """The byte of every element (outer, inner) of a box that begins at a byte of shared memory."""
+    return swizzled(begin + np.arange(outer * inner).reshape(outer, inner) * size, swizzle)
 
 
 def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:
@@ -91,8 +99,10 @@ def _matrices(store: a.TmaStore) -> list[a.StoreMatrix]:
 def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
     """Addresses with their bits exchanged by the pattern; tiles begin at a multiple of its period."""
     result = addresses
-    for target, source in PATTERNS[swizzle].pairs:
-        result = result ^ ((addresses >> source & 1) << target)
+    pairs = PATTERNS[swizzle].pairs
+    for distance in {source - target for target, source in pairs}:
+        mask = sum(1 << target for target, source in pairs if source - target == distance)
+        result = result ^ (addresses >> distance & mask)
     return result
 
 
