@@ -20,6 +20,7 @@ from tilewright.artifact.schema import Artifact, Bound, Obligation
 from tilewright.base.expr import Sym
 from tilewright.cli import app
 from tilewright.codegen.assemble import Assembled
+from tilewright.codegen.cuda import Emitted
 from tilewright.compiler import build as build_room
 from tilewright.compiler import products as products_room
 from tilewright.compiler.planned import Program
@@ -27,6 +28,7 @@ from tilewright.diag import TilewrightError
 from tilewright.jit import arrays
 from tilewright.runtime import check
 from tilewright.runtime.arguments import Described
+from tilewright.transport.dialect import Kernel
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 N, K = Sym("N"), Sym("K")
@@ -137,16 +139,16 @@ def test_what_is_pinned_is_refused(pins: dict[str, object], monkeypatch: pytest.
 
 
 def test_what_no_class_can_help_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assemble = build_room.assemble
+    emit = build_room.emit_kernel
 
-    def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
-        if name == "centred_2":
-            return assemble("nonsense", arch, name, numerics)
-        return Assembled("", b"cubin", 32, 0, 0, "")
+    def emitted(kernel: Kernel, *, debug: bool) -> Emitted:
+        found = emit(kernel, debug=debug)
+        return replace(found, source="nonsense") if found.entry == "centred_2" else found
 
-    monkeypatch.setattr(build_room, "assemble", assembled)
-    with pytest.raises(TilewrightError, match="CGN001"):
+    monkeypatch.setattr(build_room, "emit_kernel", emitted)
+    with pytest.raises(TilewrightError, match="CGN001") as caught:
         built(centred)
+    assert caught.value.diagnostics[0].where == centred.where
 
 
 def test_a_class_that_takes_more_shared_memory_than_there_is() -> None:

@@ -21,7 +21,7 @@ from tilewright.diag import TilewrightError
 T = TypeVar("T")
 
 Attempts: TypeAlias = Generator[Callable[[], Assembled], Assembled, T]
-"""Yields calls of the assembler, is sent what they return, and returns what was good enough."""
+"""Yields calls of the assembler, is sent what they return or raise, and returns what was good enough."""
 
 
 def assemble_all(kernels: Sequence[Attempts[T]]) -> list[T | TilewrightError]:
@@ -34,7 +34,7 @@ def assemble_all(kernels: Sequence[Attempts[T]]) -> list[T | TilewrightError]:
             calls: dict[int, Callable[[], Assembled]] = {}
             for number, future in sorted(ended.items(), key=_number):
                 try:
-                    calls[number] = next(kernels[number]) if future is None else kernels[number].send(future.result())
+                    calls[number] = next(kernels[number]) if future is None else _resumed(kernels[number], future)
                 except StopIteration as stop:
                     results[number] = stop.value
                 except TilewrightError as error:
@@ -47,6 +47,11 @@ def assemble_all(kernels: Sequence[Attempts[T]]) -> list[T | TilewrightError]:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
             ended = {running.pop(future): future for future in done}
     return [results[number] for number in range(len(kernels))]
+
+
+def _resumed(kernel: Attempts[Any], future: Future[Assembled]) -> Callable[[], Assembled]:
+    error = future.exception()
+    return kernel.send(future.result()) if error is None else kernel.throw(error)
 
 
 def _number(item: tuple[int, Any]) -> int:

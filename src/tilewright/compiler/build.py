@@ -125,7 +125,11 @@ def _assembled(planned: PlannedKernel) -> Attempts[tuple[PlannedKernel, Emitted,
         with timed("emit"):
             emitted = emit_kernel(planned.transport, debug=request.debug)
         numerics = planned.transport.numerics.data
-        assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry, numerics)
+        try:
+            assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry, numerics)
+        except TilewrightError as error:  # from a thread in which nobody calls us
+            located = (replace(d, where=d.where or request.function.where) for d in error.diagnostics)
+            raise TilewrightError(tuple(located)) from error
         with timed("guard"):
             unlike = mismatches(planned.transport, assembled.ptx) if planned.later and assembled.cubin else ()
         found = (*defects(assembled), *map(str, unlike))
