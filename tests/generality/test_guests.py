@@ -62,6 +62,17 @@ def nibbles(
 
 
 @tw.kernel
+def column_norms(a: tw.Tensor["M", "K"], b: tw.Tensor["K", "N"], c: tw.Tensor["M", "N"], s: tw.Tensor["N"]):
+    """Sums over the rows of 48 columns: warps have partial results of 192 cells, threads are 128."""
+    m, n = tw.grid(c, (64, 48))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[k, n])
+    c[m, n] = acc
+    tw.reduce_add(s, n, (acc * acc).sum(0))
+
+
+@tw.kernel
 def wide_residual(
     a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], bias: tw.Tensor["N"], x: tw.Tensor["M", "N"], c: tw.Tensor["M", "N"]
 ):
@@ -196,6 +207,13 @@ CASES = by_name(
         _nibbles,
         ({"M": 64, "N": 64, "K": 64, "G": 2}, {"M": 67, "N": 33, "K": 70, "G": 3}),
         {"w": I8, "s": F32},
+    ),
+    Case(
+        column_norms,
+        {"a": "MK", "b": "KN", "s": "N"},
+        lambda a, b, s: {"c": a @ b, "s": s + ((a @ b) ** 2).sum(0)},
+        ({"M": 64, "N": 48, "K": 64}, {"M": 67, "N": 50, "K": 70}),
+        {"s": F32},
     ),
     Case(
         wide_residual,

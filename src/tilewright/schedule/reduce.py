@@ -257,15 +257,16 @@ class Reduction:
         """Many rows: their parts are dealt to all threads, neighbours reduce one row, and all read the results back."""
         lowering, op, threads = self.lowering, self.op, self.home.threads
         total = rows * parts
-        place = R * threads + TID % total
-        dealt = [lowering.registers(self.fn, d, max(1, total // threads)) for d in self.kinds]
-        for buffer, mine in zip(shared, dealt, strict=True):
-            lowering.emit(t.SharedRead(buffer, mine, place, all_of(())), op)
-        lowering.emit(t.Shuffle(self.fn, dealt, [1 << i for i in range(parts.bit_length() - 1)]), op)
+        dealt = R * threads + TID
+        mine = [lowering.registers(self.fn, d, -(-total // threads)) for d in self.kinds]
+        place = dealt if total % threads == 0 else dealt % total  # a row's parts stay neighbours
+        for buffer, part in zip(shared, mine, strict=True):
+            lowering.emit(t.SharedRead(buffer, part, place, all_of(())), op)
+        lowering.emit(t.Shuffle(self.fn, mine, [1 << i for i in range(parts.bit_length() - 1)]), op)
         whole = [lowering.shared_buffer(f"{self.fn}_rows", d, rows) for d in self.kinds]
-        first = all_of([(TID % parts).eq(0), expr(total) > TID])
-        for buffer, mine in zip(whole, dealt, strict=True):
-            lowering.emit(t.SharedWrite(buffer, mine, place // parts, first), op)
+        first = all_of([(TID % parts).eq(0), *([expr(total) > dealt] if total % threads else [])])
+        for buffer, part in zip(whole, mine, strict=True):
+            lowering.emit(t.SharedWrite(buffer, part, dealt // parts, first), op)
         lowering.emit(t.Barrier())
         results = [lowering.registers(self.fn, d, self.home.registers(self.inner)) for d in self.kinds]
         for buffer, result in zip(whole, results, strict=True):
