@@ -32,9 +32,9 @@ def assemble_all(kernels: Sequence[Attempts[T]]) -> list[T | TilewrightError]:
         ended: dict[int, Future[Assembled] | None] = dict.fromkeys(range(len(kernels)))
         while ended or running:
             calls: dict[int, Callable[[], Assembled]] = {}
-            for number, future in sorted(ended.items(), key=_number):
+            for number in sorted(ended):
                 try:
-                    calls[number] = next(kernels[number]) if future is None else _resumed(kernels[number], future)
+                    calls[number] = _next_call(kernels[number], ended[number])
                 except StopIteration as stop:
                     results[number] = stop.value
                 except TilewrightError as error:
@@ -49,10 +49,9 @@ def assemble_all(kernels: Sequence[Attempts[T]]) -> list[T | TilewrightError]:
     return [results[number] for number in range(len(kernels))]
 
 
-def _resumed(kernel: Attempts[Any], future: Future[Assembled]) -> Callable[[], Assembled]:
-    error = future.exception()
-    return kernel.send(future.result()) if error is None else kernel.throw(error)
-
-
-def _number(item: tuple[int, Any]) -> int:
-    return item[0]
+def _next_call(kernel: Attempts[Any], ended: Future[Assembled] | None) -> Callable[[], Assembled]:
+    """What ``kernel`` wants assembled first, or after the call that has ended."""
+    if ended is None:
+        return next(kernel)
+    error = ended.exception()
+    return kernel.send(ended.result()) if error is None else kernel.throw(error)
