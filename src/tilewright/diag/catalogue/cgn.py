@@ -18,9 +18,8 @@ CODES: tuple[Code, ...] = (
         "CGN002",
         "ptxas gave up what the schedule was chosen for",
         "Spilled registers, serialised wgmma (C7510) and an ignored setmaxnreg (C7508) make a kernel several times "
-        "slower "
-        "than its plan. The compiler falls back to the next schedule, and leaves out a class of arguments for which none is "
-        "left (RUN021); what is pinned is refused.",
+        "slower than its plan. The compiler falls back to the next schedule, and leaves out a class of arguments for "
+        "which none is left (RUN021); what is pinned is refused.",
         bad="schedule=tw.Schedule(warps=1)   # for a row of 65536 elements",
         good="schedule=None   # let the compiler choose",
         source="ptxas -v; CUDA advisories C7508 and C7510",
