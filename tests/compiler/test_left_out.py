@@ -129,12 +129,18 @@ def test_a_class_in_between_is_taken_by_the_next(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "pins", [{"schedule": tw.Schedule(warps=4)}, {"schedule": tw.Schedule(extents={"bm": 2})}, {"bm": 2}]
+    ("pins", "said"),
+    [
+        ({"schedule": tw.Schedule(warps=4)}, "warps=4"),
+        ({"schedule": tw.Schedule(extents={"bm": 2})}, "@bm=2"),
+        ({"bm": 2}, "bm=2"),
+    ],
 )
-def test_what_is_pinned_is_refused(pins: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_pinned_is_refused(pins: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spilling(["centred_2"], monkeypatch)
-    with pytest.raises(TilewrightError, match="CGN002"):
+    with pytest.raises(TilewrightError, match="CGN002") as caught:
         built(centred, **pins)
+    assert f"pinned is {said}, which fails for N <= 1024" in str(caught.value)
     assert len(built(centred, upto=1000).left_out) == 1  # a size of the kernel, no pin
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tilewright.artifact.schema import LeftOut
-from tilewright.base.expr import Expr, all_of
+from tilewright.base.expr import TRUE, Expr, all_of
 from tilewright.compiler.requests import Limits, Request
-from tilewright.diag import Diagnostic, TilewrightError
+from tilewright.diag import TilewrightError
 
 _OF_ONE_CLASS = frozenset({"ACC005", "CGN002", "CGN003", "SCH001"})
 """What one class of arguments can meet and another not: no proof, too few registers, too little shared memory, no
@@ -23,27 +24,29 @@ class Remainder:
 
     def __init__(self, request: Request, left_out: tuple[LeftOut, ...] = ()) -> None:
         self.left_out = left_out
-        self._pinned = request.pinned
+        self._pins = request.pins
         self._first: TilewrightError | None = None
 
     @contextmanager
     def trying(self, predicate: Expr, sizes: Limits) -> Generator[None]:
-        """Compiles the kernel of a class inside; the class is left out if it can't be."""
+        """Compiles the kernel of a class inside; the class is left out if it can't be.
+
+        ``sizes`` are those of its axes; dispatch takes for granted those that are the artifact's bounds.
+        """
         try:
             yield
         except TilewrightError as error:
-            if self._pinned or error.code not in _OF_ONE_CLASS:
+            if error.code not in _OF_ONE_CLASS:
                 raise
+            refusal, arguments = error.diagnostics[0], all_of([predicate, *(extent <= size for extent, size in sizes)])
+            if self._pins:
+                note = f"pinned is {self._pins}" + f", which fails for {arguments}" * (arguments != TRUE)
+                raise TilewrightError((replace(refusal, notes=(*refusal.notes, note)),)) from error
             self._first = self._first or error
-            self.left_out = (*self.left_out, _left_out(predicate, sizes, error.diagnostics[0]))
+            reason = f"{refusal.found}; required: {refusal.required} ({refusal.code})"
+            self.left_out = (*self.left_out, LeftOut(arguments, reason, refusal.advice))
 
     def require_one(self, compiled: tuple[object, ...]) -> None:
         """Raises the first refusal where every class has failed."""
         if not compiled and self._first is not None:
             raise self._first
-
-
-def _left_out(predicate: Expr, sizes: Limits, refusal: Diagnostic) -> LeftOut:
-    """The class in full: also with the sizes that dispatch takes for granted, being the artifact's bounds."""
-    within = all_of([predicate, *(extent <= size for extent, size in sizes)])
-    return LeftOut(within, f"{refusal.found}; required: {refusal.required} ({refusal.code})", refusal.advice)

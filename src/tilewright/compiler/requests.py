@@ -46,9 +46,10 @@ class Request:
     debug: bool = False
 
     @property
-    def pinned(self) -> bool:
-        """Whether something is fixed that the schedule would choose."""
-        return self.schedule != Schedule() or any(name in self.function.autos for name, _ in self.signature.keywords)
+    def pins(self) -> str:
+        """What is fixed that the schedule would choose; empty where nothing is."""
+        extents = (f"{name}={value}" for name, value in self.signature.keywords if name in self.function.autos)
+        return ", ".join(filter(None, (str(self.schedule), *extents)))
 
 
 def default_facts(function: KernelFunction) -> Facts:
