@@ -2,6 +2,7 @@
 
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821, UP037 - dimension names are strings
 
 from __future__ import annotations
 
@@ -11,13 +12,23 @@ from functools import partial
 
 import pytest
 
+import tilewright as tw
+from tilewright.artifact.bundle import to_bytes
 from tilewright.codegen.assemble import Assembled, assemble
 from tilewright.compiler import assembling
 from tilewright.compiler.assembling import Attempts, assemble_all
+from tilewright.compiler.build import build
 from tilewright.compiler.passes import watch
+from tilewright.compiler.program import plan
 from tilewright.diag import TilewrightError, fail
 
 GOOD = 'extern "C" __global__ void {0}(float* x) {{ x[threadIdx.x] = {1}; }}'
+
+
+@tw.kernel
+def centred(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=512)
+    y[m, n] = x[m, n] - x[m, n].mean(1)[:, None]
 
 
 def once(source: str, name: str) -> Attempts[Assembled]:
@@ -82,6 +93,17 @@ def test_a_kernel_that_tries_again_keeps_its_place(workers: int | None, monkeypa
     assert found[3].code == "CGN002"
     assert caller not in threads
     assert len(threads) <= (workers or 1)
+
+
+def test_an_artifact_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = centred.compiled
+    request = compiled._ahead("sm_90a", None, None, None, None, {})
+
+    def bundle(workers: int) -> bytes:
+        monkeypatch.setattr(os, "cpu_count", lambda: workers)
+        return to_bytes(build(plan(request)))
+
+    assert bundle(1) == bundle(4)
 
 
 def test_a_defect_of_ours_ends_it_all() -> None:
