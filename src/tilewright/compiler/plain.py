@@ -14,7 +14,7 @@ from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import place
-from tilewright.schedule.relayout import separated
+from tilewright.schedule.relayout import classified
 from tilewright.schedule.shared_memory import place_shared
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
@@ -34,11 +34,12 @@ def plan_kernel(
     A tile laid from boundaries that can't be proved is laid from its first element, which always can.
     """
     assumptions = assumptions_of(kernel, request.facts)
-    apart = separated(kernel)
+    apart, classes = classified(kernel)
     pins = request.schedule
     for skewed in (True, False):
         placement = place(
             apart,
+            classes,
             request.facts,
             pins,
             assumptions,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from tilewright.base.expr import TRUE, Expr
@@ -21,6 +22,7 @@ from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access
 from tilewright.schedule.tiles import coords_of, place, tensor_name
+from tilewright.tier.descriptor_attrs import WgmmaOperandAttr
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -118,9 +120,9 @@ def verdicts(
             continue
         extents = tuple(c.size if isinstance(c, Span) else None for c in coords_of(op))
         if op in operands:
-            answer: Answer = legalise(tile_access(op, extents, SWIZZLES, known), known, target)
+            answer: Answer = _legalised(tile_access(op, extents, SWIZZLES, known), known, target)
         else:
-            planned = tma.plan(tile_access(op, extents, (), known), known, target)
+            planned = _planned(tile_access(op, extents, (), known), known, target)
             assert isinstance(planned, Legal | Illegal)
             answer = planned
         name, where = tensor_name(op), place(op)
@@ -129,6 +131,10 @@ def verdicts(
         taken = _taken(answer, ways, staged=name in staged)
         found.append(AccessVerdict(where, word, name, extents, answer, ways, taken))
     return tuple(found)
+
+
+# The variants of a kernel access the same tiles.
+_legalised, _planned = lru_cache(maxsize=1 << 10)(legalise), lru_cache(maxsize=1 << 10)(tma.plan)
 
 
 def _taken(answer: Answer, ways: Sequence[str], *, staged: bool) -> Repair[Remedy] | None:
@@ -172,11 +178,13 @@ def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
 
 def operand_verdicts(lowered: t.Kernel) -> tuple[str, ...]:
     """The shared-memory operands of products, by line, as their descriptors say."""
-    found: dict[str, None] = {}
+    read: dict[tuple[str, str, WgmmaOperandAttr | None], None] = {}
     for op in lowered.walk():
         if isinstance(op, a.Wgmma):
             where = op.loc.data if op.loc is not None else ""
-            for side, operand in (("left", op.a_operand), ("right", op.b_operand)):
-                held = "in registers" if operand is None else f"legal as {str(operand).removeprefix('#layout.')}"
-                found[f"{where}: {side} operand of wgmma {held}"] = None
+            read |= {(where, "left", op.a_operand): None, (where, "right", op.b_operand): None}
+    found: list[str] = []
+    for where, side, operand in read:
+        held = "in registers" if operand is None else f"legal as {str(operand).removeprefix('#layout.')}"
+        found.append(f"{where}: {side} operand of wgmma {held}")
     return tuple(found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xdsl.ir import Operation, SSAValue
 
@@ -64,25 +65,26 @@ def _instruction(op: t.SharedWrite | t.SharedRead | a.MatrixAccess) -> str:
 
 
 def _degrees(op: t.SharedWrite | t.SharedRead | a.MatrixAccess, access: BankAccess, guard: Expr) -> Iterator[int]:
-    """The degree of some of the op's instructions; lanes whose guard is false ask for nothing."""
+    """The degree of some of the op's instructions."""
     registers: range = range(1)
     scale = 1
     if isinstance(op, t.SharedWrite | t.SharedRead):
         registers = range(0, t.registers_of(op.buffer).count.data, op.vector.data)
         scale = t.shared_of(op.shared).dtype.dtype.bytes
-    others = dict.fromkeys(op.offset.expr.symbols | guard.symbols, 0)
     for register in registers[:: -(-len(registers) // SAMPLE)]:
-        places = [others | {t.THREAD: lane, t.REGISTER: register} for lane in range(LANES)]
-        active = [lane for lane in range(LANES) if guard.evaluate(places[lane])]
-        addresses = {lane: op.offset.expr.evaluate(places[lane]) * scale for lane in active}
-        groups = [[lane for lane in group if lane in addresses] for group in access.groups or ()]
-        cycles = [
-            phase_cycles([addresses[lane] for lane in group], access.bytes_per_lane, access.banks)
-            for group in groups
-            if group
-        ]
-        if cycles:
-            yield max(cycles)
+        degree = _degree(op.offset.expr * scale, guard, register, access)
+        if degree is not None:
+            yield degree
+
+
+@lru_cache(maxsize=1 << 10)  # the variants of a kernel write and read the same panels
+def _degree(offset: Expr, guard: Expr, register: int, access: BankAccess) -> int | None:
+    """That of one instruction; lanes whose guard is false ask for nothing, None if there is no other."""
+    others = dict.fromkeys(offset.symbols | guard.symbols, 0)
+    places = [others | {t.THREAD: lane, t.REGISTER: register} for lane in range(LANES)]
+    addresses = {lane: offset.evaluate(at) for lane, at in enumerate(places) if guard.evaluate(at)}
+    groups = ([addresses[lane] for lane in group if lane in addresses] for group in access.groups or ())
+    return max((phase_cycles(group, access.bytes_per_lane, access.banks) for group in groups if group), default=None)
 
 
 def _hint(value: SSAValue) -> str:

@@ -12,7 +12,7 @@ from tilewright.base.expr import Expr, Interval, Sym, divisor
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
-from tilewright.schedule.classes import classify
+from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import ClassId
@@ -71,6 +71,7 @@ class _Weighed:
 
 def place(
     kernel: tile.Kernel,
+    classes: Classes,
     facts: Facts,
     pins: Schedule,
     assumptions: tuple[Expr, ...],
@@ -83,7 +84,7 @@ def place(
     """Chooses threads and CTAs per SM (unless given) and distributions for ``kernel``; unaligned rows are laid from
     boundaries where that is possible and ``skewed``."""
     threads = threads or pins.threads
-    axes_of, sizes = classify(kernel).numbered(tiles_of(kernel))
+    axes_of, sizes = classes.numbered(tiles_of(kernel))
     accesses = [
         _weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, tile.Load | tile.Store | tile.ReduceAdd)
     ]
