@@ -21,12 +21,12 @@ from itertools import combinations
 from tilewright.base.expr import Const
 from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
-    Both,
     Either,
     Formula,
     Linear,
     Lowering,
     Variables,
+    both,
     equal,
     opposite,
 )
@@ -326,7 +326,7 @@ class _Cover:
         if any(o is None for o in outside):
             reason = next(r for r in radixes if isinstance(r, str))
             return self.proof.doubt(obligation, reason)
-        nowhere = Both(tuple(o for o in outside if o is not None))
+        nowhere = both(o for o in outside if o is not None)
         for member in some:
             point = self.proof.solver.find(known, [member.inside, nowhere])
             if point is None:

@@ -77,11 +77,21 @@ class Linear:
         if by.keys().isdisjoint(self.terms):
             return self
         kept = Linear(self.const, {v: c for v, c in self.terms.items() if v not in by})
-        return reduce(lambda total, v: total.plus(by[v], self.terms[v]), (v for v in self.terms if v in by), kept)
+        return total(kept, ((by[v], c) for v, c in self.terms.items() if v in by))
 
     def value(self, point: Mapping[int, int]) -> int:
         """The form's value at a point that has all its variables."""
         return self.const + sum(c * point[v] for v, c in self.terms.items())
+
+
+def total(start: Linear, multiples: Iterable[tuple[Linear, int]]) -> Linear:
+    """``start`` and each form times its factor."""
+    const, terms = start.const, dict(start.terms)
+    for form, factor in multiples:
+        const += form.const * factor
+        for variable, c in form.terms.items():
+            terms[variable] = terms.get(variable, 0) + c * factor
+    return Linear(const, {variable: c for variable, c in terms.items() if c})
 
 
 @dataclass(frozen=True)
@@ -103,15 +113,37 @@ TRUTH = Both(())
 FALSEHOOD = Either(())
 
 
+def both(formulas: Iterable[Formula]) -> Formula:
+    """The conjunction, without conjunctions in it."""
+    parts: list[Formula] = []
+    for formula in formulas:
+        if isinstance(formula, Both):
+            parts += formula.parts
+        else:
+            parts.append(formula)
+    return parts[0] if len(parts) == 1 else Both(tuple(parts))
+
+
+def either(formulas: Iterable[Formula]) -> Formula:
+    """The disjunction, without disjunctions in it."""
+    parts: list[Formula] = []
+    for formula in formulas:
+        if isinstance(formula, Either):
+            parts += formula.parts
+        else:
+            parts.append(formula)
+    return parts[0] if len(parts) == 1 else Either(tuple(parts))
+
+
 def opposite(formula: Formula) -> Formula:
     """Negation."""
     match formula:
         case Linear():
             return formula.times(-1).shifted(-1)
         case Both(parts):
-            return Either(tuple(map(opposite, parts)))
+            return either(map(opposite, parts))
         case Either(parts):
-            return Both(tuple(map(opposite, parts)))
+            return both(map(opposite, parts))
 
 
 def equal(a: Linear, b: Linear) -> Both:
@@ -128,9 +160,9 @@ def rewritten(formula: Formula, by: Mapping[int, Linear]) -> Formula:
         case Linear():
             return formula.replaced(by)
         case Both(parts):
-            return Both(tuple(rewritten(p, by) for p in parts))
+            return both(rewritten(p, by) for p in parts)
         case Either(parts):
-            return Either(tuple(rewritten(p, by) for p in parts))
+            return either(rewritten(p, by) for p in parts)
 
 
 @dataclass
@@ -217,7 +249,7 @@ class Lowering:
             case Sym(name):
                 return self.env.get(name) or (self.outer or self)._stranger(name)
             case Sum(offset, terms):
-                return reduce(lambda total, tc: total.plus(self.form(tc[0]), tc[1]), terms, Linear(offset))
+                return total(Linear(offset), ((self.form(term), c) for term, c in terms))
             case FloorDiv(a, b):
                 return self._quotient(node, self.form(a), self.form(b))
             case Mod(a, b):
@@ -244,9 +276,9 @@ class Lowering:
             case Compare(op, a, b):
                 return self._compare(op, a, b)
             case All(args):
-                return Both(tuple(map(self.formula, args)))
+                return both(map(self.formula, args))
             case Any_(args):
-                return Either(tuple(map(self.formula, args)))
+                return either(map(self.formula, args))
             case Not(a):
                 return opposite(self.formula(a))
             case _:
@@ -264,11 +296,11 @@ class Lowering:
             strict = int(op == "<")
             # min on the left and max on the right are disjunctions, the other way round conjunctions
             if isinstance(a, Min | Max):
-                parts = tuple(self._compare(op, x, b) for x in a.args)
-                return Either(parts) if isinstance(a, Min) else Both(parts)
+                parts = (self._compare(op, x, b) for x in a.args)
+                return either(parts) if isinstance(a, Min) else both(parts)
             if isinstance(b, Min | Max):
-                parts = tuple(self._compare(op, a, x) for x in b.args)
-                return Both(parts) if isinstance(b, Min) else Either(parts)
+                parts = (self._compare(op, a, x) for x in b.args)
+                return both(parts) if isinstance(b, Min) else either(parts)
             return self.form(b).plus(self.form(a), -1).shifted(-strict)
         same = equal(self.form(a), self.form(b))
         return same if op == "==" else opposite(same)

@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.base.expr import Expr, FloorDiv, Mod, Sum, Sym
-from tilewright.contract.access_linear import FALSEHOOD, Both, Either, Formula, Linear, Lowering, Variables, rewritten
+from tilewright.contract.access_linear import (
+    FALSEHOOD,
+    Both,
+    Either,
+    Formula,
+    Linear,
+    Lowering,
+    Variables,
+    both,
+    rewritten,
+)
 from tilewright.protocol.access import AccessMap, Definition, Index
 
 _NARROWING_ROUNDS = 3
@@ -41,9 +51,9 @@ class Piece:
     local: frozenset[int]
 
     @property
-    def points(self) -> Both:
+    def points(self) -> Formula:
         """All conditions of the piece."""
-        return Both((self.ranges, self.definitions, self.predicate))
+        return both((self.ranges, self.definitions, self.predicate))
 
 
 def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Mapping[str, Linear]) -> Piece:
@@ -58,7 +68,7 @@ def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Ma
                 builder.add(item, fixed.get(item.name))
     predicate = local.formula(source.predicate)
     highs = {v: variables.bounds[v][1] for v in builder.free}
-    required = list(_literals(variables, Both((*builder.ranges, predicate))))
+    required = list(_literals(variables, both((*builder.ranges, predicate))))
     _narrow(variables, required, builder.free)
     pinned = _pinned(variables, required, builder.free, local.own)
     narrowed = [rewritten(_within(variables, v), pinned) for v in builder.free]
@@ -68,8 +78,8 @@ def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Ma
         free=tuple(v for v in builder.free if v not in pinned),
         sizes={v: None if high is None else high + 1 for v, high in highs.items()},
         indices={name: form.replaced(pinned) for name, form in builder.indices.items()},
-        ranges=Both((*narrowed, *(rewritten(f, pinned) for f in builder.ranges))),
-        definitions=Both(tuple(rewritten(f, pinned) for f in local.facts)),
+        ranges=both((*narrowed, *(rewritten(f, pinned) for f in builder.ranges))),
+        definitions=both(rewritten(f, pinned) for f in local.facts),
         predicate=rewritten(predicate, pinned),
         coords=coords,
         local=frozenset(local.own - pinned.keys()),
@@ -84,9 +94,10 @@ class _Indices:
         self.free: list[int] = []
         self.indices: dict[str, Linear] = {}
         self.ranges: list[Formula] = []
-        self.expressions = [source.predicate, *source.coords]
+        expressions = [source.guard, *source.conditions, *source.coords]
         for item in source.scope:
-            self.expressions += [item.value] if isinstance(item, Definition) else [item.begin, item.end]
+            expressions += [item.value] if isinstance(item, Definition) else [item.begin, item.end]
+        self.expressions = [e for e in expressions if not e.polynomial]  # others cut nothing
 
     def add(self, index: Index, given: Linear | None) -> None:
         begin, end, step = (self.local.form(e) for e in (index.begin, index.end, index.step))

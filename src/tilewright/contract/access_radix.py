@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables, equal, opposite, rewritten
+from tilewright.contract.access_linear import Formula, Linear, Variables, both, either, equal, opposite, rewritten
 from tilewright.contract.access_pieces import Piece
 
 
@@ -159,19 +159,19 @@ class Plane:
                 values[digit.variable] = run.times(-1).shifted((digit.size or 1) - 1) if digit.flipped else run
             gaps = [v for v, p in zip(chain.variables, chain.places, strict=True) if p not in covered]
             extra += [equal(Linear(0, {v: 1}), Linear(0)) for v in gaps]
-        ranges = Both((*extra, rewritten(piece.ranges, values)))
+        ranges = both((*extra, rewritten(piece.ranges, values)))
         definitions, predicate = rewritten(piece.definitions, values), rewritten(piece.predicate, values)
         return Placed(
             piece,
-            Both((ranges, definitions, predicate)),
-            Either((opposite(ranges), Both((ranges, definitions, opposite(predicate))))),
+            both((ranges, definitions, predicate)),
+            either((opposite(ranges), both((ranges, definitions, opposite(predicate))))),
             values,
         )
 
     def place_any(self, piece: Piece) -> Placed:
         """A piece that is no mixed-radix number: the element equals the coordinates of some point."""
         same = [equal(e, c) for e, c in zip(self.element, piece.coords, strict=True)]
-        return Placed(piece, Both((piece.points, *same)), None, {})
+        return Placed(piece, both((piece.points, *same)), None, {})
 
     # -- digits of one dimension ----------------------------------------------------------------------------------
     def _dimension(self, dim: int, radixes: Sequence[Radix]) -> dict[object, Chain]:

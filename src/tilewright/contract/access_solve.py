@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import islpy as isl
 
-from tilewright.contract.access_linear import FALSEHOOD, Both, Either, Formula, Linear, Variables
+from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables, either
 
 _MOST_CONJUNCTIONS = 400
 _MOST_ISL_OPERATIONS = 2_000_000
@@ -29,6 +29,7 @@ class Solver:
     isl_calls: int = 0
     _conjunctions: int = 0
     _context: isl.Context = field(default_factory=isl.Context)
+    _values: dict[int, isl.Val] = field(default_factory=dict[int, isl.Val])
 
     def find(self, known: Known, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
         """A point that satisfies everything, or None if there is none; ``GaveUpError`` beyond the work allowed.
@@ -95,13 +96,29 @@ class Solver:
         equations, inequalities = _rows([*literals, *self._bounds(used)])
         return isl.BasicSet.from_constraint_matrices(
             isl.Space.set_alloc(context, 0, len(used)),
-            _matrix(context, used, equations),
-            _matrix(context, used, inequalities),
+            self._matrix(used, equations),
+            self._matrix(used, inequalities),
             isl.dim_type.set,
             isl.dim_type.div,
             isl.dim_type.param,
             isl.dim_type.cst,
         )
+
+    def _matrix(self, used: Sequence[int], rows: Sequence[_Row]) -> isl.Mat:
+        """Rows of coefficients, the constant last: isl copies a set for every constraint that is added to it."""
+        place = {variable: column for column, variable in enumerate(used)}
+        result = isl.Mat.alloc(self._context, 0, len(used) + 1).add_zero_rows(len(rows))
+        for row, (const, terms) in enumerate(rows):
+            result = result.set_element_val(row, len(used), self._value(const))
+            for variable, c in terms:
+                result = result.set_element_val(row, place[variable], self._value(c))
+        return result
+
+    def _value(self, number: int) -> isl.Val:
+        found = self._values.get(number)
+        if found is None:
+            found = self._values[number] = isl.Val(number, self._context)
+        return found
 
     def _bounds(self, used: Iterable[int]) -> Iterator[Linear]:
         for variable in used:
@@ -132,17 +149,6 @@ def _rows(literals: Iterable[Linear]) -> tuple[list[_Row], list[_Row]]:
         elif terms <= opposite:
             equations.append((const, terms))
     return equations, inequalities
-
-
-def _matrix(context: isl.Context, used: Sequence[int], rows: Sequence[_Row]) -> isl.Mat:
-    """Rows of coefficients, the constant last: isl copies a set for every constraint that is added to it."""
-    place = {variable: column for column, variable in enumerate(used)}
-    result = isl.Mat.alloc(context, 0, len(used) + 1).add_zero_rows(len(rows))
-    for row, (const, terms) in enumerate(rows):
-        result = result.set_element_val(row, len(used), isl.Val(const, context))
-        for variable, c in terms:
-            result = result.set_element_val(row, place[variable], isl.Val(c, context))
-    return result
 
 
 def _neighbourhoods(kept: list[Linear], rest: list[Linear]) -> Iterable[list[Linear]]:
@@ -249,6 +255,6 @@ class Known:
                     continue
                 changed = True
                 self.choices = [c for c in self.choices if c is not choice]
-                if not self.add(Either(open_parts) if open_parts else FALSEHOOD):
+                if not self.add(either(open_parts)):
                     return False
         return True
