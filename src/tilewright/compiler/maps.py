@@ -49,7 +49,7 @@ def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
     try:
         program, inside = operations(kernel), operations(lowered)
         maps = [op for op in inside if isinstance(op, a.TensorMap)]
-        known = _where_it_matters(lowered)
+        known = _where_it_matters(tuple(x.expr for x in lowered.assumptions))
         for op in maps:
             _tensor(op, known)
         loads = _loads(program, inside)
@@ -85,11 +85,13 @@ def _tensor(op: a.TensorMap, known: Facts) -> None:
             raise WrongError(f"{op.hint.data}: a step of {step} bytes along axis {axis} of {name}, which has {own}")
 
 
-def _where_it_matters(lowered: t.Kernel) -> Facts:
-    """The kernel's assumptions about axes with more than one element: strides of others address nothing."""
+@lru_cache(maxsize=64)
+def _where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
+    """A kernel's assumptions about axes with more than one element: strides of others address nothing. The kernels of a
+    class assume alike."""
     found: list[Expr] = []
-    for assumption in lowered.assumptions:
-        match assumption.expr:
+    for assumption in assumptions:
+        match assumption:
             case Any_((Compare("<=", _, Const(1)), rest)) | Any_((rest, Compare("<=", _, Const(1)))):
                 found.append(rest)
             case other:
@@ -97,6 +99,7 @@ def _where_it_matters(lowered: t.Kernel) -> Facts:
     return Domain.of(*found).facts
 
 
+@lru_cache(maxsize=256)
 def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
     """``step`` equals ``own``, or is ``own`` rounded to what a map takes where that changes nothing."""
     if known.residual(own.eq(step)) == TRUE or known.apply(own) == step:

@@ -71,11 +71,13 @@ def operations(root: Operation) -> list[Operation]:
         op = left.pop()
         found.append(op)
         for region in reversed(op.regions):
-            for block in reversed(region.blocks):
+            block = region.last_block
+            while block is not None:
                 inner = block.last_op
                 while inner is not None:
                     left.append(inner)
                     inner = inner.prev_op
+                block = block.prev_block
     return found
 
 

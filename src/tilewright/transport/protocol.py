@@ -49,12 +49,22 @@ def ways_of(kernel: t.Kernel) -> tuple[dict[Expr, bool], ...]:
 
 
 def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
-    loops = [op for op in inside if isinstance(op, t.For)]
-    varying = {a.WARPGROUP, a.CTA_RANK, *(op.counter.data for op in loops)}
-    varying |= {n.data for op in inside if isinstance(op, t.Programs) for n in op.names}
-    varying |= {op.symbol.data for op in inside if isinstance(op, a.Counter | t.Let)}
-    trips = {op.end.expr > 0 for op in loops}
-    branches = (op.condition.expr for op in inside if isinstance(op, t.If))
+    varying = {a.WARPGROUP, a.CTA_RANK}
+    trips: set[Expr] = set()
+    branches: list[Expr] = []
+    for op in inside:
+        match op:
+            case t.If():
+                branches.append(op.condition.expr)
+            case t.For():
+                varying.add(op.counter.data)
+                trips.add(op.end.expr > 0)
+            case t.Programs():
+                varying |= {n.data for n in op.names}
+            case a.Counter() | t.Let():
+                varying.add(op.symbol.data)
+            case _:
+                pass
     conditions = dict.fromkeys(c for c in branches if c.symbols.isdisjoint(varying) and c not in trips)
     return tuple(
         dict(zip(conditions, truths, strict=True)) for truths in product((True, False), repeat=len(conditions))
