@@ -207,8 +207,7 @@ class Emitter(ElementWriter):
 
     def let(self, symbol: str, value: Expr) -> None:
         self.line(f"const int {identifier(symbol)} = {self.c(value)};")
-        self.bounds[symbol] = interval(simplify(value, self.bounds), self.bounds)
-        self.bound.add(symbol)
+        self.declare(symbol, interval(simplify(value, self.bounds), self.bounds))
 
     def programs(self, op: t.Programs) -> None:
         names, extents = [identifier(n.data) for n in op.names], [e.expr for e in op.extents]

@@ -88,8 +88,7 @@ class HopperEmitter:
         cluster = self.emitter.kernel.cluster
         if cluster is not None:
             line(f"const int {a.CTA_RANK} = cluster_rank();")
-            self.emitter.bounds[a.CTA_RANK] = (0, cluster.data - 1)
-            self.emitter.bound.add(a.CTA_RANK)
+            self.emitter.declare(a.CTA_RANK, (0, cluster.data - 1))
 
     def closing(self) -> None:
         """What stands behind the roles."""
@@ -151,8 +150,7 @@ class HopperEmitter:
                     self.elected = False
             case a.Counter():
                 e.line(f"int {identifier(op.symbol.data)} = {op.start.data};")
-                e.bounds[op.symbol.data] = (0, None)
-                e.bound.add(op.symbol.data)
+                e.declare(op.symbol.data, (0, None))
             case a.Advance():
                 e.line(f"{identifier(op.symbol.data)} += {e.c(op.by.expr)};")
             case a.SetMaxRegisters():

@@ -33,6 +33,8 @@ class Writer:
         self.addresses: dict[str, None] = {}  # tensors of whose address something is asked
         self.used: dict[str, None] = {}  # integer parameters in order of first use
         self.bound: set[str] = {t.THREAD, t.REGISTER}
+        self._simple: dict[Expr, Expr] = {}  # what was simplified under the present bounds
+        self._texts: dict[Expr, str] = {}  # what was written under them
         self.aligned: dict[str, int] = {}  # bytes that divide a tensor's address
         self.assumed: frozenset[Expr] = frozenset()  # conditions that hold where the code being written runs
         for assumption in kernel.assumptions:
@@ -77,24 +79,37 @@ class Writer:
 
     def simplified(self, node: Expr) -> Expr:
         """``node`` as it is written: constants in place, and what the bounds decide."""
-        return simplify(node.substitute(self.constants), self.bounds)
+        found = self._simple.get(node)
+        if found is None:
+            found = self._simple[node] = simplify(node.substitute(self.constants), self.bounds)
+        return found
 
     def text(self, node: Expr) -> str:
         """A simplified node as C; the parameters that it needs are noted."""
-        for symbol in sorted(node.symbols - self.bound):
-            (self.addresses if symbol.endswith(".address") else self.used).setdefault(symbol)
-        return c_expr(node, self.bounds)
+        found = self._texts.get(node)
+        if found is None:
+            for symbol in sorted(node.symbols - self.bound):
+                (self.addresses if symbol.endswith(".address") else self.used).setdefault(symbol)
+            found = self._texts[node] = c_expr(node, self.bounds)
+        return found
 
     def holds(self, guard: Expr) -> bool:
         return self.simplified(guard) == TRUE
 
     @contextmanager
     def binding(self, symbols: Mapping[str, Interval]) -> Generator[None]:
-        saved = dict(self.bounds), set(self.bound)
-        self.bounds |= symbols
-        self.bound |= symbols.keys()
+        saved = self.bounds, self.bound, self._simple, self._texts
+        self.bounds, self.bound = {**self.bounds, **symbols}, self.bound | symbols.keys()
+        if symbols:
+            self._simple, self._texts = {}, {}
         yield
-        self.bounds, self.bound = saved
+        self.bounds, self.bound, self._simple, self._texts = saved
+
+    def declare(self, symbol: str, bounds: Interval) -> None:
+        """A name that the lines have from here on, to the end of what is bound around it."""
+        self.bounds[symbol] = bounds
+        self.bound.add(symbol)
+        self._simple, self._texts = {}, {}
 
     @contextmanager
     def unrolled(self, name: str, count: int) -> Generator[Expr]:
