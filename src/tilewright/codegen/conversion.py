@@ -177,7 +177,8 @@ class ConversionEmitter:
     def matrices(self, op: a.StoreMatrix | a.LoadMatrix) -> None:
         """One instruction."""
         e, first, count = self.emitter, op.first.data // 2, op.matrices.data
-        words = ", ".join(f"{e.names[op.buffer]}[{first + i}]" for i in range(count))
+        name = e.names[op.buffer]
+        words = ", ".join([f"{name}[{first + i}]" for i in range(count)])
         way, suffix = "ld" if isinstance(op, a.LoadMatrix) else "st", "_trans" if op.trans.data else ""
         at = self.address(op.shared, op.base.expr + op.offset.expr)
         e.line(f"{way}matrix_x{count}{suffix}({at}, {words});")

@@ -37,6 +37,16 @@ RESERVED: frozenset[str] = frozenset(
     )
 )
 """Names that this room's lines declare."""
+_FIXED: dict[type[Operation], str] = {
+    a.FenceProxyAsync: 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
+    a.FenceMbarrierInit: 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");',
+    a.ClusterArrive: 'asm volatile("barrier.cluster.arrive.release;" ::: "memory");',
+    a.ClusterWait: 'asm volatile("barrier.cluster.wait.acquire;" ::: "memory");',
+    a.BulkCommit: 'asm volatile("cp.async.bulk.commit_group;" ::: "memory");',
+    a.WgmmaFence: 'asm volatile("wgmma.fence.sync.aligned;" ::: "memory");',
+    a.WgmmaCommit: 'asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");',
+}
+"""Ops that are one line, always the same."""
 _COUNTERS_BYTES = 256
 """Left free for the counters that a debug build compares; without that room it compares none."""
 
@@ -139,6 +149,10 @@ class HopperEmitter:
     # -- ops ------------------------------------------------------------------------------------------------------
     def op(self, op: Operation) -> None:
         e = self.emitter
+        fixed = _FIXED.get(type(op))
+        if fixed is not None:
+            e.line(fixed)
+            return
         match op:
             case a.Role():
                 self.role(op)
@@ -161,32 +175,24 @@ class HopperEmitter:
                 self.hints[op.bars] = op.hint.data
             case a.TensorMap():
                 e.name(op.map, op.hint.data)
-            case a.FenceProxyAsync():
-                e.line('asm volatile("fence.proxy.async.shared::cta;" ::: "memory");')
             case a.NamedBarrierSync():
                 e.line(f"named_barrier_sync({e.c(op.id.expr)}, {op.threads.data});")
             case a.NamedBarrierArrive():
                 e.line(f"named_barrier_arrive({e.c(op.id.expr)}, {op.threads.data});")
-            case a.ClusterArrive():
-                e.line('asm volatile("barrier.cluster.arrive.release;" ::: "memory");')
-            case a.ClusterWait():
-                e.line('asm volatile("barrier.cluster.wait.acquire;" ::: "memory");')
-            case (
-                a.MbarrierInit()
-                | a.FenceMbarrierInit()
-                | a.MbarrierArrive()
-                | a.MbarrierArriveExpectTx()
-                | a.MbarrierWait()
-            ):
+            case a.MbarrierInit() | a.MbarrierArrive() | a.MbarrierArriveExpectTx() | a.MbarrierWait():
                 self.mbarrier(op)
-            case a.TmaLoad() | a.TmaStore() | a.BulkCommit() | a.BulkWait():
+            case a.TmaLoad() | a.TmaStore() | a.BulkWait():
                 self.copy(op)
             case a.ThreadCopies():
                 ThreadCopyWriter(self, op).write()
             case a.CpAsyncMbarrierArrive():
                 e.line(f"cp_async_arrive({self.barrier(op.bars, op.index.expr)});")
-            case a.WgmmaFence() | a.Wgmma() | a.WgmmaCommit() | a.WgmmaWait():
-                self.matrix(op)
+            case a.WgmmaWait():
+                e.line(f'asm volatile("wgmma.wait_group.sync.aligned {op.pending.data};" ::: "memory");')
+                for buffer in op.retired:
+                    e.pin(buffer)
+            case a.Wgmma():
+                self.wgmma(op)
             case _:
                 raise TypeError(f"no code for {op.name}")
 
@@ -239,8 +245,6 @@ class HopperEmitter:
                 kind = a.mbarriers_of(op.bars)
                 for slot in range(kind.slots.data):
                     e.line(f"mbarrier_init({self.barrier(op.bars, Const(slot))}, {kind.count.data});")
-            case a.FenceMbarrierInit():
-                e.line('asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");')
             case a.MbarrierArrive():
                 bar = self.barrier(op.bars, op.index.expr)
                 peer = None if op.cta is None else e.c(op.cta.expr)
@@ -276,27 +280,9 @@ class HopperEmitter:
                 coords = ", ".join(e.c(c.expr) for c in op.coords)
                 source = self.address(op.shared, op.offset.expr)
                 e.line(f"tma_store_{len(op.coords)}d(&{e.names[op.map]}, {source}, {coords});")
-            case a.BulkCommit():
-                e.line('asm volatile("cp.async.bulk.commit_group;" ::: "memory");')
             case a.BulkWait():
                 read = ".read" if op.read.data else ""
                 e.line(f'asm volatile("cp.async.bulk.wait_group{read} {op.pending.data};" ::: "memory");')
-            case _:
-                raise TypeError(f"no code for {op.name}")
-
-    def matrix(self, op: Operation) -> None:
-        e = self.emitter
-        match op:
-            case a.WgmmaFence():
-                e.line('asm volatile("wgmma.fence.sync.aligned;" ::: "memory");')
-            case a.WgmmaCommit():
-                e.line('asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");')
-            case a.WgmmaWait():
-                e.line(f'asm volatile("wgmma.wait_group.sync.aligned {op.pending.data};" ::: "memory");')
-                for buffer in op.retired:
-                    e.pin(buffer)
-            case a.Wgmma():
-                self.wgmma(op)
             case _:
                 raise TypeError(f"no code for {op.name}")
 

@@ -61,8 +61,8 @@ class Writer:
         self.line("}")
 
     def comment(self, op: Operation) -> None:
-        if isinstance(op, t.TransportOp) and (op.note or op.loc):
-            words = [a.data for a in (op.note, op.loc) if a is not None]
+        words = [a.data for a in (op.note, op.loc) if a is not None] if isinstance(op, t.TransportOp) else []
+        if words:
             self.line(f"// {'  '.join(words)}")
 
     def name(self, value: SSAValue, hint: str) -> str:
