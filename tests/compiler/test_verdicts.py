@@ -41,7 +41,7 @@ def test_a_staged_operand_shows_the_rule_and_the_repair() -> None:
     assert isinstance(b.answer, Legal)
     assert b.repair == ""
     assert isinstance(c.answer, Illegal)
-    assert c.made == ("threads, 4 bytes at a time",)
+    assert c.made == ("threads, 8 bytes at a time",)
     assert "not legal for tensor copies: TMA010, TMA012" in str(a)
 
 

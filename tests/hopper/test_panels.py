@@ -23,7 +23,7 @@ from tilewright.compiler.maps import prove_maps
 from tilewright.contract import check
 from tilewright.hw.tensormap import Swizzle
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.epilogue import panel_widths
+from tilewright.schedule.hopper.panels import cut
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tier.descriptor_attrs import TmaAttr
 from tilewright.tile.dialect import ExprAttr
@@ -56,7 +56,7 @@ def simulated(kernel: t.Kernel, rows: int, columns: int, dtype: type = ml_dtypes
 
 @pytest.mark.parametrize("columns", [8 * n for n in range(1, 33)])
 def test_panels_lie_side_by_side(columns: int) -> None:
-    panels = panel_widths(columns)
+    panels = [(start, width) for width, starts in cut(columns).items() for start in starts]
     assert [start + width for start, width in panels] == [start for start, _ in panels[1:]] + [columns]
     assert all(start % width == 0 for start, width in panels)
     assert all(left[1] >= right[1] for left, right in pairwise(panels))
@@ -67,7 +67,7 @@ def test_panels_lie_side_by_side(columns: int) -> None:
 def test_every_width_is_proved_and_simulated(columns: int, candidate: Candidate) -> None:
     found = lowered(columns, candidate)
     kernel = found.scheduled.kernel
-    assert {w for _, w in panel_widths(columns)} == {m.numbers.box[0] for m in maps(kernel)}
+    assert list(cut(columns)) == [m.numbers.box[0] for m in maps(kernel)]
     assert isinstance(prove_stores(found.tile, kernel), Proved)
     assert isinstance(prove_maps(found.tile, kernel), Proved)
     assert judge_kernel(kernel).faults == ()

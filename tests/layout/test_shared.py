@@ -133,3 +133,13 @@ def test_exchanged_tiles() -> None:
         assert tile.offset(r, c) == linear == 4 * formula.evaluate({"r": r, "c": c})
     power = SharedTile.exchanged(32, 32, 4, moved).f2()
     assert power.is_bijective
+
+
+@pytest.mark.parametrize("mode", [Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE])
+def test_swizzles_move_nothing_from_row_to_row(mode: Swizzle) -> None:
+    tile = SharedTile.swizzled(16, TABLES[mode][0] // 2 if mode in TABLES else 8, 2, mode)
+    within = tile.in_row_expr(sym("row"), sym("column"))
+    for row, column in product(range(tile.rows), range(tile.columns)):
+        at = int(within.evaluate({"row": row, "column": column}))
+        assert 0 <= at < tile.pitch_bytes
+        assert row * tile.pitch_bytes + at == tile.offset(row, column)

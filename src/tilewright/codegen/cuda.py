@@ -17,7 +17,7 @@ from tilewright.codegen.prelude import prelude
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import dialect as t
-from tilewright.transport.asynchronous import CTA_RANK, TensorMap
+from tilewright.transport.asynchronous import CTA_RANK, CopyOut, TensorMap
 
 _ADDRESS_BITS = 0x7FFFFFFF
 """So much of an address fits an int."""
@@ -131,7 +131,7 @@ class Emitter(ElementWriter):
         if parameter.kind == "tensor":
             assert arg is not None
             assert isinstance(arg.type, TensorType)
-            written = any(isinstance(use.operation, t.Store | t.ReduceAdd) for use in arg.uses)
+            written = any(isinstance(use.operation, t.Store | t.ReduceAdd | CopyOut) for use in arg.uses)
             read = any(isinstance(use.operation, t.Load) for use in arg.uses)
             element = Storage(arg.type.dtype.dtype, 1).memory
             return f"{'' if written else 'const '}{element}* {'' if written and read else '__restrict__ '}{name}"

@@ -11,7 +11,7 @@ from tilewright.base.expr import Const, Expr, Sum
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
-from tilewright.codegen.thread_copies import BYTES, FROM, HELD, ROWS, STEP, ThreadCopyWriter
+from tilewright.codegen.thread_copies import BYTES, FROM, HELD, ROWS, STEP, CopyOutWriter, ThreadCopyWriter
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -185,6 +185,8 @@ class HopperEmitter:
                 self.copy(op)
             case a.ThreadCopies():
                 ThreadCopyWriter(self, op).write()
+            case a.CopyOut():
+                CopyOutWriter(self, op).write()
             case a.CpAsyncMbarrierArrive():
                 e.line(f"cp_async_arrive({self.barrier(op.bars, op.index.expr)});")
             case a.WgmmaWait():

@@ -84,7 +84,7 @@ void mbarrier_arrive_expect_tx(unsigned bar, unsigned bytes) {
   return rank;
 }""",
     "opaque": """__device__ __forceinline__ void opaque(int& value) { asm volatile("" : "+r"(value)); }
-template <class T> __device__ __forceinline__ void opaque(const T*& value) { asm volatile("" : "+l"(value)); }""",
+template <class T> __device__ __forceinline__ void opaque(T*& value) { asm volatile("" : "+l"(value)); }""",
     "cp_async_arrive": """__device__ __forceinline__ void cp_async_arrive(unsigned bar) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory");
 }""",

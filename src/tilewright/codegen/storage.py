@@ -50,6 +50,17 @@ class Storage:
                 return "unsigned char"
 
     @property
+    def vector(self) -> str:
+        """C type of all elements, as one access moves them."""
+        return self.memory if self.count == 1 else _VECTORS[self.count * self.dtype.bytes][0]
+
+    def element(self, name: str, index: int) -> str:
+        """One of several elements of a 16-bit dtype that ``name`` holds as such a vector."""
+        lanes = _VECTORS[self.count * self.dtype.bytes][1]
+        word = f"{name}.{lanes[index // 2]}" if lanes else name
+        return f"({self.memory})({word} >> {16 * (index % 2)})"
+
+    @property
     def compute(self) -> str:
         """C type in which one element is computed with."""
         if self.dtype.is_float:

@@ -1,4 +1,4 @@
-"""Copies of tiles by threads as CUDA C++, the address of each one step after that of the one before.
+"""Copies of tiles by threads as CUDA C++, in and out, the address of each one step after that of the one before.
 
 The copies of a tile stand in the loop over its stream, and most of what they need does not change there. A compiler
 that sees this keeps the address and the predicate of every copy in registers of its own (656 bytes spilled for 48
@@ -7,10 +7,11 @@ copies), so the running address and the count of rows are made opaque: the next 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import gcd
 from typing import TYPE_CHECKING
 
-from tilewright.base.expr import Compare, Const, Expr, Sym, maximum, minimum, simplify
+from tilewright.base.expr import Compare, Const, Expr, Interval, Sym, maximum, minimum, simplify
 from tilewright.codegen.storage import Storage
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -21,17 +22,20 @@ if TYPE_CHECKING:
 FROM, STEP, ROWS, BYTES, HELD = "copy_from", "copy_step", "copy_rows", "copy_bytes", "copied"
 LOADS_TOGETHER = 32
 """Elements that a thread holds between their loads and their stores, at most."""
+OUT_TOGETHER = 8
+"""Registers that copies out of shared memory take there, at most: accumulators of 208 columns leave so many."""
 _COPY = Sym(t.REGISTER)
 _FIRST = {t.REGISTER: Const(0)}
 
 
-class ThreadCopyWriter:
-    """Writes the copies of one op. Of a copy that leaves the domain fewer bytes are read, and the rest are zeros; an
-    address from which nothing is read may be any."""
+class CopyWriter:
+    """What the writers of copies share: the address that walks along with the copies, and the guard."""
 
-    def __init__(self, hopper: HopperEmitter, op: a.ThreadCopies):
-        self.hopper, self.emitter, self.op = hopper, hopper.emitter, op
-        self.coords = [c.expr for c in op.coords]
+    def __init__(self, hopper: HopperEmitter, op: a.ThreadCopies | a.CopyOut):
+        self.hopper, self.emitter, self.copies = hopper, hopper.emitter, op
+        copies: dict[str, Interval] = {t.REGISTER: (0, op.count.data - 1)}
+        self.coords = [simplify(c.expr, copies) for c in op.coords]
+        self.inside = simplify(op.guard.expr, copies)
         self.symbol = self.emitter.symbols[op.tensor]
         self.memory = Storage(t.shared_of(op.shared).dtype.dtype, 1).memory
         steps = [_step(c) for c in self.coords]
@@ -39,39 +43,30 @@ class ThreadCopyWriter:
         self.walks = op.count.data > 1 and len(self.steps) == len(steps)
         """Coordinates advance by constants from copy to copy."""
 
-    def write(self) -> None:
-        e, count = self.emitter, self.op.count.data
-        e.comment(self.op)
-        with e.braces(""), e.binding({t.REGISTER: (0, count - 1)}):
-            read = self.begin()
-            if isinstance(self.op, a.CpAsync):
-                with e.registers(count):
-                    self.copy(read)
-                    self.advance()
-            else:
-                self.load_and_store(read)
-
-    def begin(self) -> str:
-        """Declares what copies have in common; returns how many bytes copy ``r`` reads."""
-        e, op = self.emitter, self.op
+    def begin(self) -> None:
+        """Declares the address of the first copy and the step from each to the next."""
         if not self.walks:
-            return self.guarded(e.c(op.guard.expr), self.bytes())
-        source = e.address(op.tensor, [c.substitute(_FIRST) for c in self.coords], self.symbol)
-        e.line(f"const {self.memory}* {FROM} = {source};")
+            return
+        e = self.emitter
+        const = "const " if isinstance(self.copies, a.ThreadCopies) else ""
+        source = e.address(self.copies.tensor, [c.substitute(_FIRST) for c in self.coords], self.symbol)
+        e.line(f"{const}{self.memory}* {FROM} = {source};")
         advance: Expr = Const(0)
         for axis, s in enumerate(self.steps):
             advance = advance + e.constants.get(f"{self.symbol}.stride{axis}", Sym(f"{self.symbol}.stride{axis}")) * s
         e.line(f"const auto {STEP} = {e.c(advance)};")
-        whole = self.bytes()
-        if t.REGISTER not in (op.stop.expr - self.coords[op.axis.data]).symbols:
-            e.line(f"const int {BYTES} = {whole};")
-            whole = BYTES
-        guard, rows = e.c(op.guard.expr), _rows(op.guard.expr)
-        if rows is not None and not e.holds(op.guard.expr):
-            e.line(f"int {ROWS} = {e.c(rows[0])};")
-            e.line(f"opaque({ROWS});")
-            guard = f"{ROWS} > r*{rows[1]}"
-        return self.guarded(guard, whole)
+
+    def guard(self) -> str:
+        """The guard of copy ``r``; empty if it always holds. Rows that are left are counted."""
+        e, guard = self.emitter, self.inside
+        if e.holds(guard):
+            return ""
+        rows = _rows(guard) if self.walks else None
+        if rows is None:
+            return e.c(guard)
+        e.line(f"int {ROWS} = {e.c(rows[0])};")
+        e.line(f"opaque({ROWS});")
+        return f"{ROWS} > r*{rows[1]}"
 
     def advance(self) -> None:
         """The address of the next copy."""
@@ -80,9 +75,45 @@ class ThreadCopyWriter:
             self.emitter.line(f"opaque({FROM});")
 
     @property
-    def source(self) -> str:
+    def place(self) -> str:
         """The address of copy ``r``."""
-        return FROM if self.walks else self.emitter.address(self.op.tensor, self.coords, self.symbol)
+        return FROM if self.walks else self.emitter.address(self.copies.tensor, self.coords, self.symbol)
+
+    @property
+    def left(self) -> Expr:
+        """Elements from the first of copy ``r`` to the end of the domain."""
+        return self.copies.stop.expr - self.coords[self.copies.axis.data]
+
+
+class ThreadCopyWriter(CopyWriter):
+    """Writes the copies of one op. Of a copy that leaves the domain fewer bytes are read, and the rest are zeros; an
+    address from which nothing is read may be any."""
+
+    def __init__(self, hopper: HopperEmitter, op: a.ThreadCopies):
+        super().__init__(hopper, op)
+        self.op = op
+
+    def write(self) -> None:
+        e, count = self.emitter, self.op.count.data
+        e.comment(self.op)
+        with e.braces(""), e.binding({t.REGISTER: (0, count - 1)}):
+            self.begin()
+            read = self.read()
+            if isinstance(self.op, a.CpAsync):
+                with e.registers(count):
+                    self.copy(read)
+                    self.advance()
+            else:
+                self.load_and_store(read)
+
+    def read(self) -> str:
+        """How many bytes copy ``r`` reads; what copies have in common is declared."""
+        whole = self.bytes()
+        if self.walks and t.REGISTER not in self.left.symbols:
+            self.emitter.line(f"const int {BYTES} = {whole};")
+            whole = BYTES
+        guard = self.guard()
+        return f"{guard} ? {whole} : 0" if guard else whole
 
     @property
     def condition(self) -> str:
@@ -94,7 +125,7 @@ class ThreadCopyWriter:
         """cp.async of copy ``r``."""
         op = self.op
         to = self.hopper.address(op.shared, op.offset.expr)
-        self.emitter.line(f"{self.condition}cp_async_{op.copy_bytes}({to}, {self.source}, {read});")
+        self.emitter.line(f"{self.condition}cp_async_{op.copy_bytes}({to}, {self.place}, {read});")
 
     def load_and_store(self, read: str) -> None:
         """Loads, several at a time, then their stores: no load waits for the one before."""
@@ -111,20 +142,62 @@ class ThreadCopyWriter:
                         e.line(f"{self.condition}*reinterpret_cast<{self.memory}*>({to}) = {place};")
                         continue
                     e.line(f"{place} = 0;")
-                    e.line(f"{self.condition}if ({read}) {place} = *({self.source});")
+                    e.line(f"{self.condition}if ({read}) {place} = *({self.place});")
                     self.advance()
-
-    def guarded(self, guard: str, read: str) -> str:
-        """Nothing is read where ``guard`` is false."""
-        return read if self.emitter.holds(self.op.guard.expr) else f"{guard} ? {read} : 0"
 
     def bytes(self) -> str:
         """The bytes that lie before the end of the domain."""
         e, op = self.emitter, self.op
-        left, vector = op.stop.expr - self.coords[op.axis.data], op.vector.data
+        left, vector = self.left, op.vector.data
         if e.holds(left >= vector):
             return str(op.copy_bytes)
         return e.c(maximum(minimum(left, vector), 0) * (op.copy_bytes // vector))
+
+
+class CopyOutWriter(CopyWriter):
+    """Writes copies from shared memory to a tensor: loads, several at a time, then their stores. A vector that leaves
+    the domain is stored element by element."""
+
+    def __init__(self, hopper: HopperEmitter, op: a.CopyOut):
+        super().__init__(hopper, op)
+        self.op = op
+        self.storage = Storage(t.shared_of(op.shared).dtype.dtype, op.vector.data)
+
+    def write(self) -> None:
+        e, op, count = self.emitter, self.op, self.op.count.data
+        words = max(1, op.copy_bytes // 4)
+        together = gcd(count, OUT_TOGETHER // words)
+        e.comment(op)
+        with e.braces(""), e.binding({t.REGISTER: (0, count - 1)}):
+            self.begin()
+            guard = self.guard()
+            vector = self.storage.vector
+            e.line(f"{vector} {HELD}[{together}];")
+            with e.unrolled("b", count // together) as block:
+                for store in (False, True):
+                    with e.unrolled("v", together) as step:
+                        e.line(f"const int r = {e.c(block * together + step)};")
+                        place = f"{HELD}[{e.c(step)}]"
+                        if not store:
+                            at = self.hopper.pointer(op.shared, op.offset.expr)
+                            e.line(f"{place} = *reinterpret_cast<const {vector}*>({at});")
+                            continue
+                        with e.braces(f"if ({guard})" if guard else ""):
+                            self.store(place)
+                        self.advance()
+
+    def store(self, held: str) -> None:
+        """Stores copy ``r``, as far as it lies in the domain."""
+        e, width = self.emitter, self.op.vector.data
+        e.line(f"{self.memory}* at = {self.place};")
+        whole = f"*reinterpret_cast<{self.storage.vector}*>(at) = {held};"
+        if e.holds(self.left >= width):
+            e.line(whole)
+            return
+        e.line(f"if ({e.c(self.left >= width)}) {whole}")
+        with e.braces("else") if width > 1 else nullcontext():
+            for k in range(width if width > 1 else 0):
+                e.line(f"if ({e.c(self.left > k)}) at[{k}] = {self.storage.element(held, k)};")
 
 
 def _step(coord: Expr) -> int | None:

@@ -6,7 +6,7 @@ Everything is read from the lowered kernel and compared with the tile program:
     loads      every element of an operand's tile lands where the product's instructions read it: the boxes' coordinates
                are the load's plus constants (as polynomials), the bytes inside the tile are compared one by one
     products   the instructions pair the same k of both operands, and each row, column and k once
-    stores     every element of a panel lies where the copy to global memory looks for it
+    stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
 fields (9.7.15.5.1.2). Operands that threads stage element by element are compared in `staged_maps`.
@@ -24,7 +24,17 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
 from tilewright.base.verdict import Obligation, Proof, Proved, Refuted
-from tilewright.compiler.panels import Ints, WrongError, box_bytes, name_of, panel, place_of, swizzled, tensor_of
+from tilewright.compiler.panels import (
+    Ints,
+    WrongError,
+    box_bytes,
+    name_of,
+    panel,
+    place_of,
+    rows_of_panel,
+    swizzled,
+    tensor_of,
+)
 from tilewright.compiler.staged_maps import staged_operand
 from tilewright.compiler.thread_maps import place_copies
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
@@ -56,6 +66,7 @@ def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
         stores = [op for op in program if isinstance(op, tile.Store)]
         panels = sum(panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore))
+        panels += sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
     except WrongError as error:
         return Refuted("map", str(error))
     subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"

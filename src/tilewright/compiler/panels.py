@@ -1,4 +1,4 @@
-"""Stores of products: what stmatrix writes to a panel of shared memory is what the copy to global memory reads there.
+"""Stores of products: what stmatrix writes to a panel of shared memory is what copies to global memory read there.
 
 And what both halves of the ``map`` obligation stand on.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, simplify
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
+from tilewright.hw.wgmma import INSTRUCTION_M as ROWS
 from tilewright.lang.axes import Span
 from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tile import dialect as tile
@@ -40,18 +41,76 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> int:
     if not any(all(_stored_at(copy, numbers.axes, source, w) for w in everyone) for source in asked):
         raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
     size = ELEMENT_BITS[numbers.data_type] // 8
-    if not _filled(
-        numbers.box, size, numbers.swizzle, tuple((m.offset.expr, m.matrices.data) for m in _matrices(copy))
-    ):
+    elected = copy.parent_op()
+    assert elected is not None
+    matrices = _matrices(elected, copy.shared, copy.offset.expr)
+    columns, rows = numbers.box[0], prod(numbers.box[1:])
+    written = _written(rows, columns, size, matrices)
+    if written is None or not np.array_equal(written, box_bytes(columns, rows, size, numbers.swizzle)):
         raise WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
     return 1
 
 
+def rows_of_panel(stores: Sequence[tile.Store], copies: a.CopyOut) -> int:
+    """One panel that threads copy out: every vector is read where stmatrix wrote the elements that a store of the tile
+    program has at its coordinates."""
+    name, where = name_of(copies.tensor), place_of(copies)
+    asked = [store for store in stores if (tensor_name(store), place(store)) == (name, where)]
+    matrices = _matrices(copies, copies.shared, copies.base.expr)
+    everyone = range(a.warpgroups_of(copies))
+    if not any(all(_copied_from(copies, source, matrices, w) for w in everyone) for source in asked):
+        raise WrongError(f"a panel of {where}: its elements are copied from elsewhere")
+    return 1
+
+
+def _copied_from(copies: a.CopyOut, source: tile.Store, matrices: _Matrices, warpgroup: int) -> bool:
+    """Whether a warpgroup copies a panel of this store."""
+    here = {a.WARPGROUP: warpgroup}
+    count, first_thread = copies.count.data, warpgroup * a.WARPGROUP_THREADS
+    bounds = {t.REGISTER: (0, count - 1), t.THREAD: (first_thread, first_thread + a.WARPGROUP_THREADS - 1)}
+    places: list[Expr] = []
+    for coord, own in zip(copies.coords, coords_of(source), strict=True):
+        place = coord.expr.substitute(here) - (own.origin if isinstance(own, Span) else own)
+        if isinstance(own, Span):
+            places.append(simplify(place, bounds))
+        elif place.constant != 0:
+            return False
+    offset = simplify((copies.offset.expr - copies.base.expr).substitute(here), bounds)
+    if len(places) != 2 or not offset.symbols.union(*(p.symbols for p in places)) <= {t.THREAD, t.REGISTER}:
+        return False
+    axes = [axis for axis, own in enumerate(coords_of(source)) if isinstance(own, Span)]
+    size = t.shared_of(copies.shared).dtype.dtype.bytes
+    shape = (count, copies.vector.data, copies.bytes.data // size // ROWS, size)
+    return axes[1] == copies.axis.data and _rows_read(places[0], places[1], offset, first_thread, shape, matrices)
+
+
 @lru_cache(maxsize=1024)
-def _filled(box: tuple[int, ...], size: int, swizzle: Swizzle, matrices: tuple[tuple[Expr, int], ...]) -> bool:
-    """Whether these stmatrix ops, by offset and number of 8 x 8 matrices, write every element of a panel where a copy
-    of ``box`` reads it. The panels of a kernel are filled alike."""
-    columns, rows = box[0], prod(box[1:])
+def _rows_read(
+    row: Expr, column: Expr, offset: Expr, first_thread: int, shape: tuple[int, int, int, int], matrices: _Matrices
+) -> bool:
+    """Whether ``count`` vectors of every thread, at row and column of a tile, are read where stmatrix wrote them; a
+    panel begins where the first thread's first vector lies."""
+    count, vector, columns, size = shape
+    written = _written(ROWS, columns, size, matrices)
+    thread, copy = np.indices((a.WARPGROUP_THREADS, count))
+    at = {t.THREAD: thread + first_thread, t.REGISTER: copy}
+    x, y, place = (values_at(node, at) for node in (row, column, offset))
+    if written is None or min(x.flat[0], y.flat[0]) < 0:
+        return False
+    x, y = x - x.flat[0], (y - y.flat[0])[:, :, None] + np.arange(vector)
+    if min(x.min(), y.min()) < 0 or x.max() >= ROWS or y.max() >= columns:
+        return False
+    return np.array_equal(written[x[:, :, None], y], place[:, :, None] + np.arange(vector) * size)
+
+
+_Matrices: TypeAlias = tuple[tuple[Expr, int], ...]
+"""stmatrix ops by offset and number of 8 x 8 matrices."""
+
+
+@lru_cache(maxsize=1024)
+def _written(rows: int, columns: int, size: int, matrices: _Matrices) -> Ints | None:
+    """The byte at which these ops write every element of a panel; -1 for none; None where one lies beside the panel.
+    The panels of a kernel are filled alike."""
     written = np.full((rows, columns), -1)
     threads, chunk = np.arange(a.WARPGROUP_THREADS), np.arange(8)
     for index, (offset, count) in enumerate(matrices):
@@ -60,10 +119,10 @@ def _filled(box: tuple[int, ...], size: int, swizzle: Swizzle, matrices: tuple[t
         row = thread // 32 * 16 + row + matrix % 2 * 8
         column = 16 * index + matrix // 2 * 8
         if row.max() >= rows or column.max() + 8 > columns:
-            return False
+            return None
         first = values_at(offset, {t.THREAD: thread})
         written[row[:, None], column[:, None] + chunk] = first[:, None] + chunk * size
-    return np.array_equal(written, box_bytes(columns, rows, size, swizzle))
+    return written
 
 
 @lru_cache(maxsize=1024)
@@ -83,17 +142,15 @@ def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpg
     return True
 
 
-def _matrices(store: a.TmaStore) -> list[a.StoreMatrix]:
-    """The stmatrix ops that fill the panel: those before the copy, back to the copy before."""
-    elected = store.parent_op()
-    assert elected is not None
-    found: list[a.StoreMatrix] = []
-    op = elected.prev_op
-    while op is not None and not (isinstance(op, a.Elected) and any(isinstance(x, a.TmaStore) for x in op.walk())):
-        if isinstance(op, a.StoreMatrix) and op.base.expr == store.offset.expr and op.shared == store.shared:
-            found.insert(0, op)
+def _matrices(copied: Operation, shared: SSAValue, base: Expr) -> _Matrices:
+    """The stmatrix ops that fill the panel at ``base``: those before its copy, back to the copy before."""
+    found: list[tuple[Expr, int]] = []
+    op = copied.prev_op
+    while op is not None and not any(isinstance(x, a.TmaStore | a.CopyOut) for x in op.walk()):
+        if isinstance(op, a.StoreMatrix) and op.base.expr == base and op.shared == shared:
+            found.insert(0, (op.offset.expr, op.matrices.data))
         op = op.prev_op
-    return found
+    return tuple(found)
 
 
 def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:

@@ -162,7 +162,7 @@ def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
                 value, way = declared.tensor, "tensor copies"
             case a.CpAsync():
                 value, way = op.tensor, f"{CP_ASYNC}, {op.copy_bytes} bytes at a time"
-            case a.LoadStore():
+            case a.LoadStore() | a.CopyOut():
                 value, way = op.tensor, f"{THREADS}, {op.copy_bytes} bytes at a time"
             case t.Load() | t.Store() | t.ReduceAdd():
                 size = t.registers_of(op.buffer).dtype.dtype.bytes * op.vector.data

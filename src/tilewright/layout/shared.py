@@ -181,6 +181,15 @@ class SharedTile:
         linear = simplify(line * pitch + within * size, known)
         return simplify(reduce(lambda a, b: a ^ b, [linear, *self._exchanges(line, linear, unit_bytes)]), known)
 
+    def in_row_expr(self, row: Expr, column: Expr) -> Expr:
+        """The byte at which an element lies in its row, for tiles of one panel: swizzles of tensor copies move nothing
+        from row to row, so ``offset`` is ``row * pitch_bytes`` more."""
+        assert self.panels == 1
+        assert not self.exchange.pairs
+        assert not self.transposed
+        linear = row * self.pitch_bytes + column * self.element_bytes
+        return reduce(lambda a, b: a ^ b, [column * self.element_bytes, *self._exchanges(row, linear, 1)])
+
     def _exchanges(self, line: Expr, linear: Expr, unit_bytes: int) -> list[Expr]:
         """What the swizzle xors onto the offset: one field for each run of bits at one distance. Source bits above a
         row whose pitch is a power of two are bits of ``line``, the number of the row."""

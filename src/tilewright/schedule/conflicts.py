@@ -42,10 +42,12 @@ def shared_uses(kernel: t.Kernel, target: str) -> tuple[SharedUse, ...]:
     found: dict[SharedUse, None] = {}
     seen: set[tuple[SSAValue, Expr, Expr, str]] = set()
     for op in kernel.walk():
-        if not isinstance(op, t.SharedWrite | t.SharedRead | a.MatrixAccess):
+        if not isinstance(op, t.SharedWrite | t.SharedRead | a.MatrixAccess | a.CopyOut):
             continue
         name = _instruction(op)
-        guard = op.guard.expr if isinstance(op, t.SharedWrite | t.SharedRead) else TRUE
+        guard = (
+            TRUE if isinstance(op, a.MatrixAccess) else op.active.expr if isinstance(op, a.CopyOut) else op.guard.expr
+        )
         key = (op.shared, op.offset.expr, guard, name)
         if key in seen:
             continue
@@ -57,20 +59,26 @@ def shared_uses(kernel: t.Kernel, target: str) -> tuple[SharedUse, ...]:
     return tuple(found)
 
 
-def _instruction(op: t.SharedWrite | t.SharedRead | a.MatrixAccess) -> str:
+def _instruction(op: t.SharedWrite | t.SharedRead | a.MatrixAccess | a.CopyOut) -> str:
     if isinstance(op, a.MatrixAccess):
         return f"{'ld' if isinstance(op, a.LoadMatrix) else 'st'}matrix.x{op.matrices.data}"
+    if isinstance(op, a.CopyOut):
+        return f"ld.shared.b{8 * max(BANK_BYTES, op.copy_bytes)}"
     size = t.shared_of(op.shared).dtype.dtype.bytes * op.vector.data
     return f"{'ld' if isinstance(op, t.SharedRead) else 'st'}.shared.b{8 * max(BANK_BYTES, size)}"
 
 
-def _degrees(op: t.SharedWrite | t.SharedRead | a.MatrixAccess, access: BankAccess, guard: Expr) -> Iterator[int]:
+def _degrees(
+    op: t.SharedWrite | t.SharedRead | a.MatrixAccess | a.CopyOut, access: BankAccess, guard: Expr
+) -> Iterator[int]:
     """The degree of some of the op's instructions."""
     registers: range = range(1)
     scale = 1
     if isinstance(op, t.SharedWrite | t.SharedRead):
         registers = range(0, t.registers_of(op.buffer).count.data, op.vector.data)
         scale = t.shared_of(op.shared).dtype.dtype.bytes
+    elif isinstance(op, a.CopyOut):
+        registers = range(op.count.data)
     for register in registers[:: -(-len(registers) // SAMPLE)]:
         degree = _degree(op.offset.expr * scale, guard, register, access)
         if degree is not None:

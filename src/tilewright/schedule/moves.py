@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Expr, Sym, all_of
@@ -32,17 +34,8 @@ class MoveLowering(ValueLowering):
         """Coordinates, guard, vector width and its axis for an access of ``value`` under ``distribution``."""
         axes = self.axes_of[value]
         layout = distribution.layout(axes)
-        places = distribution.coordinates(axes, TID, R)
+        coords, guard = self.located(op, axes, distribution.coordinates(axes, TID, R))
         spans = [c for c in coords_of(op) if isinstance(c, Span)]
-        kept = iter(zip(spans, places, strict=True))
-        coords: list[Expr] = []
-        for coord in coords_of(op):
-            if isinstance(coord, Span):
-                span, place = next(kept)
-                coords.append(span.origin + place)
-            else:
-                coords.append(coord)
-        guard = self.valid(axes, spans, places)
         tensor = tile.tensor_type(op.tensor)
         facts = self.facts.of(tensor.tensor_name.data)
         width, axis = 1, facts.unit_axis or 0
@@ -53,6 +46,12 @@ class MoveLowering(ValueLowering):
                 span = spans[dim]
                 width = min(self.vector(op, axes[dim], span), layout.contiguous_registers(dim))
         return coords, guard, width, axis
+
+    def located(self, op: Access, axes: Sequence[ClassId | None], places: Sequence[Expr]) -> tuple[list[Expr], Expr]:
+        """Coordinates of the elements at ``places`` of the accessed tile, and the guard under which they exist."""
+        kept = iter(places)
+        coords = [c.origin + next(kept) if isinstance(c, Span) else c for c in coords_of(op)]
+        return coords, self.valid(axes, [c for c in coords_of(op) if isinstance(c, Span)], places)
 
     def vector(self, op: Access, axis: ClassId | None, span: Span) -> int:
         """Elements of the widest aligned access along ``axis``, along which the tensor is contiguous."""

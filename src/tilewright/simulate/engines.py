@@ -22,7 +22,7 @@ from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.tensor_copy import Encoded, encode, indices
 from tilewright.simulate.tensor_core import ROWS, Descriptor, accumulator_places, operand_places
-from tilewright.simulate.thread_copies import arrive_when_copied, load_and_store, start_copies
+from tilewright.simulate.thread_copies import arrive_when_copied, copy_out, load_and_store, start_copies
 from tilewright.simulate.values import memory_dtype, rounded
 from tilewright.transport import asynchronous as a
 from tilewright.transport.dialect import TransportOp
@@ -59,6 +59,8 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
         case a.CpAsync():
             start_copies(op, agent)
             yield STEP
+        case a.CopyOut():
+            copy_out(op, agent)
         case a.LoadStore():
             load_and_store(op, agent)
         case a.CpAsyncMbarrierArrive():

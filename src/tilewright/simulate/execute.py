@@ -30,7 +30,7 @@ from tilewright.simulate.registers import Buffer, masked
 from tilewright.simulate.report import Report, refuse
 from tilewright.simulate.shadow import GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols
-from tilewright.transport.asynchronous import WARPGROUP, Advance, Counter, Elected, Role, TensorMap, TmaStore
+from tilewright.transport.asynchronous import WARPGROUP, Advance, CopyOut, Counter, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     Barrier,
     Exchange,
@@ -314,7 +314,7 @@ def _grid(kernel: Kernel, arguments: Arguments, grid_size: int | None) -> int:
 
 def _written(block: Block) -> Iterator[SSAValue]:
     for op in block.walk():
-        if isinstance(op, Store | ReduceAdd):
+        if isinstance(op, Store | ReduceAdd | CopyOut):
             yield op.tensor
         if isinstance(op, TmaStore) and isinstance(op.map.owner, TensorMap):
             yield op.map.owner.tensor

@@ -1,4 +1,4 @@
-"""Copies of tiles by threads: loads and stores, and cp.async, which lands at some later moment.
+"""Copies of tiles by threads: loads and stores, in and out, and cp.async, which lands at some later moment.
 
 A cp.async is checked when it is issued, against what its thread knows. The copies of one op that a warp makes land
 together, when the seed chooses, those of several ops in any order; an arrival happens some time after all earlier ones.
@@ -27,6 +27,7 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 
 _SIZES = (4, 8, 16)  # PTX ISA, cp.async: cp-size
+_VECTORS = (1, 2, 4, 8, 16)  # PTX ISA, ld and st: .b8 to .v4.b32
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class _Copies:
     element_bytes: int
 
     @staticmethod
-    def of(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor) -> _Copies:
+    def of(op: a.ThreadCopies | a.CopyOut, agent: Agent, tensor: BoundTensor) -> _Copies:
         count, symbols = op.count.data, agent.symbols
         shape = (len(agent.rows), count)
 
@@ -84,6 +85,22 @@ def load_and_store(op: a.LoadStore, agent: Agent) -> None:
     values = np.zeros(len(places), memory.dtype)
     values[read] = tensor.array[tuple(c[copies.made].ravel()[read] for c in copies.coords)].view(memory.dtype)
     memory[(places + shared.offset) // size] = values
+
+
+def copy_out(op: a.CopyOut, agent: Agent) -> None:
+    """Every thread of the agent reads its copies, and stores what lies inside of the domain."""
+    tensor, shared = agent.launch.arguments.tensors[op.tensor], agent.cta.shared[op.shared]
+    copies = _Copies.of(op, agent, tensor)
+    _check(op, agent, tensor, shared, copies)
+    who = np.broadcast_to(agent.rows[:, None, None], copies.read.shape)
+    shared.read_by(op, copies.places[copies.made].ravel(), who[copies.made].ravel())
+    stored = copies.read
+    where, memory = tuple(c[stored] for c in copies.coords), agent.launch.memory
+    memory.watch(op, tensor, where, who[stored], agent.moment(), "write")
+    memory.traffic.stored += int(stored.sum())
+    found = agent.cta.arena.bytes.view(np.dtype(f"u{copies.element_bytes}"))
+    values = found[(copies.places[stored] + shared.offset) // copies.element_bytes]
+    tensor.array[where] = values.view(tensor.array.dtype)
 
 
 def _read(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedBuffer) -> _Copies:
@@ -146,7 +163,9 @@ def _start(
     agent.cta.transfers.append(land)
 
 
-def _check(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedBuffer, copies: _Copies) -> None:
+def _check(
+    op: a.ThreadCopies | a.CopyOut, agent: Agent, tensor: BoundTensor, shared: SharedBuffer, copies: _Copies
+) -> None:
     """What is read lies in the tensor, what is written in the buffer, both at multiples of a copy's size."""
     for axis, (coordinates, extent) in enumerate(zip(copies.coords, tensor.array.shape, strict=True)):
         outside = copies.read & ((coordinates < 0) | (coordinates >= extent))
@@ -163,6 +182,8 @@ def _check(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: Shared
     used = copies.read.any(axis=2)
     wrong = (used & (address % size != 0)) | (copies.made & ((copies.places[:, :, 0] + shared.offset) % size != 0))
     sizes = _SIZES if isinstance(op, a.CpAsync) else (copies.element_bytes,)
+    if isinstance(op, a.CopyOut):
+        sizes = _VECTORS
     if size not in sizes or wrong.any() or (used.any() and op.vector.data > 1 and tensor.strides[axis] != 1):
         found = f"{size} bytes, strides {list(tensor.strides)} along axis {axis}, {int(wrong.sum())} misaligned"
         refuse(op, "SIM009", found=found, required=f"{sizes} bytes that are consecutive, at multiples of their size")

@@ -9,7 +9,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, all_of, conjuncts, negate
+from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, negate, simplify
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
@@ -23,6 +23,7 @@ from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport.asynchronous import (
     WARPGROUP,
     WARPGROUP_THREADS,
+    CopyOut,
     CpAsync,
     Elected,
     LoadStore,
@@ -96,9 +97,10 @@ class _Around:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A value that is moved in parts of its registers, one op after another, the ``last``: one access."""
+    """A value that is moved in parts of its registers, one op after another, the ``last``: one access. Of copies out
+    ``registers`` counts the copies."""
 
-    last: Load | Store | ReduceAdd
+    last: Load | Store | ReduceAdd | CopyOut
     around: _Around
     coords: tuple[Expr, ...]
     guard: Expr
@@ -107,7 +109,9 @@ class _Parts:
     @property
     def where(self) -> tuple[object, ...]:
         """What its parts have in common."""
-        return self.last.tensor, type(self.last), self.around
+        op = self.last
+        copies = (op.vector, op.axis, op.stop) if isinstance(op, CopyOut) else ()
+        return op.tensor, type(op), self.around, copies
 
     def joined(self, more: _Parts | _Boxes) -> _Parts | None:
         """With the part that follows it; None where that is none of the registers that follow."""
@@ -242,14 +246,14 @@ class _Collector:
         self._goes_on(_Boxes(op, declared, self.around, first, declared.numbers.box[0]))
 
     def thread_copies(self, op: ThreadCopies) -> None:
-        """Register ``r`` of the access is element ``r % vector`` of copy ``r // vector``."""
+        """Threads read what they copy."""
         self._settle()
-        vector, axis = op.vector.data, op.axis.data
-        copy = {REGISTER: Sym(REGISTER) // vector}
-        coords = [c.expr.substitute(copy) for c in op.coords]
-        coords[axis] = coords[axis] + Sym(REGISTER) % vector
-        read = all_of([op.active.expr.substitute(copy), op.guard.expr.substitute(copy), coords[axis] < op.stop.expr])
-        self._found(op, op.tensor, AccessKind.READ, self.around, op.count.data * vector, coords, read)
+        coords, read = _elements(op, [c.expr for c in op.coords], _made(op))
+        self._found(op, op.tensor, AccessKind.READ, self.around, op.count.data * op.vector.data, coords, read)
+
+    def copy_out(self, op: CopyOut) -> None:
+        """Threads write what they copy."""
+        self._goes_on(_Parts(op, self.around, tuple(c.expr for c in op.coords), _made(op), op.count.data))
 
     def _goes_on(self, more: _Parts | _Boxes) -> None:
         """Part of the access before it, or another."""
@@ -263,6 +267,11 @@ class _Collector:
         pending, self.pending = self.pending, None
         match pending:
             case _Parts(op, around, coords, guard, registers):
+                if isinstance(op, CopyOut):
+                    registers *= op.vector.data
+                    coords, guard = _elements(op, coords, guard)
+                    bounds: dict[str, Interval] = {REGISTER: (0, registers - 1)}
+                    coords, guard = [simplify(c, bounds) for c in coords], simplify(guard, bounds)
                 self._found(op, op.tensor, _KINDS[type(op)], around, registers, coords, guard)
             case _Boxes():
                 self._box(pending)
@@ -327,6 +336,20 @@ class _Collector:
         )
 
 
+def _made(op: ThreadCopies | CopyOut) -> Expr:
+    """Which copies touch the tensor."""
+    return all_of([op.active.expr, op.guard.expr])
+
+
+def _elements(op: ThreadCopies | CopyOut, coords: Sequence[Expr], made: Expr) -> tuple[list[Expr], Expr]:
+    """Coordinates and guard of copies' elements: register ``r`` is element ``r % vector`` of copy ``r // vector``."""
+    vector, axis = op.vector.data, op.axis.data
+    copy = {REGISTER: Sym(REGISTER) // vector}
+    places = [c.substitute(copy) for c in coords]
+    places[axis] = places[axis] + Sym(REGISTER) % vector
+    return places, all_of([made.substitute(copy), places[axis] < op.stop.expr])
+
+
 _VISITS: dict[type[Operation], Callable[[_Collector, Any], None]] = {
     Let: _Collector.let,
     Programs: _Collector.programs,
@@ -337,8 +360,14 @@ _VISITS: dict[type[Operation], Callable[[_Collector, Any], None]] = {
     TmaStore: _Collector.copy,
     CpAsync: _Collector.thread_copies,
     LoadStore: _Collector.thread_copies,
+    CopyOut: _Collector.copy_out,
     Load: _Collector.access,
     Store: _Collector.access,
     ReduceAdd: _Collector.access,
 }
-_KINDS = {Load: AccessKind.READ, Store: AccessKind.WRITE, ReduceAdd: AccessKind.REDUCE}
+_KINDS = {
+    Load: AccessKind.READ,
+    Store: AccessKind.WRITE,
+    CopyOut: AccessKind.WRITE,
+    ReduceAdd: AccessKind.REDUCE,
+}

@@ -62,7 +62,7 @@ from tilewright.transport.tensor_core import (
     WgmmaFence,
     WgmmaWait,
 )
-from tilewright.transport.thread_copies import CpAsync, CpAsyncMbarrierArrive, LoadStore, ThreadCopies
+from tilewright.transport.thread_copies import CopyOut, CpAsync, CpAsyncMbarrierArrive, LoadStore, ThreadCopies
 
 OPS = [*roles.OPS, *mbarriers.OPS, *tensor_copies.OPS, *thread_copies.OPS, *tensor_core.OPS]
 """Registered by the ``Transport`` dialect."""
@@ -79,6 +79,7 @@ __all__ = [
     "BulkWait",
     "ClusterArrive",
     "ClusterWait",
+    "CopyOut",
     "Counter",
     "CpAsync",
     "CpAsyncMbarrierArrive",

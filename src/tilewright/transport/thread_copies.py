@@ -1,8 +1,8 @@
-"""Copies of tiles into shared memory by threads: cp.async, which they start and do not wait for (PTX ISA 9.1,
-9.7.9.25.3), and loads followed by stores.
+"""Copies of tiles by threads: into shared memory by cp.async, which they start and do not wait for (PTX ISA 9.1,
+9.7.9.25.3), and by loads followed by stores; out of it by loads followed by stores.
 
-Both write through the generic proxy. The cp.async of a thread are done in no order; an mbarrier may count the threads
-whose copies have all been done.
+All go through the generic proxy. The cp.async of a thread are done in no order; an mbarrier may count the threads whose
+copies have all been done.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import TRUE, Expr
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.tile.dialect import ExprAttr, TensorType
 from tilewright.tile.ops import integer
 from tilewright.transport.base import SharedType, TransportOp, exprs, shared_of
@@ -24,13 +25,13 @@ COPY_BYTES = (4, 8, 16)
 """What one cp.async moves."""
 
 
-class ThreadCopies(TransportOp):
-    """Shared by both: every executing thread makes ``count`` copies of ``vector`` elements each.
+class _Copies(TransportOp):
+    """Shared by all: every executing thread makes ``count`` copies of ``vector`` elements each.
 
-    Copy ``r`` takes the elements that are consecutive along dimension ``axis`` from ``coords`` on, and lands at byte
-    ``offset`` of the shared buffer. Where ``guard`` is false, and from coordinate ``stop`` along ``axis`` on, zeros
-    arrive instead and nothing is read. Copies for which ``active`` is false are not made. All lie in ``bytes`` bytes
-    from ``base`` on, which the executing threads fill together.
+    The elements of copy ``r`` are consecutive along dimension ``axis`` of the tensor from ``coords`` on, and from byte
+    ``offset`` of the shared buffer. Where ``guard`` is false, and from coordinate ``stop`` along ``axis`` on, the
+    tensor is not touched. All bytes of the buffer lie in ``bytes`` bytes from ``base`` on. Copies for which ``active``
+    is false are not made.
     """
 
     tensor = operand_def(TensorType)
@@ -96,6 +97,10 @@ class ThreadCopies(TransportOp):
             raise VerifyException(f"{self.count.data} copies")
 
 
+class ThreadCopies(_Copies):
+    """Copies into shared memory: zeros arrive for what is not read, and the bytes from ``base`` on are filled."""
+
+
 @irdl_op_definition
 class CpAsync(ThreadCopies):
     """cp.async: the copies are started, and done at some later moment."""
@@ -121,6 +126,19 @@ class LoadStore(ThreadCopies):
 
 
 @irdl_op_definition
+class CopyOut(_Copies):
+    """ld.shared, then st.global: a copy is one access of either memory where all of its elements are written, else
+    several."""
+
+    name = "transport.copy_out"
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.copy_bytes > MAX_VECTOR_BYTES or self.copy_bytes & (self.copy_bytes - 1):
+            raise VerifyException(f"no access of {self.copy_bytes} bytes")
+
+
+@irdl_op_definition
 class CpAsyncMbarrierArrive(TransportOp):
     """cp.async.mbarrier.arrive.noinc: once all earlier cp.async of an executing thread are done, it arrives once."""
 
@@ -132,4 +150,4 @@ class CpAsyncMbarrierArrive(TransportOp):
         super().__init__(operands=[bars], attributes={"index": ExprAttr.of(index)})
 
 
-OPS = [CpAsync, LoadStore, CpAsyncMbarrierArrive]
+OPS = [CpAsync, LoadStore, CopyOut, CpAsyncMbarrierArrive]

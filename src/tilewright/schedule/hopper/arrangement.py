@@ -12,15 +12,15 @@ from tilewright.schedule.hopper.rings import Ring
 from tilewright.tile import dialect as tile
 
 if TYPE_CHECKING:
-    from tilewright.schedule.hopper.epilogue import MatrixStore
+    from tilewright.schedule.hopper.epilogue import PanelStore
     from tilewright.schedule.hopper.rotate import Rotation
 
 
 @dataclass(frozen=True)
 class Arrangement:
     """Products and rings; ``warpgroups`` that share a tile, and how many such sets take ``turns`` at a CTA's tiles; the
-    cluster with each CTA's share of the copied tiles; the stores that go through tensor copies, and whether they do for
-    all extents (what that needs of them is asked at launch); the streams that are rotated."""
+    cluster with each CTA's share of the copied tiles; the stores that go through panels, and whether those by tensor
+    copies are so for all extents (what that needs of them is asked at launch); the streams that are rotated."""
 
     dots: tuple[DotPlan, ...]
     rings: tuple[Ring, ...]
@@ -28,7 +28,7 @@ class Arrangement:
     turns: int = 1
     cluster: Cluster | None = None
     shares: Mapping[tile.Load, Share] = field(default_factory=dict[tile.Load, Share])
-    stores: Mapping[tile.Store, MatrixStore] = field(default_factory=dict[tile.Store, "MatrixStore"])
+    stores: Mapping[tile.Store, PanelStore] = field(default_factory=dict[tile.Store, "PanelStore"])
     whole_stores: bool = False
     rotations: Mapping[tile.Stream, Rotation] = field(default_factory=dict[tile.Stream, "Rotation"])
 
@@ -36,3 +36,8 @@ class Arrangement:
     def consumers(self) -> int:
         """Consumer warpgroups of a CTA."""
         return self.warpgroups * self.turns
+
+    @property
+    def copies_out(self) -> bool:
+        """Some stores go by tensor copies."""
+        return any(store.by_copies for store in self.stores.values())

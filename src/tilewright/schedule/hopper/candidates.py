@@ -13,10 +13,11 @@ from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.clusters import Cluster, Share
-from tilewright.schedule.hopper.epilogue import matrix_stores, panel_bytes
+from tilewright.schedule.hopper.epilogue import panel_stores
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
 from tilewright.schedule.hopper.operands import ROWS, Analysis, Brought, Copied, DotPlan, InPlace
+from tilewright.schedule.hopper.panels import panel_bytes
 from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
 from tilewright.schedule.hopper.rings import Ring, group
 from tilewright.schedule.hopper.rotate import reordered, rotations
@@ -205,7 +206,7 @@ def arranged(
         candidate.warpgroups,
         candidate.turns,
         cluster,
-        stores=matrix_stores(kernel, facts, placement, candidate.warpgroups) if candidate.matrix_stores else {},
+        stores=panel_stores(kernel, facts, placement, candidate.warpgroups) if candidate.matrix_stores else {},
         whole_stores=candidate.whole_stores,
         rotations=turned,
     )

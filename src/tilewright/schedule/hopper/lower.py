@@ -25,9 +25,9 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum,
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
-from tilewright.schedule.hopper.epilogue import WARPGROUP_BARRIER
 from tilewright.schedule.hopper.feeding import RingLowering, counter
 from tilewright.schedule.hopper.operands import Brought, DotPlan, InPlace, Operand, Staged, Widened, source_of
+from tilewright.schedule.hopper.panels import meet
 from tilewright.schedule.hopper.predicates import leading_steps, longest_first
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
@@ -190,7 +190,7 @@ class RoleLowering(RingLowering):
             self.skip(lambda turn: turn.place)
             self.first_turn()
         body.add_op(self.programs(inner))
-        if self.panels is not None:
+        if self.arrangement.copies_out:
             body.add_op(a.Elected(t.block([a.BulkWait(0, read=False)])))
         body.add_ops(self.parting())
         return a.Role(label, first, a.WARPGROUP_THREADS * self.arrangement.warpgroups, Region(body))
@@ -226,8 +226,7 @@ class RoleLowering(RingLowering):
                 if ring.block is block and ring.last is op and not self.producing and not self.deferred(ring):
                     if isinstance(op, tile.Stream):
                         # a stream of no steps multiplies nothing: only a barrier says that all warps saw the tile
-                        meet = WARPGROUP_BARRIER + self.number
-                        self.emit(a.NamedBarrierSync(meet, a.WARPGROUP_THREADS))
+                        self.emit(meet(self))
                     self.release(ring, Sym(counter(ring)))
                     self.emit(a.Advance(counter(ring)))
 
