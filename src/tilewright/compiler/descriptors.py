@@ -139,7 +139,7 @@ def _judge_map(
         direction=direction,
     )
     aligned = reduce(gcd, (_alignment(*place) for place in {(c.shared, c.offset.expr) for c in copies}))
-    first = reduce(gcd, (divisor(start, {}) for start in {c.coords.data[0].expr for c in copies}))
+    first = reduce(gcd, (_divisor(start) for start in {c.coords.data[0].expr for c in copies}))
     for condition in _conditions(copies):
         facts = facts.assume(condition)
     decision = _decided(described, aligned, first, facts, target)
@@ -183,7 +183,13 @@ def _alignment(shared: SSAValue, offset: Expr) -> int:
     declared = shared.owner
     assert isinstance(declared, t.Shared)
     assert declared.offset is not None, "tensor copies use dynamic shared memory"
-    return gcd(divisor(offset, {}), declared.offset.data, t.SHARED_BASE_ALIGN_BYTES)
+    return gcd(_divisor(offset), declared.offset.data, t.SHARED_BASE_ALIGN_BYTES)
+
+
+@lru_cache(maxsize=1024)
+def _divisor(offset: Expr) -> int:
+    """The same of a number; instructions and copies of a kernel name the same few."""
+    return divisor(offset, {})
 
 
 # -- operands of wgmma ------------------------------------------------------------------------------------------------
@@ -220,12 +226,11 @@ def _judge_operand(
 ) -> Iterator[Fault]:
     place = op.loc.data if op.loc is not None else ""
     dtype, accumulator = op.dtype.dtype, t.registers_of(op.accumulator).dtype.dtype
-    tile = landing(numbers, dtype)
     answer = _planned(role, numbers, dtype, accumulator.name, op.n.data, target)
     if isinstance(answer, Illegal):
         yield from (Fault(v.rule, place, f"operand {role.value}: {v.found}") for v in answer.core)
         return
-    plan, starts = answer
+    tile, plan, starts = answer
     fields = (numbers.leading_bytes, numbers.stride_bytes)
     if fields != (plan.leading_bytes, plan.stride_bytes):
         wanted = f"{plan.leading_bytes}, {plan.stride_bytes}"
@@ -244,9 +249,9 @@ def _judge_operand(
 @lru_cache(maxsize=1024)
 def _planned(
     role: wgmma.Role, numbers: OperandNumbers, dtype: DType, accumulator: str, n: int, target: Target
-) -> tuple[wgmma.WgmmaOperandPlan, frozenset[int]] | Illegal:
-    """The plan of an operand and the bytes of its tile where a matrix of it begins; a kernel's instructions ask for the
-    same few."""
+) -> tuple[LandingTile, wgmma.WgmmaOperandPlan, frozenset[int]] | Illegal:
+    """The tile of an operand, its plan, and the bytes of the tile where a matrix of it begins; a kernel's instructions
+    ask for the same few."""
     tile = landing(numbers, dtype)
     answer = wgmma.plan(wgmma.WgmmaOperand(role, dtype, tile, wgmma.Major(numbers.major), n, accumulator), target)
     if isinstance(answer, Illegal):
@@ -260,4 +265,4 @@ def _planned(
         for k in plan.k_offsets
         if numbers.k * dtype.bits % INSTRUCTION_K_BITS == 0
     )
-    return plan, starts
+    return tile, plan, starts

@@ -29,7 +29,6 @@ class Solver:
     isl_calls: int = 0
     _conjunctions: int = 0
     _context: isl.Context = field(default_factory=isl.Context)
-    _values: dict[int, isl.Val] = field(default_factory=dict[int, isl.Val])
 
     def find(self, known: Known, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
         """A point that satisfies everything, or None if there is none; ``GaveUpError`` beyond the work allowed.
@@ -105,20 +104,18 @@ class Solver:
         )
 
     def _matrix(self, used: Sequence[int], rows: Sequence[_Row]) -> isl.Mat:
-        """Rows of coefficients, the constant last: isl copies a set for every constraint that is added to it."""
+        """Rows of coefficients, the constant last. isl copies a matrix for every element that is set, and a set for
+        every constraint that is added to it: rows are made by themselves."""
+        context = self._context
         place = {variable: column for column, variable in enumerate(used)}
-        result = isl.Mat.alloc(self._context, 0, len(used) + 1).add_zero_rows(len(rows))
-        for row, (const, terms) in enumerate(rows):
-            result = result.set_element_val(row, len(used), self._value(const))
+        result = isl.Mat.alloc(context, 0, len(used) + 1)
+        zeros = result.add_zero_rows(1)
+        for const, terms in rows:
+            row = zeros.set_element_val(0, len(used), isl.Val(const, context))
             for variable, c in terms:
-                result = result.set_element_val(row, place[variable], self._value(c))
+                row = row.set_element_val(0, place[variable], isl.Val(c, context))
+            result = result.concat(row)
         return result
-
-    def _value(self, number: int) -> isl.Val:
-        found = self._values.get(number)
-        if found is None:
-            found = self._values[number] = isl.Val(number, self._context)
-        return found
 
     def _bounds(self, used: Iterable[int]) -> Iterator[Linear]:
         for variable in used:

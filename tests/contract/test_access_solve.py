@@ -1,0 +1,68 @@
+"""The solver of access proofs against plain enumeration of small boxes."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+
+import pytest
+
+from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables
+from tilewright.contract.access_solve import Known, Solver
+
+LOW, HIGH = -3, 4
+
+
+def holds(formula: Formula, point: dict[int, int]) -> bool:
+    match formula:
+        case Linear():
+            return formula.value(point) >= 0
+        case Both(parts):
+            return all(holds(p, point) for p in parts)
+        case Either(parts):
+            return any(holds(p, point) for p in parts)
+
+
+def literal(rng: random.Random, variables: int) -> Linear:
+    terms = {v: rng.choice((-8, -4, -2, -1, 1, 2, 4, 8)) for v in rng.sample(range(variables), rng.randint(1, 2))}
+    return Linear(rng.randint(-9, 9), terms)
+
+
+def formula(rng: random.Random, variables: int, depth: int = 2) -> Formula:
+    if depth == 0 or rng.random() < 0.5:
+        return literal(rng, variables)
+    parts = tuple(formula(rng, variables, depth - 1) for _ in range(rng.randint(1, 3)))
+    return rng.choice((Both, Either))(parts)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_point_is_found_where_there_is_one(seed: int):
+    rng = random.Random(seed)
+    variables = Variables()
+    for v in range(3):
+        variables.new(f"v{v}", LOW, HIGH)
+    facts = [formula(rng, 3, 1) for _ in range(rng.randint(0, 3))]
+    asked = [formula(rng, 3) for _ in range(rng.randint(1, 4))]
+    every = (dict(enumerate(values)) for values in product(range(LOW, HIGH + 1), repeat=3))
+    right = [point for point in every if all(holds(f, point) for f in [*facts, *asked])]
+    found = Solver(variables).find(Known(variables, None, facts), asked)
+    assert (found is None) == (not right)
+    assert found is None or dict(found) in right
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_refutes_a_form_is_looked_for_among_all_that_could(seed: int):
+    rng = random.Random(seed)
+    variables = Variables()
+    for v in range(5):
+        low, high = rng.choice((None, -2, 0, 1)), rng.choice((None, 3, 7))
+        variables.new(f"v{v}", low, high)
+    nothing = Linear(0)
+    known = Known(variables)
+    for _ in range(12):
+        known = Known(variables, known) if rng.random() < 0.5 else known
+        known.add(literal(rng, 5))
+    for _ in range(40):
+        form = literal(rng, 5)
+        expected = any(variables.negative(form, other) for other in [nothing, *known.everything()])
+        assert known.refutes(form) == expected
