@@ -9,13 +9,14 @@ from io import StringIO
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation, Region
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 
 from support.example_cases import EXAMPLES_BY_NAME, Example
 from tilewright.base.dtypes import bf16
+from tilewright.base.expr import Sym
 from tilewright.lang.signature import Signature
 from tilewright.tile import dialect
 from tilewright.tile.tracer import trace
@@ -231,6 +232,16 @@ def test_verifiers(legal: str, illegal: str) -> None:
 def test_text_that_is_not_read(text: str) -> None:
     with pytest.raises((ParseError, VerifyException)):
         parse(WELL_FORMED.replace("BODY", text))
+
+
+def test_named_parts_of_ops() -> None:
+    """``OpClass`` reads them itself."""
+    one, other = transport.Registers("x", bf16, 4), transport.Registers("y", bf16, 4)
+    pin, role = transport.Pin(one.buffer), transport.For("i", Sym("a"), Sym("b"), Sym("c"), Region(Block()))
+    assert one.buffer is one.results[0] is pin.operands[0] is pin.buffer
+    pin.operands[0] = other.buffer
+    assert pin.buffer is other.buffer
+    assert role.body is role.regions[0]
 
 
 def test_no_attribute_has_a_default() -> None:

@@ -16,6 +16,7 @@ from tilewright.codegen.hopper import ASYNCHRONOUS, RESERVED, HopperEmitter
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType, TileType
+from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
 from tilewright.transport.asynchronous import CTA_RANK, CopyOut, TensorMap
 
@@ -142,7 +143,7 @@ class Emitter(ElementWriter):
         return f"const {'long long' if parameter.bits == 64 else 'int'} {name}"
 
     def block(self, block: Block) -> None:
-        ops = list(block.ops)
+        ops = ops_in(block)
         self.late |= late_loads(ops)
         while ops:
             op = ops.pop(0)
@@ -288,7 +289,7 @@ class Emitter(ElementWriter):
         self.comment(op)
         with self.braces(f"if ({self.c(op.condition.expr)})"), self.binding({}):
             self.block(op.then.block)
-        if op.otherwise.block.ops:
+        if not op.otherwise.block.is_empty:
             with self.braces("else"), self.binding({}):
                 self.block(op.otherwise.block)
 

@@ -11,6 +11,7 @@ from tilewright.codegen.accesses import AccessWriter
 from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType
+from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
 
 
@@ -147,4 +148,4 @@ class ElementWriter(AccessWriter):
 
 def _predicates(op: t.Map) -> list[Expr]:
     """The predicates that a map's body tests."""
-    return list(dict.fromkeys(o.expr.expr for o in op.body.block.ops if isinstance(o, t.Predicate)))
+    return list(dict.fromkeys(o.expr.expr for o in ops_in(op.body.block) if isinstance(o, t.Predicate)))

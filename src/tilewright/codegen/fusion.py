@@ -9,6 +9,8 @@ from xdsl.ir import Operation
 from tilewright.base.expr import Sym
 from tilewright.transport import dialect as t
 
+_REDUCTIONS = frozenset((t.Fold, t.Shuffle))
+
 
 def late_loads(ops: Sequence[Operation]) -> set[Operation]:
     """Loads after a reduction whose elements only one map reads, each where it computes: weights of a normalised row.
@@ -16,6 +18,8 @@ def late_loads(ops: Sequence[Operation]) -> set[Operation]:
     They wait for the map's loop, which needs one vector of them at a time, not the whole row.
     """
     found: set[Operation] = set()
+    if _REDUCTIONS.isdisjoint(map(type, ops)):
+        return found
     reduced = False
     for op, following in zip(ops, [*ops[1:], None], strict=True):
         reduced |= isinstance(op, t.Fold | t.Shuffle)

@@ -161,6 +161,7 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
 }
 
 _PLACES = {name: place for place, name in enumerate(_FUNCTIONS)}
+_LONGEST = max(map(len, _FUNCTIONS))
 
 
 def prelude(lines: Iterable[str]) -> str:
@@ -186,8 +187,9 @@ def prelude(lines: Iterable[str]) -> str:
 
 
 def _called_in(text: str) -> set[str]:
-    """The prelude's functions that ``text`` calls."""
-    return _PLACES.keys() & re.findall(r"(?<!\w)([a-z_0-9]++)\(", text)
+    """The prelude's functions that ``text`` calls: words before a parenthesis."""
+    ends = {part[-_LONGEST - 1 :] for part in text.split("(")[:-1]}
+    return _PLACES.keys() & {re.split(r"\W", end)[-1] for end in ends}
 
 
 @cache

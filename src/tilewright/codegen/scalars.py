@@ -17,6 +17,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.codegen.storage import Storage
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
 
 
@@ -130,7 +131,7 @@ def emit_scalar_body(
     def get(value: SSAValue) -> str:
         return scalars[value] if value in scalars else values[value].value
 
-    for op in body.ops:
+    for op in ops_in(body):
         if isinstance(op, t.Yield):
             return [values[v] if v in values else Scalar(scalars[v], scalars[v]) for v in op.values]
         result = op.results[0]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, DenseArrayBase, IntAttr, StringAttr, i32
-from xdsl.ir import Attribute, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.ir.core import SSAValues
 from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, opt_attr_def
+from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
@@ -63,6 +64,16 @@ def location_of(op: Operation) -> Location | None:
     return Location(file, int(line))
 
 
+def ops_in(block: Block) -> list[Operation]:
+    """The ops of a block. A list of xDSL's view of them would walk it twice, once for its length."""
+    found: list[Operation] = []
+    op = block.first_op
+    while op is not None:
+        found.append(op)
+        op = op.next_op
+    return found
+
+
 def operations(root: Operation) -> list[Operation]:
     """``root`` and every op inside it, in order."""
     found: list[Operation] = []
@@ -81,9 +92,31 @@ def operations(root: Operation) -> list[Operation]:
     return found
 
 
+def _read_at_once(part: Any) -> Any:
+    """What stands in an op's class for xDSL's accessor of a named operand, result or region; anything else as it is."""
+    if not isinstance(part, BeforeVariadicSingleAccessor):
+        return part
+    at = cast("Callable[[Any, int], Any]", tuple.__getitem__)  # pyright: ignore[reportUnknownMemberType]
+    index = part.idx
+    match part.construct:
+        case VarIRConstruct.OPERAND:
+            return property(lambda op: at(op._operands, index))
+        case VarIRConstruct.RESULT:
+            return property(lambda op: at(op.results, index))
+        case VarIRConstruct.REGION:
+            return property(lambda op: at(op.regions, index))
+        case VarIRConstruct.SUCCESSOR:
+            return part
+
+
 class OpClass(ABCMeta):
     """A class of ops, of which nothing but its instances is an instance: ``isinstance`` need not look for classes that
-    were registered. Passes tell ops apart by class, mostly in vain, a hundred thousand times a compilation."""
+    were registered. Passes tell ops apart by class, mostly in vain, a hundred thousand times a compilation.
+
+    Named parts of its ops are read without the view of all operands that xDSL makes for each look at one."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        super().__setattr__(name, _read_at_once(value))
 
     __instancecheck__ = type.__instancecheck__
     __subclasscheck__ = type.__subclasscheck__
