@@ -175,7 +175,7 @@ def placed(
     blocks = {-(-p.shape[0] // ROWS) for p in dots}
     if min(blocks) < candidate.warpgroups:
         return Refused(f"no rows for {candidate.warpgroups} warpgroups")
-    if any(count % candidate.warpgroups for count in blocks):
+    if candidate.ordinary and any(count % candidate.warpgroups for count in blocks):
         return Refused(f"{candidate.warpgroups} warpgroups take tiles of {ROWS * candidate.warpgroups} rows")
     placement = place_around(kernel, classes, dots, facts, candidate.warpgroups, assumptions, target, persistent=True)
     if isinstance(placement, Refused):
