@@ -216,6 +216,22 @@ def test_accumulators_that_fit_nowhere_are_refused() -> None:
     assert "pinned" not in told.help
 
 
+@tw.kernel
+def free(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+def test_a_schedule_that_several_sets_of_tiles_ask_for_is_told_once() -> None:
+    with pytest.raises(TilewrightError, match="SCH001") as caught:
+        plan(replace(p.request(free), schedule=tw.Schedule(stages=40)))
+    notes = caught.value.diagnostics[0].notes
+    assert len(set(notes)) == len(notes)
+
+
 @pytest.mark.parametrize("pins", [{"mode": "plain"}, {"persistent": False}, {"consumers": 4}, {"vector": 4}])
 def test_pins_that_nothing_keeps_are_refused(pins: dict[str, Any]) -> None:
     asked = replace(p.request(p.nt), schedule=tw.Schedule(**pins))

@@ -72,7 +72,7 @@ class Search:
             found="; ".join(dict.fromkeys(why for _, why in self.refusals))
             or f"no schedule here is {self.request.schedule}",
             required="one schedule that fits and is proved",
-            notes=tuple(f"{which}: {why}" for which, why in self.refusals),
+            notes=tuple(dict.fromkeys(f"{which}: {why}" for which, why in self.refusals)),
             help=(f"leave out what is pinned: {pins}; or " if (pins := str(self.request.schedule)) else "")
             + "use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
         )
