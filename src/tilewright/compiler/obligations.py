@@ -10,6 +10,7 @@ from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted
 from tilewright.compiler.descriptors import Judged
 from tilewright.compiler.maps import prove_maps
+from tilewright.compiler.scratch import OBLIGATION, scratch_of
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
@@ -49,6 +50,8 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         if access.kind is not AccessKind.READ:
             names = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
             found |= {f"{name} of {access.tensor}": None for name in names if (name, access.tensor) not in about}
+    if scratch_of(lowered) and OBLIGATION not in held:
+        found[OBLIGATION] = None
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
     if has_roles(lowered):

@@ -6,10 +6,11 @@ from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
-from tilewright.compiler.certify import certified, prove_stores
+from tilewright.compiler.certify import certified, prove_stores, recorded
 from tilewright.compiler.passes import timed
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.compiler.scratch import require_filled
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.lower import Lowering
@@ -54,7 +55,7 @@ def plan_kernel(
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break
-    certificate = certified(kernel, answer)
+    certificate = (*certified(kernel, answer), *map(recorded, require_filled(kernel, lowered)))
     _check_vector(request, lowered)
     ctas = request.target.sm_count * placement.min_ctas if placement.persistent else None
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts, ctas=ctas)

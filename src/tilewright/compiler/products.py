@@ -18,6 +18,7 @@ from tilewright.compiler.descriptors import Judged, judge_kernel
 from tilewright.compiler.obligations import own_proofs
 from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.compiler.scratch import prove_scratch
 from tilewright.contract import check
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
@@ -129,9 +130,11 @@ def search_products(
 
 @timed("prove")
 def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tuple[Obligation, ...] | str:
-    """The obligations of one lowered kernel: its stores, its address maps, its descriptors, its protocol."""
+    """The obligations of one lowered kernel: its stores, its shared memory, its address maps, its descriptors, its
+    protocol."""
     found: list[Obligation] = []
-    for proof in (lambda: prove_stores(kernel, lowered), *own_proofs(kernel, lowered, judged)):
+    about_memory = lambda: prove_stores(kernel, lowered), lambda: prove_scratch(lowered)
+    for proof in (*about_memory, *own_proofs(kernel, lowered, judged)):
         match proof():
             case Refuted(obligation, witness):
                 return f"{obligation} is wrong: {witness}"

@@ -24,4 +24,13 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         source="tilewright.compiler.obligations",
         help=_REPORT,
     ),
+    Code(
+        "CRT005",
+        "an element of shared memory that may be read and is not written",
+        "Threads leave elements in shared memory for each other: partial sums, tiles that change their distribution. "
+        "One that is read was not written before, or that can't be told. The kernel is not emitted. This is a defect "
+        "of the compiler.",
+        source="tilewright.compiler.scratch",
+        help=_REPORT,
+    ),
 )
