@@ -29,6 +29,10 @@ _OBLIGATIONS = {
     "guards": "no access leaves its tensor",
     "once": "no element is written twice",
     "domain": "exactly the elements that the kernel promises are written",
+    "added": "exactly the elements that the kernel promises are added to",
+    "filled": "threads read of shared memory what threads wrote",
+    "map": "copies and products move what the kernel says",
+    "descriptor": "tensor maps and operands are legal for the whole class",
 }
 _SHOWN_OPCODES = 12
 
