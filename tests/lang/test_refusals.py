@@ -284,6 +284,16 @@ def test_targets_of_reduce_add_are_nothing_else() -> None:
     refused(no_tensor, "LNG023")
 
 
+def test_reduce_add_to_what_no_atomic_adds() -> None:
+    def added(x: Any, y: Any, m: Any, n: Any) -> None:
+        tw.reduce_add(y, (m, n), x[m, n])
+
+    for dtype in (tw.e4m3, tw.e5m2, tw.i8):
+        on(added, "LNG004", dtype=dtype)
+    for dtype in (tw.i32, tw.i64, tw.bf16, tw.f16, tw.f32):
+        on(added, "LNG004", dtype=dtype, legal=True)
+
+
 # -- grids, axes, streams ---------------------------------------------------------------------------------------------
 def test_grids() -> None:
     @tw.kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from typing import Any, cast
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64
 from tilewright.base.expr import Const, Expr
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Coord, Span, Unit, whole
@@ -14,6 +14,9 @@ from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Recorder
 from tilewright.lang.traced import Traced
 from tilewright.lang.values import Int, Range, Scalar, Tile, integer_of, scalar_of, show_key
+
+ADDED_ATOMICALLY = (i32, i64, bf16, f16, f32)
+"""Element types that the hardware adds to memory in one step (PTX ISA 9.1, red; CUDA C++ atomicAdd)."""
 
 
 class TensorSpec:
@@ -79,6 +82,13 @@ class Tensor(Traced):
     def write(self, key: object, value: object, *, add: bool) -> None:
         """Store, or add, a value converted to this dtype and broadcast to the coordinates' axes."""
         rec = self._recorder
+        if add and self.dtype not in ADDED_ATOMICALLY:
+            refuse(
+                "LNG004",
+                found=f"reduce_add to {self._array.name} of {self.dtype}",
+                required=f"a tensor of {', '.join(map(str, ADDED_ATOMICALLY))}",
+                help="add to a tensor of one of these, and convert it in a kernel of its own",
+            )
         coords, squeezed = self._coords(key)
         source = operand_of(value)
         if source is None:
