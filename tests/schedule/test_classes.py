@@ -11,7 +11,7 @@ from support.generality import CASES
 from support.refusals import traced
 from tilewright.lang.params import KernelFunction
 from tilewright.schedule.classes import classify
-from tilewright.schedule.relayout import Relayout, separated
+from tilewright.schedule.relayout import Relayout, classified
 from tilewright.tile import dialect as tile
 
 DTYPES = {"float32": tw.f32, "float16": tw.f16, "bfloat16": tw.bf16, "int32": tw.i32, "int64": tw.i64, "bool": tw.bool}
@@ -57,7 +57,7 @@ def test_elementwise_axes_and_kept_axes_share_a_class() -> None:
     rows, columns = classes.of(load.result)
     assert rows != columns
     assert not classes.converts
-    assert separated(kernel) is kernel
+    assert classified(kernel)[0] is kernel
 
 
 def no_value_has_a_class_twice(kernel: tile.Kernel) -> bool:
@@ -70,7 +70,7 @@ def no_value_has_a_class_twice(kernel: tile.Kernel) -> bool:
 def relayouts(function: KernelFunction) -> int:
     kernel = traced_kernel(function)
     assert classify(kernel).converts
-    apart = separated(kernel)
+    apart, _ = classified(kernel)
     apart.verify()
     assert no_value_has_a_class_twice(apart)
     assert not any(isinstance(op, Relayout) for op in kernel.walk()), "the original is left alone"
@@ -79,7 +79,7 @@ def relayouts(function: KernelFunction) -> int:
 
 def test_an_outer_product_moves_the_row_once_before_it_is_repeated() -> None:
     assert relayouts(CASES["outer_product"].kernel) == 1
-    apart = separated(traced_kernel(CASES["outer_product"].kernel))
+    apart, _ = classified(traced_kernel(CASES["outer_product"].kernel))
     moved = next(op for op in apart.walk() if isinstance(op, Relayout))
     assert tile.tile_type(moved.result).rank == 2
 
@@ -98,4 +98,4 @@ def test_a_reduction_is_moved_after_it_is_reduced() -> None:
 
 def test_no_kernel_of_the_generality_tests_keeps_a_conflict() -> None:
     for case in CASES.values():
-        assert no_value_has_a_class_twice(separated(traced_kernel(case.kernel)))
+        assert no_value_has_a_class_twice(classified(traced_kernel(case.kernel))[0])

@@ -7,6 +7,7 @@ copies), so the running address and the count of rows are made opaque: the next 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from math import gcd
 from typing import TYPE_CHECKING
@@ -74,6 +75,17 @@ class CopyWriter:
             self.emitter.line(f"{FROM} += {STEP};")
             self.emitter.line(f"opaque({FROM});")
 
+    def rounds(self, kind: str, together: int) -> Iterator[tuple[bool, str]]:
+        """Some copies at a time, their loads and then, told by True, their stores: no load waits for the store before.
+        With the name of what holds copy ``r`` in between, of C type ``kind``."""
+        e = self.emitter
+        e.line(f"{kind} {HELD}[{together}];")
+        with e.unrolled("b", self.copies.count.data // together) as block:
+            for store in (False, True):
+                with e.unrolled("v", together) as step:
+                    e.line(f"const int r = {e.c(block * together + step)};")
+                    yield store, f"{HELD}[{e.c(step)}]"
+
     @property
     def place(self) -> str:
         """The address of copy ``r``."""
@@ -128,22 +140,16 @@ class ThreadCopyWriter(CopyWriter):
         self.emitter.line(f"{self.condition}cp_async_{op.copy_bytes}({to}, {self.place}, {read});")
 
     def load_and_store(self, read: str) -> None:
-        """Loads, several at a time, then their stores: no load waits for the one before."""
-        e, op, count = self.emitter, self.op, self.op.count.data
-        together = gcd(count, LOADS_TOGETHER)
-        e.line(f"{self.memory} {HELD}[{together}];")
-        with e.unrolled("b", count // together) as block:
-            for store in (False, True):
-                with e.unrolled("v", together) as step:
-                    e.line(f"const int r = {e.c(block * together + step)};")
-                    place = f"{HELD}[{e.c(step)}]"
-                    if store:
-                        to = self.hopper.pointer(op.shared, op.offset.expr)
-                        e.line(f"{self.condition}*reinterpret_cast<{self.memory}*>({to}) = {place};")
-                        continue
-                    e.line(f"{place} = 0;")
-                    e.line(f"{self.condition}if ({read}) {place} = *({self.place});")
-                    self.advance()
+        """Loads of single elements and stores to shared memory."""
+        e, op = self.emitter, self.op
+        for store, held in self.rounds(self.memory, gcd(op.count.data, LOADS_TOGETHER)):
+            if store:
+                to = self.hopper.pointer(op.shared, op.offset.expr)
+                e.line(f"{self.condition}*reinterpret_cast<{self.memory}*>({to}) = {held};")
+            else:
+                e.line(f"{held} = 0;")
+                e.line(f"{self.condition}if ({read}) {held} = *({self.place});")
+                self.advance()
 
     def bytes(self) -> str:
         """The bytes that lie before the end of the domain."""
@@ -155,8 +161,7 @@ class ThreadCopyWriter(CopyWriter):
 
 
 class CopyOutWriter(CopyWriter):
-    """Writes copies from shared memory to a tensor: loads, several at a time, then their stores. A vector that leaves
-    the domain is stored element by element."""
+    """Writes copies from shared memory to a tensor. A vector that leaves the domain is stored element by element."""
 
     def __init__(self, hopper: HopperEmitter, op: a.CopyOut):
         super().__init__(hopper, op)
@@ -166,25 +171,18 @@ class CopyOutWriter(CopyWriter):
     def write(self) -> None:
         e, op, count = self.emitter, self.op, self.op.count.data
         words = max(1, op.copy_bytes // 4)
-        together = gcd(count, OUT_TOGETHER // words)
         e.comment(op)
         with e.braces(""), e.binding({t.REGISTER: (0, count - 1)}):
             self.begin()
-            guard = self.guard()
-            vector = self.storage.vector
-            e.line(f"{vector} {HELD}[{together}];")
-            with e.unrolled("b", count // together) as block:
-                for store in (False, True):
-                    with e.unrolled("v", together) as step:
-                        e.line(f"const int r = {e.c(block * together + step)};")
-                        place = f"{HELD}[{e.c(step)}]"
-                        if not store:
-                            at = self.hopper.pointer(op.shared, op.offset.expr)
-                            e.line(f"{place} = *reinterpret_cast<const {vector}*>({at});")
-                            continue
-                        with e.braces(f"if ({guard})" if guard else ""):
-                            self.store(place)
-                        self.advance()
+            guard, vector = self.guard(), self.storage.vector
+            for store, held in self.rounds(vector, gcd(count, OUT_TOGETHER // words)):
+                if not store:
+                    at = self.hopper.pointer(op.shared, op.offset.expr)
+                    e.line(f"{held} = *reinterpret_cast<const {vector}*>({at});")
+                    continue
+                with e.braces(f"if ({guard})" if guard else ""):
+                    self.store(held)
+                self.advance()
 
     def store(self, held: str) -> None:
         """Stores copy ``r``, as far as it lies in the domain."""

@@ -84,7 +84,7 @@ def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obliga
     No certificate, no code: an unproved kernel is never emitted.
     """
     if not isinstance(answer, Proved):
-        where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
+        where = tile.begins_at(kernel)
         raise TilewrightError((diagnose(answer, where),))
     return tuple(map(recorded, answer.obligations))
 

@@ -65,5 +65,5 @@ def require(certificate: Sequence[Obligation], kernel: tile.Kernel, lowered: t.K
     """CRT004 for a kernel without its whole certificate."""
     open_ = missing(certificate, lowered)
     if open_:
-        where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
+        where = tile.begins_at(kernel)
         fail("CRT004", where=where, found=f"{lowered.sym_name.data} without {', '.join(open_)}", required="all of them")

@@ -78,7 +78,7 @@ def require_filled(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obli
     answer = prove_scratch(lowered)
     if isinstance(answer, Proved):
         return answer.obligations
-    where = tile.location_of(next(op for op in kernel.walk() if not isinstance(op, tile.Kernel)))
+    where = tile.begins_at(kernel)
     found = str(answer.witness if isinstance(answer, Refuted) else answer.reason)
     fail("CRT005", where=where, found=found, required="every element that is read was written")
 

@@ -25,13 +25,8 @@ class Relayout(tile.TileOp):
         super().__init__(operands=[x], result_types=[x.type])
 
 
-def separated(kernel: tile.Kernel) -> tile.Kernel:
-    """The kernel, or a copy with relayouts in which no operand asks for a second way."""
-    return classified(kernel)[0]
-
-
 def classified(kernel: tile.Kernel) -> tuple[tile.Kernel, Classes]:
-    """The same with its classes."""
+    """The kernel, or a copy with relayouts in which no operand asks for a second way, with its classes."""
     classes = classify(kernel)
     if not classes.converts:
         return kernel, classes

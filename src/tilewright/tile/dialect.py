@@ -53,7 +53,7 @@ from tilewright.tile.elements import (
     Unary,
     Write,
 )
-from tilewright.tile.ops import TileOp, fragment_type, location_of, tensor_type, tile_type
+from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.structure import (
     Kernel,
     Load,
@@ -106,6 +106,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "UnitAxisAttr",
     "Write",
     "Yield",
+    "begins_at",
     "fragment_type",
     "location_of",
     "tensor_type",

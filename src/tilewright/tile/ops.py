@@ -64,6 +64,11 @@ def location_of(op: Operation) -> Location | None:
     return Location(file, int(line))
 
 
+def begins_at(kernel: Operation) -> Location | None:
+    """The user's place of the first op inside a kernel."""
+    return location_of(next(op for op in kernel.walk() if op is not kernel))
+
+
 def ops_in(block: Block) -> list[Operation]:
     """The ops of a block. A list of xDSL's view of them would walk it twice, once for its length."""
     found: list[Operation] = []

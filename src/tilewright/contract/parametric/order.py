@@ -25,7 +25,6 @@ class Order:
         self._told: dict[tuple[object, ...], list[Row]] = {}
         self._completions: dict[Access, list[tuple[int, Mark]]] = {}
         self._known: dict[Access, int] = {}
-        self._since: dict[tuple[object, ...], int] = {}
         segments = Segment.MEMORY, Segment.WRITER_FENCED, Segment.FENCED
         self._plain = [facts.k.slots[segment] for segment in segments]
 
@@ -40,14 +39,7 @@ class Order:
             question = self.k.levels.past
         else:
             question = self.k.levels.earlier
-        key = x, question.plane, y.ref.c, y.ref.s, y.engine, y.writes, y.private
-        since = self._since.get(key)
-        if since is not None and since <= y.ref.i:
-            return True
-        found = self._synchronous(x, y, question) if x.engine == "generic" else self._asynchronous(x, y, question)
-        if found:
-            self._since[key] = y.ref.i
-        return found
+        return self._synchronous(x, y, question) if x.engine == "generic" else self._asynchronous(x, y, question)
 
     def _asynchronous(self, x: Access, y: Access, question: Question) -> bool:
         match x.engine:
