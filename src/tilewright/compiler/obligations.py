@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base import verdict
-from tilewright.base.verdict import Proof, Proved, Refuted
+from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.descriptors import Judged
 from tilewright.compiler.maps import prove_maps
+from tilewright.compiler.passes import timed
 from tilewright.compiler.scratch import OBLIGATION, scratch_of
+from tilewright.contract import check
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
@@ -20,7 +22,8 @@ from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
-from tilewright.transport.protocol import has_roles, ways_of
+from tilewright.transport.protocol import count_protocols, protocols_of
+from tilewright.transport.protocol_threads import NoProtocolError
 
 
 def own_proofs(kernel: tile.Kernel, lowered: t.Kernel, judged: Judged) -> tuple[Callable[[], Proof[str]], ...]:
@@ -39,6 +42,35 @@ def prove_descriptors(judged: Judged) -> Proof[str]:
     return Proved((verdict.Obligation("descriptor", "judged again", subject),))
 
 
+@timed("prove")
+def prove_protocols(lowered: t.Kernel) -> Proof[str]:
+    """Whether threads wait for each other wherever they must, in every protocol of a kernel."""
+    try:
+        protocols = protocols_of(lowered)
+    except NoProtocolError as error:
+        return Unknown("protocol", str(error), "branches, loops and offsets that a protocol can say")
+    found: list[verdict.Obligation] = []
+    for protocol in protocols:
+        match check(protocol):
+            case Refuted(obligation, timeline):
+                return Refuted(f"protocol, {obligation}", timeline.detail)
+            case Unknown(obligation, reason, settle):
+                return Unknown(f"protocol, {obligation}", reason, settle)
+            case Proved(obligations):
+                found += (verdict.Obligation(f"protocol {o.name}", o.method) for o in obligations)
+    return Proved(tuple(found))
+
+
+def require_protocols(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:
+    """The obligations of a kernel's protocols; CRT006 if one is not met."""
+    answer = prove_protocols(lowered)
+    if isinstance(answer, Proved):
+        return answer.obligations
+    why = answer.witness if isinstance(answer, Refuted) else answer.reason
+    found = f"{answer.obligation}: {why}"
+    fail("CRT006", where=tile.begins_at(kernel), found=found, required="a barrier between accesses that clash")
+
+
 def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, ...]:
     """The obligations that a kernel has and its certificate has not."""
     held = Counter(o.name for o in certificate)
@@ -54,10 +86,9 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         found[OBLIGATION] = None
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
-    if has_roles(lowered):
-        ways = len(ways_of(lowered))  # one protocol for each way that branches on extents go
-        rules = (f"protocol {rule.value.obligation}" for rule in Rule)
-        found |= {name: None for name in rules if held[name] < ways}
+    protocols = count_protocols(lowered)
+    rules = (f"protocol {rule.value.obligation}" for rule in Rule)
+    found |= {name: None for name in rules if held[name] < protocols}
     return tuple(found)
 
 

@@ -5,13 +5,12 @@ And what both halves of the ``map`` obligation stand on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Expr, simplify
@@ -22,8 +21,7 @@ from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-Ints = npt.NDArray[Any]
+from tilewright.transport.tables import Ints, values_at
 
 
 class WrongError(Exception):
@@ -161,11 +159,6 @@ def swizzled(addresses: Ints, swizzle: Swizzle) -> Ints:
         mask = sum(1 << target for target, source in pairs if source - target == distance)
         result = result ^ (addresses >> distance & mask)
     return result
-
-
-def values_at(node: Expr, at: Mapping[str, Ints]) -> Ints:
-    """An expression at every thread, and at every register or copy of it, as ``at`` lists them."""
-    return np.broadcast_to(np.asarray(node.evaluate(at)), at[t.THREAD].shape)
 
 
 def tensor_of(op: a.TmaLoad | a.TmaStore) -> str:

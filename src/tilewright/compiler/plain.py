@@ -7,6 +7,7 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import certified, prove_stores, recorded
+from tilewright.compiler.obligations import require_protocols
 from tilewright.compiler.passes import timed
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request, assumptions_of
@@ -55,7 +56,8 @@ def plan_kernel(
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break
-    certificate = (*certified(kernel, answer), *map(recorded, require_filled(kernel, lowered)))
+    memory = (*require_filled(kernel, lowered), *require_protocols(kernel, lowered))
+    certificate = (*certified(kernel, answer), *map(recorded, memory))
     _check_vector(request, lowered)
     ctas = request.target.sm_count * placement.min_ctas if placement.persistent else None
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts, ctas=ctas)

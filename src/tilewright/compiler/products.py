@@ -15,18 +15,16 @@ from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.certify import prove_stores, recorded
 from tilewright.compiler.descriptors import Judged, judge_kernel
-from tilewright.compiler.obligations import own_proofs
+from tilewright.compiler.obligations import own_proofs, prove_protocols
 from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.scratch import prove_scratch
-from tilewright.contract import check
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
 from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
-from tilewright.transport.protocol import has_roles, protocols_of
 
 
 @dataclass(frozen=True)
@@ -134,7 +132,7 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
     protocol."""
     found: list[Obligation] = []
     about_memory = lambda: prove_stores(kernel, lowered), lambda: prove_scratch(lowered)
-    for proof in (*about_memory, *own_proofs(kernel, lowered, judged)):
+    for proof in (*about_memory, *own_proofs(kernel, lowered, judged), lambda: prove_protocols(lowered)):
         match proof():
             case Refuted(obligation, witness):
                 return f"{obligation} is wrong: {witness}"
@@ -142,13 +140,4 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
                 return f"{obligation} is open: {reason}"
             case Proved(obligations):
                 found += map(recorded, obligations)
-    for protocol in protocols_of(lowered) if has_roles(lowered) else ():
-        answer = check(protocol)
-        match answer:
-            case Refuted(obligation, timeline):
-                return f"protocol, {obligation}: {timeline.detail}"
-            case Unknown(obligation, reason):
-                return f"protocol, {obligation} is open: {reason}"
-            case Proved(obligations):
-                found += (Obligation(f"protocol {o.name}", o.method) for o in obligations)
     return tuple(found)

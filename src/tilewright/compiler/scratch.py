@@ -20,7 +20,6 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.base import verdict
 from tilewright.base.expr import Expr, conjuncts
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
-from tilewright.compiler.panels import values_at
 from tilewright.compiler.passes import timed
 from tilewright.diag import fail
 from tilewright.hw.spaces import WARPGROUP_THREADS
@@ -28,6 +27,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.tables import values_at
 
 OBLIGATION = "filled"
 METHOD = "every thread and register"

@@ -14,13 +14,14 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Expr, conjuncts
-from tilewright.compiler.panels import Ints, WrongError, name_of, place_of, values_at
+from tilewright.compiler.panels import WrongError, name_of, place_of
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.lang.axes import Span
 from tilewright.schedule.tiles import coords_of, is_elementwise, place, tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.tables import Ints, values_at
 
 _THREAD_REGISTER = {t.THREAD, t.REGISTER}
 Axes = tuple[int | None, ...]

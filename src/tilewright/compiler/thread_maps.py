@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.base.expr import TRUE, Expr, conjuncts, simplify
-from tilewright.compiler.panels import Ints, values_at
 from tilewright.lang.axes import Span
 from tilewright.schedule.tiles import coords_of
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.tables import Ints, values_at
 
 
 def place_copies(

@@ -1,8 +1,12 @@
-"""Extraction of the protocol: what a kernel with roles does to barriers and shared bytes, as plain data.
+"""Extraction of the protocol: what a kernel does to barriers and shared bytes, as plain data.
 
-Every role of several warpgroups becomes one protocol role per warpgroup. Loop bounds that depend on the launch become
-trip symbols, branches on a program's place become symbols of 0 or 1; loops with the same bounds share theirs, so that
-producers and consumers agree on how often they go round. ``protocol_ops`` says what single ops do.
+Every role of several warpgroups becomes one protocol role per warpgroup; a kernel without roles has one role of all its
+threads. Loop bounds that depend on the launch become trip symbols, branches on a program's place become symbols of 0 or
+1; loops with the same bounds share theirs, so that producers and consumers agree on how often they go round.
+``protocol_ops`` says what single ops do, ``protocol_threads`` what they do in kernels without roles.
+
+All threads of a role take every branch and loop alike, or the kernel has no protocol: bounds and conditions may not ask
+for the thread, and one elected thread may not meet others. So barriers and lane shuffles are reached by whole warps.
 """
 
 from __future__ import annotations
@@ -16,36 +20,58 @@ from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import Const, Expr, Sum, Sym
 from tilewright.diag import Location
+from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step, Symbol
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, Symbol
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol_ops import Accesses, Scope
+from tilewright.transport.protocol_threads import NoProtocolError, Reach, ThreadAccesses, reaches_of
+from tilewright.transport.tables import THREAD_SYMBOLS
 
 PROGRAM_LOOP = "program"
 """Counter of the loop over a CTA's programs."""
 
 
+_TOGETHER = (t.Barrier, t.WarpBarrier, t.Shuffle, t.Exchange)
+"""What all threads of a warp, or of more, do together."""
+
+
 def has_roles(kernel: t.Kernel) -> bool:
-    """Whether the kernel runs in roles: only such kernels have a protocol."""
+    """Whether the kernel runs in roles."""
     return any(isinstance(op, a.Role) for op in kernel.body.block.ops)
 
 
 def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) -> Protocol:
     """The protocol of a kernel with roles. ``decided`` says which way branches on extents go; others stay open."""
-    return _Extraction(kernel, operations(kernel), decided or {}).run()
+    return _Extraction(kernel, Accesses(operations(kernel)), decided or {}).run()
 
 
 def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
-    """One protocol for every way that the kernel's branches on extents alone can go: a launch takes one of them."""
+    """The protocols that have to be proved, none for a kernel whose threads do nothing together; ``NoProtocolError``
+    where no protocol says what they do.
+
+    A kernel with roles has one for every way that its branches on extents alone can go: a launch takes one of them.
+    """
     inside = operations(kernel)
-    return tuple(_Extraction(kernel, inside, way).run() for way in _ways(inside))
+    if has_roles(kernel):
+        return tuple(_Extraction(kernel, Accesses(inside), way).run() for way in _ways(inside))
+    if not _do_together(inside):
+        return ()
+    return tuple(_Extraction(kernel, ThreadAccesses(kernel, inside, reach), {}).run() for reach in reaches_of(inside))
 
 
-def ways_of(kernel: t.Kernel) -> tuple[dict[Expr, bool], ...]:
-    """Every way that the kernel's branches on extents alone can go."""
-    return _ways(operations(kernel))
+def count_protocols(kernel: t.Kernel) -> int:
+    """How many protocols of the kernel have to be proved."""
+    inside = operations(kernel)
+    if has_roles(kernel):
+        return len(_ways(inside))
+    return len(reaches_of(inside)) if _do_together(inside) else 0
+
+
+def _do_together(inside: Sequence[Operation]) -> bool:
+    return any(isinstance(op, (t.Shared, *_TOGETHER)) for op in inside)
 
 
 def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
@@ -72,39 +98,48 @@ def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
 
 
 class _Extraction:
-    """Collects declarations while it walks the roles; ``inside`` are the kernel's ops."""
+    """Collects declarations while it walks the roles; ``accesses`` says what single ops do."""
 
-    def __init__(self, kernel: t.Kernel, inside: Sequence[Operation], decided: Mapping[Expr, bool]):
+    def __init__(self, kernel: t.Kernel, accesses: Accesses | ThreadAccesses, decided: Mapping[Expr, bool]):
         self.kernel = kernel
         self.decided = decided
-        self.accesses = Accesses(inside)
+        self.accesses = accesses
         self.symbols: dict[str, Symbol] = {}
         self.trips: dict[tuple[Expr, Expr], str] = {}
         self.conditions: dict[Expr, str] = {}
         self.counters: dict[str, int] = {}
 
     def run(self) -> Protocol:
-        roles: list[Role] = []
+        accesses = self.accesses
+        if isinstance(accesses, ThreadAccesses):
+            threads = self.kernel.threads.data if accesses.reach is Reach.CTA else WARP_THREADS
+            body = self._block(self.kernel.body.block, Scope.of(accesses.reach.value, 0, threads, 0))
+            return self._protocol([Role(accesses.reach.value, threads, body)])
+        return self._protocol(list(self._roles(accesses)))
+
+    def _roles(self, accesses: Accesses) -> Iterator[Role]:
         opening: list[Operation] = []
         index = 0
         for op in self.kernel.body.block.ops:
             match op:
                 case t.Shared():
-                    self.accesses.shared(op)
+                    accesses.shared(op)
                 case a.Mbarriers():
-                    self.accesses.mbarriers(op)
+                    accesses.mbarriers(op)
                 case a.Role():
                     count = op.threads.data // a.WARPGROUP_THREADS
                     for warpgroup in range(count):
                         name = op.label.data + (str(warpgroup) if count > 1 else "")
                         scope = Scope.of(name, index, op.threads.data, warpgroup)
                         self.counters = {}
-                        first = self._opening(opening, scope, initialises=not roles)
+                        first = self._opening(opening, scope, initialises=not index and not warpgroup)
                         body = (*first, *self._block(op.body.block, scope))
-                        roles.append(Role(name, a.WARPGROUP_THREADS, body, tuple(self.counters.items())))
+                        yield Role(name, a.WARPGROUP_THREADS, body, tuple(self.counters.items()))
                     index += 1
                 case _:
                     opening.append(op)
+
+    def _protocol(self, roles: Sequence[Role]) -> Protocol:
         threads = self.kernel.threads.data
         return Protocol(
             self.kernel.sym_name.data,
@@ -136,10 +171,12 @@ class _Extraction:
     def _block(self, block: Block, scope: Scope) -> tuple[Node, ...]:
         nodes: list[Node] = []
         for op in block.ops:
+            if scope.by is not By.ALL and isinstance(op, _TOGETHER):
+                raise NoProtocolError(f"{op.name} by one elected thread, which others would wait for")
             made = self.accesses.steps(op, scope)
             for node in self._structure(op, scope) if made is None else _steps(op, scope, made):
                 before = nodes[-1] if nodes else None
-                if not isinstance(node, Step) or not isinstance(node.op, _IN_PARTS) or before != node:
+                if not isinstance(node, Step) or not isinstance(node.op, self.accesses.in_parts) or before != node:
                     nodes.append(node)
                 elif isinstance(node.op, ops.Wgmma):
                     nodes[-1] = _joined(before, node)
@@ -163,8 +200,15 @@ class _Extraction:
                 by = self._in_trips(scope.value(op.by.expr))
                 return _steps(op, scope, (ops.Advance(op.symbol.data, by),))
             case _:
-                raise TypeError(f"no protocol for {op.name}")
+                raise NoProtocolError(f"no protocol says what {op.name} does")
         return ()
+
+    def _alike(self, op: Operation, node: Expr, scope: Scope) -> Expr:
+        """A bound or condition in the protocol's symbols; all threads of a role have the same."""
+        found = scope.value(node)
+        if not found.symbols.isdisjoint(THREAD_SYMBOLS):
+            raise NoProtocolError(f"{op.name} on {node}: threads of one warp may go different ways")
+        return found
 
     def _programs(self, op: t.Programs, scope: Scope) -> tuple[Node, ...]:
         names = tuple(n.data for n in op.names)
@@ -183,7 +227,7 @@ class _Extraction:
         return PROGRAM_LOOP if PROGRAM_LOOP in scope.loops and node.symbols & set(scope.programs) else None
 
     def _for(self, op: t.For, scope: Scope) -> tuple[Node, ...]:
-        begin, end = scope.value(op.begin.expr), scope.value(op.end.expr)
+        begin, end = self._alike(op, op.begin.expr, scope), self._alike(op, op.end.expr, scope)
         counter = op.counter.data
         body = self._block(op.body.block, scope.inside(loops=(counter,)))
         if not body:  # nothing of the protocol, however often
@@ -207,10 +251,10 @@ class _Extraction:
         return total
 
     def _if(self, op: t.If, scope: Scope) -> tuple[Node, ...]:
+        condition = self._alike(op, op.condition.expr, scope)
         known = self.decided.get(op.condition.expr)
         if known is not None:
             return self._block((op.then if known else op.otherwise).block, scope)
-        condition = scope.value(op.condition.expr)
         if condition.constant is not None:
             return self._block((op.then if condition.constant else op.otherwise).block, scope)
         then = self._block(op.then.block, scope.inside())
@@ -227,11 +271,6 @@ class _Extraction:
             self.conditions[condition] = name
             self.symbols[name] = Symbol(name, 0, 1, per=self._per(condition, scope))
         return (If(Sym(self.conditions[condition]).eq(1), then, otherwise, _where(op)),)
-
-
-_IN_PARTS = (ops.Read, ops.Write, ops.Wgmma)
-"""Accesses that are made instruction by instruction. The threads' parts are disjoint, the region is the whole: equal
-ones that follow one another are one."""
 
 
 def _joined(before: Node | None, node: Step) -> Step:

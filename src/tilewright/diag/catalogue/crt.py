@@ -33,4 +33,13 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         source="tilewright.compiler.scratch",
         help=_REPORT,
     ),
+    Code(
+        "CRT006",
+        "threads that do not wait for each other",
+        "Threads of a kernel leave elements in shared memory for each other. Between two accesses of different threads "
+        "to one element, one of which writes, all of them must meet at a barrier, in the next iteration of a loop too. "
+        "Here they need not, or that can't be told. The kernel is not emitted. This is a defect of the compiler.",
+        source="the protocol obligations, tilewright.compiler.obligations; PTX ISA 9.1, 8.10 (memory consistency)",
+        help=_REPORT,
+    ),
 )
