@@ -27,7 +27,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.tables import values_at
+from tilewright.transport.every_thread import values_at
 
 OBLIGATION = "filled"
 METHOD = "every thread and register"

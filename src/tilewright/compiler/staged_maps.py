@@ -21,7 +21,7 @@ from tilewright.schedule.tiles import coords_of, is_elementwise, place, tensor_n
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.tables import Ints, values_at
+from tilewright.transport.every_thread import Ints, values_at
 
 _THREAD_REGISTER = {t.THREAD, t.REGISTER}
 Axes = tuple[int | None, ...]

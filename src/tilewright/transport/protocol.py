@@ -27,8 +27,13 @@ from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol_ops import Accesses, Scope
-from tilewright.transport.protocol_threads import NoProtocolError, Reach, ThreadAccesses, reaches_of
-from tilewright.transport.tables import THREAD_SYMBOLS
+from tilewright.transport.protocol_threads import (
+    THREAD_SYMBOLS,
+    NoProtocolError,
+    Reach,
+    ThreadAccesses,
+    reaches_of,
+)
 
 PROGRAM_LOOP = "program"
 """Counter of the loop over a CTA's programs."""

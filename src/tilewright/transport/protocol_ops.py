@@ -71,8 +71,8 @@ class Accesses:
     """Translates the ops of a kernel with roles, and keeps the buffers and barriers that they use."""
 
     in_parts: tuple[type[ops.Op], ...] = (ops.Read, ops.Write, ops.Wgmma)
-    """Accesses that are made instruction by instruction. The threads' parts are disjoint, the region is the whole: equal
-    ones that follow one another are one."""
+    """Accesses that are made instruction by instruction. The threads' parts are disjoint, the region is the whole:
+    equal ones that follow one another are one."""
 
     def __init__(self, inside: Iterable[Operation]):
         self.names: dict[SSAValue, str] = {}

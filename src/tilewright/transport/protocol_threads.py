@@ -19,18 +19,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
 from xdsl.ir import Operation
 
-from tilewright.base.expr import Const
+from tilewright.base.expr import Const, Expr, conjuncts
 from tilewright.hw.spaces import WARP_THREADS, Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer
 from tilewright.transport import dialect as t
+from tilewright.transport.every_thread import Ints, values_at
 from tilewright.transport.protocol_ops import Scope
-from tilewright.transport.tables import Ints, touched
+from tilewright.transport.roles import WARPGROUP, WARPGROUP_THREADS
+
+THREAD_SYMBOLS = frozenset((t.THREAD, t.REGISTER, WARPGROUP))
+"""What tells one access of a thread from another; other symbols are the same for all threads of a CTA."""
 
 
 class NoProtocolError(Exception):
@@ -95,7 +100,8 @@ class ThreadAccesses:
                     self._steps[each.op] += [ops.Write(self._buffer(each.op))] * 2
 
     def steps(self, op: Operation, scope: Scope) -> Sequence[ops.Op] | None:
-        """The protocol's ops of one op, in order; none for what touches no shared memory, None for what is no single op."""
+        """The protocol's ops of one op, in order; none for what touches no shared memory, None for what is no single
+        op."""
         match op:
             case t.SharedWrite() | t.SharedRead():
                 return self._steps[op]
@@ -139,12 +145,41 @@ class ThreadAccesses:
 def _touched(op: _Access, threads: int) -> _Touched:
     shared = t.shared_of(op.shared)
     registers = range(0, t.registers_of(op.buffer).count.data, op.vector.data)
-    found = touched(op.offset.expr, op.guard.expr, threads, registers, op.vector.data, shared.count.data)
+    found = _threads_of(op.offset.expr, op.guard.expr, threads, registers, op.vector.data, shared.count.data)
     if found is None:
         raise NoProtocolError(f"{op.name} at {op.offset.expr}, which threads and registers do not place in its buffer")
     least, most, twice = found
     size = shared.dtype.dtype.bytes
     return _Touched(op, np.repeat(least, size), np.repeat(most, size), twice)
+
+
+@lru_cache(maxsize=1024)
+def _threads_of(
+    offset: Expr, guard: Expr, threads: int, registers: range, elements: int, size: int
+) -> tuple[Ints, Ints, bool] | None:
+    """The least and the greatest thread that touch each of ``size`` elements of a buffer, -1 where none does, and
+    whether two threads touch one element in the same execution.
+
+    Each thread touches ``elements`` elements from ``offset`` on, at each of ``registers`` where ``guard`` holds; of a
+    guard that asks for more than thread and register any answer is possible. None where the offset asks for more, or
+    lies beyond the buffer.
+    """
+    if not offset.symbols <= THREAD_SYMBOLS:
+        return None
+    thread, register = np.meshgrid(np.arange(threads), np.array(registers), indexing="ij")
+    at = {t.THREAD: thread, t.REGISTER: register, WARPGROUP: thread // WARPGROUP_THREADS}
+    taken = np.ones(thread.shape, np.bool_)
+    for condition in conjuncts(guard):
+        if condition.symbols <= THREAD_SYMBOLS:
+            taken &= values_at(condition, at).astype(np.bool_)
+    first, who = values_at(offset, at)[taken], np.repeat(thread[taken], elements)
+    if first.size and (first.min() < 0 or first.max() + elements > size):
+        return None
+    where = (first[:, None] + np.arange(elements)).ravel()
+    least, most = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
+    most[where] = who  # threads ascend, and of several values assigned to one element the last one stays
+    least[where[::-1]] = who[::-1]
+    return least, most, bool((least != most).any())
 
 
 def _places(inside: Sequence[Operation]) -> dict[object, int]:
