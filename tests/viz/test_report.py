@@ -91,7 +91,9 @@ def test_the_whole_way_is_kept(inspection: Inspection) -> None:
     assert inspection.holds
     assert inspection.source.startswith("@tw.kernel")
     assert str(inspection.predicate) == "N <= 128"
-    assert {o.name for o in inspection.artifact.certificate} == {"guards", "once", "domain"}
+    proved = {o.name for o in inspection.artifact.certificate}
+    assert {name for name in proved if not name.startswith("protocol ")} == {"guards", "once", "domain"}
+    assert len(proved) > 3
     passes = {t.name: t.seconds for t in inspection.times}
     assert list(passes)[:1] == ["trace"]
     assert passes.keys() >= {"trace", "schedule", "prove", "emit", "assemble", "simulate"}
