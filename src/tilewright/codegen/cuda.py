@@ -15,31 +15,22 @@ from tilewright.codegen.fusion import feeds_only, late_loads
 from tilewright.codegen.hopper import ASYNCHRONOUS, RESERVED, HopperEmitter
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.storage import Storage
-from tilewright.tile.dialect import TensorType, TileType
+from tilewright.tile.dialect import TensorType
 from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
 from tilewright.transport.asynchronous import CTA_RANK, CopyOut, TensorMap
+from tilewright.transport.parameters import Kind, Parameter, parameters_of
 
 _ADDRESS_BITS = 0x7FFFFFFF
 """So much of an address fits an int."""
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """One kernel parameter in order: a tensor's address, an integer symbol, or a float scalar."""
-
-    kind: str  # "tensor" | "tensor_map" | "integer" | "float"
-    symbol: str
-    bits: int
-
-
-@dataclass(frozen=True)
 class Emitted:
-    """CUDA source of one kernel with its parameter list. ``index_bits`` is the width of strides and offsets."""
+    """CUDA source of one kernel, and the bytes of shared memory that it declares itself."""
 
     source: str
     entry: str
-    parameters: tuple[Parameter, ...]
     shared_bytes: int
 
 
@@ -65,8 +56,7 @@ class Emitter(ElementWriter):
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> Emitted:
         body = self.kernel.body.block
-        names = [n.data for n in self.kernel.arg_names]
-        for arg, name in zip(body.args, names, strict=True):
+        for arg, name in self.symbols.items():
             self.name(arg, name)
             if isinstance(arg.type, TensorType):
                 self.bounds[f"{name}.address"] = (0, None)
@@ -77,7 +67,9 @@ class Emitter(ElementWriter):
             self.asynchronous.opening()
         self.block(body)
         self.asynchronous.closing()
-        parameters = self._parameters(body, names)
+        parameters = parameters_of(self.kernel)
+        unknown = self.used.keys() - {p.symbol for p in parameters}
+        assert not unknown, f"{', '.join(sorted(unknown))}: in the text, and no parameter"
         entry = self.kernel.sym_name.data
         threads, ctas = self.kernel.threads.data, self.kernel.min_ctas.data
         text = "\n".join(self.lines)
@@ -94,7 +86,7 @@ class Emitter(ElementWriter):
             + text
             + "\n}\n"
         )
-        return Emitted(source, entry, parameters, self.shared_bytes)
+        return Emitted(source, entry, self.shared_bytes)
 
     def _addresses(self) -> list[str]:
         """The low bits of addresses, of which only residues by powers of two are asked."""
@@ -104,43 +96,25 @@ class Emitter(ElementWriter):
             for symbol in self.addresses
         ]
 
-    def _parameters(self, body: Block, names: Sequence[str]) -> tuple[Parameter, ...]:
-        parameters: list[Parameter] = []
-        scalars: set[str] = set()
-        for arg, name in zip(body.args, names, strict=True):
-            if isinstance(arg.type, TensorType):
-                if not arg.uses or any(not isinstance(use.operation, TensorMap) for use in arg.uses):
-                    parameters.append(Parameter("tensor", name, 64))
-                continue
-            assert isinstance(arg.type, TileType)
-            dtype = arg.type.dtype.dtype
-            scalars.add(name)
-            kind = "float" if dtype.is_float else "integer"
-            parameters.append(Parameter(kind, name, dtype.bits))
-        for op in body.ops:
-            if isinstance(op, TensorMap):
-                parameters.append(Parameter("tensor_map", self.names[op.map], 1024))
-        for symbol in self.used:
-            if symbol not in scalars:
-                wide = self.kernel.index_bits.data == 64 and ".stride" in symbol
-                parameters.append(Parameter("integer", symbol, 64 if wide else 32))
-        return tuple(parameters)
-
     def _declare(self, parameter: Parameter) -> str:
-        arg = next((a for a, symbol in self.symbols.items() if symbol == parameter.symbol), None)
-        name = self.names[arg] if arg is not None else identifier(parameter.symbol)
-        if parameter.kind == "tensor":
-            assert arg is not None
-            assert isinstance(arg.type, TensorType)
-            written = any(isinstance(use.operation, t.Store | t.ReduceAdd | CopyOut) for use in arg.uses)
-            read = any(isinstance(use.operation, t.Load) for use in arg.uses)
-            element = Storage(arg.type.dtype.dtype, 1).memory
-            return f"{'' if written else 'const '}{element}* {'' if written and read else '__restrict__ '}{name}"
-        if parameter.kind == "float":
-            return f"const float {name}"
-        if parameter.kind == "tensor_map":
-            return f"const __grid_constant__ TensorMap {parameter.symbol}"
-        return f"const {'long long' if parameter.bits == 64 else 'int'} {name}"
+        match parameter.kind:
+            case Kind.TENSOR:
+                arg = next(arg for arg, symbol in self.symbols.items() if symbol == parameter.symbol)
+                assert isinstance(arg.type, TensorType)
+                written = any(isinstance(use.operation, t.Store | t.ReduceAdd | CopyOut) for use in arg.uses)
+                read = any(isinstance(use.operation, t.Load) for use in arg.uses)
+                element = Storage(arg.type.dtype.dtype, 1).memory
+                qualifiers = "" if written and read else "__restrict__ "
+                return f"{'' if written else 'const '}{element}* {qualifiers}{self.names[arg]}"
+            case Kind.TENSOR_MAP:
+                declared = (op for op in self.kernel.body.block.ops if isinstance(op, TensorMap))
+                op = next(op for op in declared if op.hint.data == parameter.symbol)
+                return f"const __grid_constant__ TensorMap {self.names[op.map]}"
+            case Kind.FLOAT | Kind.INTEGER:
+                arg = next((arg for arg, symbol in self.symbols.items() if symbol == parameter.symbol), None)
+                name = identifier(parameter.symbol) if arg is None else self.names[arg]
+                wide = "long long" if parameter.bits == 64 else "int"
+                return f"const {'float' if parameter.kind is Kind.FLOAT else wide} {name}"
 
     def block(self, block: Block) -> None:
         ops = ops_in(block)
@@ -309,4 +283,4 @@ def _below(extent: Expr) -> Interval:
     return 0, None if value is None else value - 1
 
 
-__all__ = ["Emitted", "Parameter", "emit_kernel"]
+__all__ = ["Emitted", "emit_kernel"]

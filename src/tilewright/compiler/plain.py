@@ -59,8 +59,7 @@ def plan_kernel(
     memory = (*require_filled(kernel, lowered), *require_protocols(kernel, lowered))
     certificate = (*certified(kernel, answer), *map(recorded, memory))
     _check_vector(request, lowered)
-    ctas = request.target.sm_count * placement.min_ctas if placement.persistent else None
-    return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts, ctas=ctas)
+    return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)
 
 
 def _check_vector(request: Request, lowered: transport.Kernel) -> None:

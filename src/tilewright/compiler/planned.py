@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.artifact.schema import LeftOut, Obligation
-from tilewright.base.expr import Const, Expr, minimum
+from tilewright.base.expr import Expr
 from tilewright.compiler.requests import Limits, Request
 from tilewright.compiler.staging import Staged
 from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
@@ -33,8 +33,6 @@ class PlannedKernel:
     facts: Facts
     """Those of the arguments."""
     notes: tuple[str, ...] = ()
-    ctas: int | None = None
-    """Most CTAs of a launch, for kernels whose CTAs walk the programs."""
     later: Callable[[str], PlannedKernel] | None = None
     """The same by the next schedule, should the assembler spoil this one; told how it did."""
     smaller: Callable[[], PlannedKernel] | None = None
@@ -46,14 +44,6 @@ class PlannedKernel:
     sizes: Limits = ()
     """What its ``upto`` axes are narrowed to."""
 
-    @property
-    def grid(self) -> Expr:
-        """CTAs of a launch: one a program, or as many as run at once; in a cluster kernel whole clusters."""
-        total: Expr = Const(1)
-        for extent in next(op for op in self.transport.walk() if isinstance(op, transport.Programs)).extents:
-            total = total * extent.expr
-        return total if self.ctas is None else minimum(total, self.ctas // self.cluster * self.cluster)
-
     def remarks(self, target: str) -> tuple[str, ...]:
         """What the plan says of this kernel, of each of its accesses, and how those to shared memory meet the banks."""
         lines = (line for verdict in self.verdicts(TARGETS[target]) for line in verdict.lines)
@@ -63,11 +53,6 @@ class PlannedKernel:
     def verdicts(self, target: Target) -> tuple[AccessVerdict, ...]:
         """The verdict of the legality rules on every access, in order."""
         return verdicts(self.tile, self.transport, self.facts, self.workspaces, target)
-
-    @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return 1 if self.transport.cluster is None else self.transport.cluster.data
 
     @property
     def binding(self) -> dict[str, Expr]:

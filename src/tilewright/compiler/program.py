@@ -193,7 +193,6 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
             found.certificate,
             request.facts,
             found.scheduled.notes,
-            request.target.sm_count if placement.persistent else None,
             lambda why: planned(search.next(why)),
             workspaces={copy.item.name: copy.item for copy in choice.copies},
             copies=choice.copies,

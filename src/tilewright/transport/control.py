@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, Operation, Region
+from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, Region
 from xdsl.irdl import (
     attr_def,
+    irdl_attr_definition,
     irdl_op_definition,
     opt_attr_def,
     region_def,
@@ -32,6 +33,18 @@ def block(ops: Sequence[Operation] = ()) -> Region:
     return Region(Block(ops))
 
 
+@irdl_attr_definition
+class Workspace(ParametrizedAttribute):
+    """The tensor ``tensor`` of a kernel lies in the program's workspace ``index`` of ``size_bytes``, and has these
+    strides, in elements."""
+
+    name = "transport.workspace"
+    tensor: StringAttr
+    index: IntAttr
+    strides: ArrayAttr[ExprAttr]
+    size_bytes: ExprAttr
+
+
 @irdl_op_definition
 class Kernel(TransportOp):
     """One GPU kernel. Block arguments: tensors, then runtime scalars, named by ``arg_names``.
@@ -39,7 +52,9 @@ class Kernel(TransportOp):
     ``assumptions`` are the facts of the specialisation class, guaranteed by the dispatcher; ``index_bits`` says whether
     every element offset into every tensor fits 32 bits or needs 64; ``numerics`` is ``precise`` or
     ``fast``; ``shared_bytes`` of dynamic shared memory are asked for at launch, alignment included. ``target`` is what
-    it was scheduled for, whose limits later passes take.
+    it was scheduled for, whose limits later passes take. ``min_ctas`` CTAs run on an SM together; of a kernel whose
+    programs are persistent so many are launched for each SM, in whole clusters. ``workspaces`` are the tensors that a
+    launch places itself.
     """
 
     name = "transport.kernel"
@@ -53,6 +68,7 @@ class Kernel(TransportOp):
     assumptions = attr_def(ArrayAttr[ExprAttr])
     shared_bytes = opt_attr_def(IntAttr)
     cluster = opt_attr_def(IntAttr)
+    workspaces = opt_attr_def(ArrayAttr[Workspace])
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -241,4 +257,5 @@ class Barrier(TransportOp):
 
 
 OPS = [Kernel, Programs, Let, For, If, Barrier]
+ATTRIBUTES = [Workspace]
 """Registered by the ``Transport`` dialect."""

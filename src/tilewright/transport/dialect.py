@@ -31,6 +31,7 @@ from tilewright.transport.control import If as If
 from tilewright.transport.control import Kernel as Kernel
 from tilewright.transport.control import Let as Let
 from tilewright.transport.control import Programs as Programs
+from tilewright.transport.control import Workspace as Workspace
 from tilewright.transport.control import block as block
 from tilewright.transport.conversion import Exchange as Exchange
 from tilewright.transport.conversion import Select as Select
@@ -56,6 +57,6 @@ REGISTER = "r"
 Transport = Dialect(
     "transport",
     [*control.OPS, *memory.OPS, *elementwise.OPS, *conversion.OPS, *asynchronous.OPS],
-    [RegistersType, SharedType, *asynchronous.TYPES],
+    [RegistersType, SharedType, *asynchronous.TYPES, *control.ATTRIBUTES],
 )
 """Registered with an xDSL ``Context`` to parse transport text."""

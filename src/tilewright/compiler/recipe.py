@@ -1,0 +1,142 @@
+"""The launch recipe of a program: what its kernels' texts say that a launch must do, and nothing else.
+
+``validate.recipe`` works out the same with code of its own and compares every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ArrayAttr
+
+from tilewright.artifact.descriptor import TensorMapRecipe
+from tilewright.artifact.schema import (
+    EncodeTensorMap,
+    FloatScalar,
+    IntScalar,
+    KernelArg,
+    Launch,
+    Step,
+    TensorMapArg,
+    TensorPointer,
+    WorkspacePointer,
+    workspace_address,
+)
+from tilewright.base.expr import Const, Expr, Sym, maximum, minimum
+from tilewright.compiler.staging import Staged
+from tilewright.tile.attributes import ExprAttr
+from tilewright.tile.ops import integer, operations, string
+from tilewright.transport import dialect as transport
+from tilewright.transport.asynchronous import TensorMap
+from tilewright.transport.base import exprs
+from tilewright.transport.parameters import Kind, Parameter, parameters_of
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many threads a kernel is launched with, and how much dynamic shared memory."""
+
+    threads: int
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What launches kernels in order: a shape for each, the steps, and bytes of each workspace."""
+
+    shapes: tuple[Shape, ...]
+    steps: tuple[Step, ...]
+    workspace: tuple[Expr, ...]
+
+
+def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
+    """What launches ``kernels`` one after the other."""
+    sizes = {w.index.data: w.size_bytes.expr for kernel in kernels for w in kernel.workspaces or ()}
+    steps: list[Step] = []
+    slots = 0
+    for kernel in kernels:
+        known = _bound(kernel)
+        maps = {op.hint.data: op for op in kernel.body.block.ops if isinstance(op, TensorMap)}
+        steps += (EncodeTensorMap(slots + i, _tensor_map(op, known)) for i, op in enumerate(maps.values()))
+        numbered = {name: slots + i for i, name in enumerate(maps)}
+        args = tuple(_argument(p, kernel, known, numbered) for p in parameters_of(kernel))
+        steps.append(Launch(kernel.sym_name.data, (_grid(kernel), Const(1), Const(1)), args))
+        slots += len(maps)
+    return Recipe(tuple(map(_shape, kernels)), tuple(steps), tuple(sizes[i] for i in sorted(sizes)))
+
+
+def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, Staged]) -> None:
+    """Writes into ``kernel`` which of its tensors lie in a workspace."""
+    found = [
+        transport.Workspace(string(name), integer(item.index), exprs(item.strides), ExprAttr.of(item.size_bytes))
+        for name, item in workspaces.items()
+    ]
+    if found:
+        kernel.attributes["workspaces"] = ArrayAttr(found)
+
+
+def _shape(kernel: transport.Kernel) -> Shape:
+    shared = 0 if kernel.shared_bytes is None else kernel.shared_bytes.data
+    return Shape(kernel.threads.data, (_cluster(kernel), 1, 1), shared)
+
+
+def _cluster(kernel: transport.Kernel) -> int:
+    return 1 if kernel.cluster is None else kernel.cluster.data
+
+
+def _grid(kernel: transport.Kernel) -> Expr:
+    """CTAs of a launch: one a program, or as many as run at once; in a cluster kernel whole clusters."""
+    programs = next(op for op in operations(kernel) if isinstance(op, transport.Programs))
+    total: Expr = Const(1)
+    for extent in programs.extents:
+        total = total * extent.expr
+    if not programs.persistent.data:
+        return total
+    at_once, cluster = kernel.target.sm_count * kernel.min_ctas.data, _cluster(kernel)
+    return minimum(total, at_once // cluster * cluster)
+
+
+def _bound(kernel: transport.Kernel) -> dict[str, Expr]:
+    """What stands for the symbols of tensors that lie in a workspace."""
+    return dict(_symbols(kernel))
+
+
+def _symbols(kernel: transport.Kernel) -> Iterator[tuple[str, Expr]]:
+    for placed in kernel.workspaces or ():
+        name = placed.tensor.data
+        yield f"{name}.address", Sym(workspace_address(placed.index.data))
+        yield from ((f"{name}.stride{i}", stride.expr) for i, stride in enumerate(placed.strides))
+
+
+def _tensor_map(op: TensorMap, known: Mapping[str, Expr]) -> TensorMapRecipe:
+    """What a launch encodes. An extent of zero (a product over no elements) is never read through its map, but the
+    driver wants one."""
+    numbers = op.numbers
+    return TensorMapRecipe(
+        element=numbers.data_type,
+        address=numbers.address.substitute(known),
+        dims=tuple(maximum(d, 1) for d in numbers.dims),
+        strides_bytes=tuple(s.substitute(known) for s in numbers.strides_bytes),
+        box=numbers.box,
+        element_strides=(1,) * len(numbers.box),
+        swizzle=numbers.swizzle,
+        l2_promotion=numbers.l2_promotion,
+    )
+
+
+def _argument(
+    parameter: Parameter, kernel: transport.Kernel, known: Mapping[str, Expr], slots: Mapping[str, int]
+) -> KernelArg:
+    match parameter.kind:
+        case Kind.TENSOR:
+            placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
+            index = placed.get(parameter.symbol)
+            return TensorPointer(parameter.symbol) if index is None else WorkspacePointer(index)
+        case Kind.TENSOR_MAP:
+            return TensorMapArg(slots[parameter.symbol])
+        case Kind.FLOAT:
+            return FloatScalar(parameter.symbol)
+        case Kind.INTEGER:
+            return IntScalar(Sym(parameter.symbol).substitute(known), parameter.bits)
