@@ -14,12 +14,14 @@ from xdsl.dialects.builtin import ArrayAttr
 import tilewright as tw
 from support import products as p
 from tilewright import simulate
+from tilewright.artifact.schema import Launch
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.program import plan
+from tilewright.compiler.recipe import recipe
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.protocol.access import AccessKind, IndexRole
@@ -174,8 +176,9 @@ def test_a_pin_is_kept_and_the_launch_is_whole_clusters() -> None:
     asked = replace(p.request(p.nt), schedule=tw.Schedule(cluster=(2, 1), stages=2, consumers=1))
     (variant,) = plan(asked).variants
     assert variant.transport.cluster is not None
-    assert variant.grid.evaluate({"M": 65 * 64, "N": 64, "K": 64}) == 66
-    assert variant.grid.evaluate({"M": 64 * 64, "N": 640, "K": 64}) == 132
+    (launch,) = (step for step in recipe([variant.transport]).steps if isinstance(step, Launch))
+    assert launch.grid[0].evaluate({"M": 65 * 64, "N": 64, "K": 64}) == 66
+    assert launch.grid[0].evaluate({"M": 64 * 64, "N": 640, "K": 64}) == 132
 
 
 def test_what_no_cluster_can_share_is_refused() -> None:

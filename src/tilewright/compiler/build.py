@@ -23,6 +23,8 @@ from tilewright.compiler.requests import interface
 from tilewright.compiler.staging import Staged
 from tilewright.compiler.steps import certify_steps
 from tilewright.diag import TilewrightError, fail
+from tilewright.transport import dialect as transport
+from tilewright.validate.recipe import require_recipe
 
 _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
@@ -41,6 +43,7 @@ def build(program: Program) -> Artifact:
     copies = dict(zip(copying, made, strict=False))
     remainder = Remainder(request, program.left_out)
     images: dict[str, KernelImage] = {}
+    texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
     widest = program.variants[-1]
     for planned, own in zip(program.variants, made[len(copying) :], strict=True):
@@ -49,9 +52,10 @@ def build(program: Program) -> Artifact:
             variant, launched = _variant(kernels, request.target.name)
             variants += (variant,)
             images |= {image.symbol: image for image in launched}
+            texts |= {each.emitted.entry: each.planned.transport for each in kernels}
             widest = planned
     remainder.require_one(variants)
-    return replace(
+    artifact = replace(
         interface(request, widest.tile, widest.sizes),
         variants=variants,
         kernels=tuple(images.values()),
@@ -60,6 +64,9 @@ def build(program: Program) -> Artifact:
         plan=tuple(f"{v.name}: {line}" for v in variants for line in v.plan.splitlines()),
         tile_ir=str(widest.tile),
     )
+    with timed("validate"):
+        require_recipe(artifact, texts)
+    return artifact
 
 
 @dataclass(frozen=True)

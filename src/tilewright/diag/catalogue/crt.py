@@ -42,4 +42,13 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         source="the protocol obligations, tilewright.compiler.obligations; PTX ISA 9.1, 8.10 (memory consistency)",
         help=_REPORT,
     ),
+    Code(
+        "CRT007",
+        "a launch recipe that its kernels do not ask for",
+        "Grid, cluster, threads, shared memory, parameters, tensor maps, workspaces and steps follow from the kernels' "
+        "texts. They were worked out a second time, and a field differs, or it can't be told whether it does. The "
+        "program is not emitted. This is a defect of the compiler, or the bundle was changed.",
+        source="tilewright.validate.recipe",
+        help=_REPORT,
+    ),
 )

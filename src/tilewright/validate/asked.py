@@ -1,0 +1,176 @@
+"""What the text of a kernel asks of a launch: its grid, its arguments, where its tensors lie, what it touches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.ir import Attribute, Operation
+
+from tilewright.artifact.schema import FloatScalar, IntScalar, KernelArg, TensorMapArg, TensorPointer, WorkspacePointer
+from tilewright.base.dtypes import DTYPES
+from tilewright.base.expr import Compare, Const, Expr, Sym, minimum
+from tilewright.tile.attributes import ExprAttr, TensorType, TileType
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+
+def programs_of(kernel: t.Kernel) -> list[t.Programs]:
+    """Every walk over the grid's programs: one of the kernel, or one of each role."""
+    return [op for op in kernel.walk() if isinstance(op, t.Programs)]
+
+
+def grid_of(kernel: t.Kernel) -> Expr:
+    """One CTA a program; of persistent ones at most as many as the GPU runs at once, in whole clusters."""
+    head, total = programs_of(kernel)[0], cast(Expr, Const(1))
+    for extent in reversed(head.extents.data):
+        total = extent.expr * total
+    if head.persistent.data:
+        ctas = kernel.target.sm_count * kernel.min_ctas.data
+        return minimum(ctas - ctas % (1 if kernel.cluster is None else kernel.cluster.data), total)
+    return total
+
+
+# -- workspaces --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Placed:
+    """A workspace as one kernel has it: the tensor's extents and element, its strides in elements, bytes in all."""
+
+    element: str
+    dims: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    size_bytes: Expr
+
+
+def workspaces_of(kernel: t.Kernel) -> Iterator[tuple[int, Placed]]:
+    """The workspaces that a kernel uses, by number."""
+    kinds = {n.data: arg.type for n, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True)}
+    for placed in kernel.workspaces or ():
+        kind = kinds[placed.tensor.data]
+        assert isinstance(kind, TensorType)
+        dims = tuple(d.expr for d in kind.dims)
+        strides = tuple(s.expr for s in placed.strides)
+        yield placed.index.data, Placed(kind.element.name, dims, strides, placed.size_bytes.expr)
+
+
+def places_of(kernel: t.Kernel) -> dict[str, Expr]:
+    """What a launch has for the addresses and strides of tensors in workspaces."""
+    found: dict[str, Expr] = {}
+    for placed in kernel.workspaces or ():
+        name = placed.tensor.data
+        found[f"{name}.address"] = Sym(f"workspace{placed.index.data}.address")
+        found |= {f"{name}.stride{axis}": s.expr for axis, s in enumerate(placed.strides)}
+    return found
+
+
+def fits(placed: Placed) -> bool:
+    """Whether the tensor's elements lie apart and in the workspace: rows are as long as the dense axis rounded up, each
+    axis steps over all of the one inside it, and the size over the outermost."""
+    if Const(1) not in placed.strides:
+        return False
+    dense = placed.strides.index(Const(1))
+    elements = placed.size_bytes // DTYPES[placed.element].bytes
+    for order in permutations(axis for axis in range(len(placed.dims)) if axis != dense):
+        steps = [*(placed.strides[axis] for axis in order), elements]
+        pairs = zip(order, pairwise(steps), strict=True)
+        if all(outer == inner * placed.dims[axis] for axis, (inner, outer) in pairs):
+            return _rounds_up(steps[0], placed.dims[dense])
+    return False
+
+
+def _rounds_up(pitch: Expr, extent: Expr) -> bool:
+    """``pitch`` is ``extent`` rounded up to a multiple of a power of two of elements."""
+    return any(pitch == (extent + (unit - 1)) // unit * unit for unit in (1 << bit for bit in range(8)))
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+def arguments_of(kernel: t.Kernel, slots: Mapping[str, int]) -> Iterator[KernelArg]:
+    """What is passed, in order; ``slots`` of the tensor maps by name."""
+    places = places_of(kernel)
+    numbered = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
+    tensors: dict[str, TensorType] = {}
+    scalars: dict[str, TileType] = {}
+    for name, arg in zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True):
+        if not isinstance(arg.type, TensorType):
+            scalars[name] = cast("TileType", arg.type)
+            continue
+        tensors[name] = arg.type
+        users = [use.operation for use in arg.uses]
+        if not users or not all(isinstance(user, a.TensorMap) for user in users):
+            yield WorkspacePointer(numbered[name]) if name in numbered else TensorPointer(name)
+    for name, kind in scalars.items():
+        dtype = kind.dtype.dtype
+        yield FloatScalar(name) if dtype.is_float else IntScalar(Sym(name), 64 if dtype.bits == 64 else 32)
+    yield from map(TensorMapArg, slots.values())
+    needed = _needed(kernel) - scalars.keys()
+    seen: set[str] = set()
+    for kind in tensors.values():
+        for extent in kind.dims:
+            for name in sorted(extent.expr.symbols & needed - seen):
+                seen.add(name)
+                yield IntScalar(Sym(name), 32)
+    for tensor, kind in tensors.items():
+        for axis in range(len(kind.dims)):
+            name = f"{tensor}.stride{axis}"
+            if name in needed:
+                yield IntScalar(places.get(name, Sym(name)), kernel.index_bits.data)
+
+
+def _needed(kernel: t.Kernel) -> set[str]:
+    """The symbols that the body asks for, without those that the class gives a value."""
+    found: set[str] = set()
+    for op in kernel.body.walk():
+        if not isinstance(op, a.TensorMap):
+            found |= _strides(op).union(*map(_symbols, op.attributes.values()))
+    return found - {name for fact in kernel.assumptions for name in _valued(fact.expr)}
+
+
+def _valued(fact: Expr) -> set[str]:
+    """The symbol of ``symbol == constant``."""
+    if not isinstance(fact, Compare) or fact.op != "==":
+        return set()
+    sides = {type(side): side for side in (fact.lhs, fact.rhs)}
+    return set(fact.symbols) if sides.keys() == {Sym, Const} else set()
+
+
+def _symbols(attribute: Attribute) -> frozenset[str]:
+    match attribute:
+        case ExprAttr():
+            return attribute.expr.symbols
+        case ArrayAttr():
+            return frozenset[str]().union(*map(_symbols, attribute.data))
+        case _:
+            return frozenset()
+
+
+def _strides(op: Operation) -> set[str]:
+    """The strides by which threads find the elements of an access: of every axis along which it may move."""
+    if not isinstance(op, t.Load | t.Store | t.ReduceAdd | a.CpAsync | a.LoadStore | a.CopyOut):
+        return set()
+    kind = op.tensor.type
+    assert isinstance(kind, TensorType)
+    moves = {axis for axis, coord in enumerate(op.coords) if coord.expr.constant != 0}
+    moves |= {op.axis.data} if op.vector.data > 1 else set()
+    return {f"{kind.tensor_name.data}.stride{axis}" for axis in moves}
+
+
+# -- tensors -----------------------------------------------------------------------------------------------------------
+def touched_by(kernel: t.Kernel) -> tuple[set[str], set[str]]:
+    """The tensors that a kernel reads, and those that it writes."""
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for name, arg in zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True):
+        users = [use.operation for use in arg.uses]
+        users += [use.operation for user in users if isinstance(user, a.TensorMap) for use in user.map.uses]
+        for user in users:
+            if not isinstance(user, _WRITES | a.TensorMap):
+                reads.add(name)
+            if isinstance(user, _WRITES | t.ReduceAdd):
+                writes.add(name)
+    return reads, writes
+
+
+_WRITES = t.Store | a.CopyOut | a.TmaStore
