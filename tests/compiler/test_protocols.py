@@ -1,5 +1,7 @@
 """Kernels without roles: every barrier that threads need is asked for by the protocol, and no other."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 from xdsl.ir import Operation, Region
 
+import tilewright as tw
 from support import products as p
 from support import transport as made
 from support.barrier_oracle import races
@@ -24,12 +27,23 @@ from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import has_roles, protocols_of
 
 TID, R = made.TID, made.R
 PLAIN = [name for name, example in EXAMPLES_BY_NAME.items() if example.module not in ("matmul", "attention")]
+
+
+@tw.kernel
+def summed(a: tw.Tensor["M", "K"], b: tw.Tensor["K", "N"], s: tw.Tensor["N"]):
+    """Sums that the warps of a role leave for each other."""
+    m, n = tw.grid((a.shape[0], b.shape[1]), (64, 48))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[k, n])
+    tw.reduce_add(s, n, acc.sum(0))
 
 
 def request(name: str) -> Request:
@@ -100,6 +114,18 @@ def test_barriers_inside_a_role_are_asked_for() -> None:
     for number in inner:
         assert isinstance(prove_protocols(without(lowered, number)), Refuted)
     assert len(inner) == 4
+
+
+def test_two_threads_of_a_role_that_write_one_element_are_not_proved() -> None:
+    found = p.lower(summed, Candidate(1), dtypes={"s": "f32"})
+    assert isinstance(found, p.Lowered)
+    lowered = found.scheduled.kernel
+    assert isinstance(prove_protocols(lowered), Proved)
+    write = next(op for op in lowered.walk() if isinstance(op, t.SharedWrite))
+    write.attributes["offset"] = ExprAttr.of(write.offset.expr // 2)
+    answer = prove_protocols(lowered)
+    assert isinstance(answer, Unknown)
+    assert "two threads" in answer.reason
 
 
 def test_a_certificate_holds_the_protocol() -> None:

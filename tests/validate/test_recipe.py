@@ -265,7 +265,7 @@ STAGED: dict[str, Change] = {
     "the product first": steps(lambda s: (*s[2:], *s[:2])),
     "a copy less": steps(lambda s: s[1:]),
     "copies swapped with the product": steps(lambda s: (s[0], *s[2:], s[1])),
-    "where copying does not pay": lambda x: replace(variant(lambda v: replace(v, predicate=TRUE))(x), facts=()),
+    "where copies are too large": variant(lambda v: replace(v, predicate=TRUE)),
 }
 
 

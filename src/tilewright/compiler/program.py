@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -10,7 +10,7 @@ from typing import NoReturn, TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
 
-from tilewright.base.expr import TRUE, Expr, all_of
+from tilewright.base.expr import TRUE, Expr, all_of, conjuncts
 from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.left_out import Remainder
 from tilewright.compiler.passes import timed
@@ -27,6 +27,8 @@ from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.tile import dialect as tile
 from tilewright.tile.tracer import trace
+from tilewright.transport import dialect as transport
+from tilewright.transport.base import exprs
 
 Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
 """A class's tile program with other extents for its autos."""
@@ -184,6 +186,7 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
 
     def planned(found: Found) -> PlannedKernel:
         lowered, placement = found.scheduled.kernel, found.scheduled.placement
+        _assume(lowered, (*found.scheduled.guards, found.guard))
         kernel = PlannedKernel(
             choice.predicate,
             own,
@@ -200,6 +203,13 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         return replace(kernel, predicate=all_of([choice.predicate, *_needs(kernel, found)]))
 
     return planned(search.next())
+
+
+def _assume(lowered: transport.Kernel, guards: Iterable[Expr]) -> None:
+    """Writes into a kernel what its proofs ask of a launch beyond the class."""
+    known = [x.expr for x in lowered.assumptions]
+    asked = (c for guard in guards for c in conjuncts(guard) if c != TRUE)
+    lowered.attributes["assumptions"] = exprs(list(dict.fromkeys((*known, *asked))))
 
 
 def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:

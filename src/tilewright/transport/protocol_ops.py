@@ -21,6 +21,7 @@ from tilewright.protocol.model import Barrier, Buffer, By
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.protocol_threads import NoProtocolError, writes_twice
 
 
 @dataclass
@@ -158,6 +159,8 @@ class Accesses:
     def written(self, op: t.SharedWrite, scope: Scope) -> tuple[ops.Write, ...]:
         """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
         thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
+        if writes_twice(op, scope.threads):
+            raise NoProtocolError(f"two threads write one element of {self.names[op.shared]} at once")
         whole = self.whole(op.shared)
         used = op.offset.expr.symbols | op.guard.expr.symbols
         if scope.threads <= a.WARPGROUP_THREADS or not used <= {t.THREAD, t.REGISTER}:

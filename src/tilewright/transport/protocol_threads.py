@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.ir import Operation
@@ -31,8 +32,10 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
-from tilewright.transport.protocol_ops import Scope
 from tilewright.transport.roles import WARPGROUP, WARPGROUP_THREADS
+
+if TYPE_CHECKING:
+    from tilewright.transport.protocol_ops import Scope
 
 THREAD_SYMBOLS = frozenset((t.THREAD, t.REGISTER, WARPGROUP))
 """What tells one access of a thread from another; other symbols are the same for all threads of a CTA."""
@@ -140,6 +143,12 @@ class ThreadAccesses:
             name, number = f"{base}_{number}", number + 1
         self.buffers[name] = Buffer(name, Space.SHARED, 1, len(self.buffers), initialised=True)
         return ops.Region(name, Const(0), 1)
+
+
+def writes_twice(op: t.SharedWrite, threads: int) -> bool:
+    """Whether two of some threads write one element in the same execution, as far as their numbers tell."""
+    used = op.offset.expr.symbols | op.guard.expr.symbols
+    return used <= THREAD_SYMBOLS and _touched(op, threads).twice
 
 
 def _touched(op: _Access, threads: int) -> _Touched:
