@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr
@@ -14,13 +14,22 @@ from tilewright.artifact.schema import FloatScalar, IntScalar, KernelArg, Tensor
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Compare, Const, Expr, Sym, minimum
 from tilewright.tile.attributes import ExprAttr, TensorType, TileType
+from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 
 def programs_of(kernel: t.Kernel) -> list[t.Programs]:
-    """Every walk over the grid's programs: one of the kernel, or one of each role."""
-    return [op for op in kernel.walk() if isinstance(op, t.Programs)]
+    """Every walk over the grid's programs: one of the kernel, or one of each role. None is inside of another."""
+    return list(_walks(kernel))
+
+
+def _walks(op: Operation) -> Iterator[t.Programs]:
+    for inner in chain.from_iterable(block.ops for region in op.regions for block in region.blocks):
+        if isinstance(inner, t.Programs):
+            yield inner
+        elif inner.regions:
+            yield from _walks(inner)
 
 
 def grid_of(kernel: t.Kernel) -> Expr:
@@ -122,8 +131,8 @@ def arguments_of(kernel: t.Kernel, slots: Mapping[str, int]) -> Iterator[KernelA
 def _needed(kernel: t.Kernel) -> set[str]:
     """The symbols that the body asks for, without those that the class gives a value."""
     found: set[str] = set()
-    for op in kernel.body.walk():
-        if not isinstance(op, a.TensorMap):
+    for op in operations(kernel):
+        if not isinstance(op, t.Kernel | a.TensorMap):
             found |= _strides(op).union(*map(_symbols, op.attributes.values()))
     return found - {name for fact in kernel.assumptions for name in _valued(fact.expr)}
 
