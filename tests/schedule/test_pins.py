@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.artifact.schema import Launch
+from tilewright.base.expr import Expr
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.recipe import recipe
 from tilewright.diag import TilewrightError
 from tilewright.simulate import run
 from tilewright.transport import dialect as t
@@ -30,14 +33,20 @@ def planned(**pins: Any) -> PlannedKernel:
     return kernel._plan(request).variants[-1]
 
 
+def grid(kernel: PlannedKernel) -> Expr:
+    (launch,) = recipe([kernel.transport]).steps
+    assert isinstance(launch, Launch)
+    return launch.grid[0]
+
+
 def test_persistent_ctas_walk_the_programs() -> None:
     walking, single = planned(persistent=True), planned(persistent=False)
     (programs,) = (op for op in walking.transport.walk() if isinstance(op, t.Programs))
     assert programs.persistent.data
     dims = {"M": 100_000, "N": 512}
-    assert walking.grid.evaluate(dims) == 132 * walking.placement.min_ctas
-    assert walking.grid.evaluate({"M": 2, "N": 512}) == 1
-    assert single.grid.evaluate(dims) == 50_000
+    assert grid(walking).evaluate(dims) == 132 * walking.placement.min_ctas
+    assert grid(walking).evaluate({"M": 2, "N": 512}) == 1
+    assert grid(single).evaluate(dims) == 50_000
     x = np.random.default_rng(0).standard_normal((37, 500), dtype=np.float32)
     y = np.full_like(x, np.nan)
     run(walking.transport, {"x": x, "y": y}, {})

@@ -19,6 +19,7 @@ _PASSES = {
     "prove": "the certificate, from the lowered accesses",
     "emit": "Transport IR to CUDA C++",
     "assemble": "NVRTC: PTX and cubin",
+    "validate": "the launch recipe, worked out a second time from the kernels' texts",
     "disassemble": "nvdisasm: SASS, for this report only",
     "simulate": "Transport IR on NumPy data",
     "load and launch": "first launch on the GPU, with the cubin's load",
