@@ -14,9 +14,9 @@ from tilewright.base.dtypes import bf16
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Legal, Proved, Repairs
 from tilewright.compiler.descriptors import judge_kernel
+from tilewright.compiler.obligations import prove_protocols
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
-from tilewright.contract import check
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts as Known
@@ -29,7 +29,6 @@ from tilewright.simulate import run_steps
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.protocol import protocols_of
 
 
 def planned(align: int, staged: bool | None = None, **extents: int) -> PlannedKernel:
@@ -84,11 +83,11 @@ def test_two_warpgroups_share_what_they_stage() -> None:
     lowered = found.scheduled.kernel
     (role,) = (op for op in lowered.walk() if isinstance(op, a.Role))
     assert role.threads.data == 256
-    assert all(isinstance(check(protocol), Proved) for protocol in protocols_of(lowered))
+    assert isinstance(prove_protocols(lowered), Proved)
     for op in lowered.walk():
         if isinstance(op, t.SharedWrite):  # both warpgroups write the same bytes
             op.attributes["offset"] = ExprAttr.of(op.offset.expr.substitute({t.THREAD: sym(t.THREAD) % 128}))
-    assert not all(isinstance(check(protocol), Proved) for protocol in protocols_of(lowered))
+    assert not isinstance(prove_protocols(lowered), Proved)
 
 
 @pytest.mark.parametrize(
