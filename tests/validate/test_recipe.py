@@ -352,6 +352,27 @@ def test_barriers_lie_apart_and_in_what_is_asked_for(found: str, by: int, cluste
     assert found in {fault.field.split(".")[-1] for fault in faults}
 
 
+def test_buffers_and_barriers_are_aligned(clustered: Artifact) -> None:
+    faults = recipe_faults(clustered, changed_text(clustered, shared(4)))
+    assert any("multiple of 8" in fault.required for fault in faults)
+
+    def odd(kernel: t.Kernel) -> None:
+        op = next(op for op in kernel.body.block.ops if isinstance(op, t.Shared))
+        op.attributes["offset"] = IntAttr(op.offset.data + 8)
+
+    assert any("multiple of 16" in fault.required for fault in recipe_faults(clustered, changed_text(clustered, odd)))
+
+
+@pytest.mark.parametrize(("attribute", "number"), [("first", 1), ("threads", 0), ("threads", 1)])
+def test_roles_are_all_threads_of_a_cta(attribute: str, number: int, clustered: Artifact) -> None:
+    def moved(kernel: t.Kernel) -> None:
+        op = [op for op in kernel.body.block.ops if isinstance(op, a.Role)][number]
+        op.attributes[attribute] = IntAttr(op.attributes[attribute].data + 128)
+
+    faults = recipe_faults(clustered, changed_text(clustered, moved))
+    assert any(fault.field.endswith("threads") for fault in faults)
+
+
 def test_a_grid_that_is_no_whole_clusters(clustered: Artifact) -> None:
     def odd(kernel: t.Kernel) -> None:
         for op in kernel.walk():

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from itertools import chain, pairwise, product
+from itertools import accumulate, chain, pairwise, product
 from typing import cast
 
 from tilewright.artifact.descriptor import TensorMapRecipe
@@ -48,7 +48,10 @@ from tilewright.validate.asked import (
 from tilewright.validate.equal import difference
 
 MBARRIER_BYTES = 8
-"""PTX ISA 9.1, 9.7.13.15.2: an mbarrier is a 64-bit object."""
+"""PTX ISA 9.1, 9.7.13.15.2: an mbarrier is a 64-bit object, aligned to its size."""
+
+SHARED_ALIGN_BYTES = 16
+"""Buffers are accessed in vectors of up to 16 bytes (``transport.shared``)."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,10 @@ def _image_faults(artifact: Artifact, image: KernelImage, kernel: t.Kernel) -> I
     where = f"kernels.{image.symbol}"
     yield from (Fault(f"{where}.{name}", str(x), str(y)) for name, (x, y) in asked.items() if x != y)
     yield from (Fault(f"{where}.{name}", found, required) for name, found, required in _shared_faults(kernel, shared))
+    roles = [(op.first.data, op.threads.data) for op in kernel.body.block.ops if isinstance(op, a.Role)]
+    ends = [0, *accumulate(threads for _, threads in roles)]
+    if roles and (ends[:-1] != [first for first, _ in roles] or ends[-1] != image.threads):
+        yield Fault(f"{where}.threads", str(image.threads), f"roles of {roles} (first, threads), one behind the other")
     for programs in programs_of(kernel):
         rows, columns = programs.cluster_shape
         if rows * columns != cluster:
@@ -131,6 +138,10 @@ def _shared_faults(kernel: t.Kernel, shared: int) -> Iterator[tuple[str, str, st
         yield "shared_bytes", str(shared), f"{last} bytes behind a multiple of {t.SHARED_BASE_ALIGN_BYTES}"
     if shared > kernel.target.shared_per_cta_bytes:
         yield "shared_bytes", str(shared), f"at most {kernel.target.shared_per_cta_bytes}"
+    for alignment, places in ((MBARRIER_BYTES, barriers), (SHARED_ALIGN_BYTES, buffers)):
+        for begin, _, name in places:
+            if begin % alignment:
+                yield "shared memory", f"{name} at byte {begin}", f"a multiple of {alignment}"
     placed = sorted(barriers)
     for one, other in pairwise(placed):
         if other[0] < one[1]:
