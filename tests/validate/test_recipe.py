@@ -331,6 +331,32 @@ def test_scalars_are_in_order(plain: Artifact) -> None:
     assert recipe_faults(step(Launch, lambda s: replace(s, args=swapped(s.args, 2, 3)))(plain), texts(plain))
 
 
+@tw.kernel
+def rows(x: tw.Tensor["M", "N"], y: tw.Tensor["M"]):
+    """Two variants: narrow rows and wide ones."""
+    m, n = tw.grid(x.shape[0], 4), tw.axis(x.shape[1], upto=256)
+    y[m] = x[m, n].to(tw.f32).sum(1)
+
+
+def test_tiles_are_as_wide_as_dispatch_lets_rows_be() -> None:
+    signature = Signature.of({"x": bf16, "y": bf16})
+    artifact = made(Request(rows, signature, default_facts(rows), SM90A, Schedule()))
+    first, *others = artifact.variants
+    assert len(others) == 1
+    assert str(first.predicate) == "N <= 128"
+    assert [str(bound) for bound in artifact.bounds] == ["N <= 256"]
+    kernels = texts(artifact)
+    assert recipe_faults(artifact, kernels) == ()
+    for faulty in (
+        replace(artifact, variants=(replace(first, predicate=TRUE), *others)),
+        replace(artifact, variants=(replace(first, predicate=sym("N") <= 129), *others)),
+        replace(artifact, bounds=()),
+        replace(artifact, bounds=(replace(artifact.bounds[0], limit=257),)),
+    ):
+        (fault,) = recipe_faults(faulty, kernels)
+        assert "asked of no launch" in fault.found
+
+
 # -- the same in the kernels' texts ------------------------------------------------------------------------------------
 def changed_text(artifact: Artifact, change: Callable[[t.Kernel], None]) -> Texts:
     found = {symbol: kernel.clone() for symbol, kernel in texts(artifact).items()}

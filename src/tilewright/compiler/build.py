@@ -19,7 +19,7 @@ from tilewright.compiler.passes import timed
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
-from tilewright.compiler.requests import interface
+from tilewright.compiler.requests import assume, interface
 from tilewright.compiler.staging import Staged
 from tilewright.compiler.steps import certify_steps
 from tilewright.diag import TilewrightError, fail
@@ -102,10 +102,11 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
 
 def _assembled(planned: PlannedKernel) -> Attempts[_Kernel]:
     """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads."""
-    request, workspaces = planned.request, planned.workspaces
+    request, workspaces, sizes = planned.request, planned.workspaces, planned.sizes
     while True:
-        planned = replace(planned, workspaces=workspaces)
+        planned = replace(planned, workspaces=workspaces, sizes=sizes)
         declare_workspaces(planned.transport, workspaces)
+        assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):
             emitted = emit_kernel(planned.transport, debug=request.debug)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -10,14 +10,14 @@ from typing import NoReturn, TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
 
-from tilewright.base.expr import TRUE, Expr, all_of, conjuncts
+from tilewright.base.expr import TRUE, Expr, all_of
 from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.left_out import Remainder
 from tilewright.compiler.passes import timed
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, Program, StagedCopy
 from tilewright.compiler.products import Found, search_products
-from tilewright.compiler.requests import Limits, Request, assumptions_of
+from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
 from tilewright.compiler.staging import Staged, copy_request, residual, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.diag import TilewrightError, fail
@@ -27,8 +27,6 @@ from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.tile import dialect as tile
 from tilewright.tile.tracer import trace
-from tilewright.transport import dialect as transport
-from tilewright.transport.base import exprs
 
 Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
 """A class's tile program with other extents for its autos."""
@@ -186,7 +184,7 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
 
     def planned(found: Found) -> PlannedKernel:
         lowered, placement = found.scheduled.kernel, found.scheduled.placement
-        _assume(lowered, (*found.scheduled.guards, found.guard))
+        assume(lowered, (*found.scheduled.guards, found.guard))
         kernel = PlannedKernel(
             choice.predicate,
             own,
@@ -203,13 +201,6 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         return replace(kernel, predicate=all_of([choice.predicate, *_needs(kernel, found)]))
 
     return planned(search.next())
-
-
-def _assume(lowered: transport.Kernel, guards: Iterable[Expr]) -> None:
-    """Writes into a kernel what its proofs ask of a launch beyond the class."""
-    known = [x.expr for x in lowered.assumptions]
-    asked = (c for guard in guards for c in conjuncts(guard) if c != TRUE)
-    lowered.attributes["assumptions"] = exprs(list(dict.fromkeys((*known, *asked))))
 
 
 def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from xdsl.ir import BlockArgument
 
 from tilewright.artifact.schema import Access, Artifact, Bound, ScalarParam, TensorParam
-from tilewright.base.expr import TRUE, Expr, Sym
+from tilewright.base.expr import TRUE, Expr, Sym, conjuncts
 from tilewright.hw.target import Target
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.facts import Facts, Observed, contiguous, observe_facts, offsets_fit, predicates
 from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as transport
+from tilewright.transport.base import exprs
 
 Limits: TypeAlias = tuple[tuple[Expr, int], ...]
 """Sizes of ``upto`` axes, by extent."""
@@ -23,6 +26,7 @@ __all__ = [
     "Limits",
     "Observed",
     "Request",
+    "assume",
     "assumptions_of",
     "default_facts",
     "interface",
@@ -77,6 +81,13 @@ def assumptions_of(kernel: tile.Kernel, facts: Facts) -> tuple[Expr, ...]:
         found[predicate.expr] = None
     found.pop(TRUE, None)
     return tuple(found)
+
+
+def assume(lowered: transport.Kernel, facts: Iterable[Expr]) -> None:
+    """Writes into a lowered kernel what dispatch guarantees it beyond the facts of its class."""
+    known = [x.expr for x in lowered.assumptions]
+    found = (c for fact in facts for c in conjuncts(fact) if c != TRUE)
+    lowered.attributes["assumptions"] = exprs(list(dict.fromkeys((*known, *found))))
 
 
 def interface(request: Request, kernel: tile.Kernel, sizes: Limits = ()) -> Artifact:
