@@ -121,6 +121,11 @@ class Machine(Meaning):
         own = (a.past, a.past, a.fence, a.fence, a.before | a.tensor, a.past)
         return join(join(a.clock, own), a.extra)
 
+    def committed(self, agent: Agent, a: AgentState) -> Clock:
+        """What a tcgen05.commit of the agent hands on: it implies the before-fence, and releases nothing."""
+        s, *_, y = self.released(agent, a, memory=False)
+        return (s, 0, 0, 0, a.clock[T] | a.extra[T] | a.before | a.tensor, y)
+
     def acquire(self, a: AgentState, clock: Clock) -> None:
         """Joins what a barrier hands on into the agent's knowledge; tensor-memory knowledge waits for its fence."""
         s, m, f, x, t, y = clock

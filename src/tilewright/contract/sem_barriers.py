@@ -104,7 +104,7 @@ def contribute(
     scope: ops.Scope | None,
 ) -> None:  # fmt: skip
     """An arrival of the agent's threads, ``count`` in all; without ``scope`` one by the tensor core on their behalf,
-    which waits of any scope observe."""
+    which releases none of their accesses."""
     visible(m, st, agent, a, step, b)
     _phase_open(m, st, agent, a, step, b, "the arrival")
     bar = st.bars[b]
@@ -119,12 +119,14 @@ def contribute(
     remote = b // m.slots_per_cta != agent.cta
     if remote:
         note_remote(m, st, agent, a, b // m.slots_per_cta)
-    if remote and scope not in (ops.Scope.CTA, None) and memory:
+    if scope is None:
+        clock = m.committed(agent, a)
+    elif remote and scope is not ops.Scope.CTA and memory:
         clock = m.released(agent, a)
         bar.remote = clock if bar.remote is None else join(bar.remote, clock)
         clock = m.released(agent, a, memory=False)
     else:
-        clock = m.released(agent, a, memory and (not remote or scope is None))
+        clock = m.released(agent, a, memory and not remote)
     bar.clock = clock if bar.clock is None else join(bar.clock, clock)
     bar.arrivals = (*bar.arrivals, (agent.index, a.epoch))
     bar.pending -= count

@@ -164,7 +164,7 @@ def cp_async_arrive(m: Machine, st: State, agent: Agent, a: AgentState, step: St
     bar.carries = (*bar.carries, (("cp_async", agent.index), number))
     _commit(a, "cp_async")
     if op.noinc:
-        contribute(m, st, agent, a, step, b, agent.group.size, True, ops.Scope.CTA)
+        contribute(m, st, agent, a, step, b, agent.group.size, False, ops.Scope.CTA)
     else:
         expect(m, st, agent, a, step, b, 0)
     return True
@@ -253,7 +253,7 @@ def tcgen_commit(m: Machine, st: State, agent: Agent, a: AgentState, step: Step)
         b = m.bar(agent, a, step, op.bar, rank)
         bar = st.bars[b]
         bar.carries = (*bar.carries, (("mma", agent.index), number))
-        contribute(m, st, agent, a, step, b, 1, True, None)
+        contribute(m, st, agent, a, step, b, 1, False, None)
     _commit(a, "mma")
     return True
 

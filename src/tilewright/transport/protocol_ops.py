@@ -243,7 +243,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     a.TmaStore: lambda to, op, at: (ops.TmaStore(to.region(op.shared, op.offset, op.box_bytes, at)),),
     a.BulkCommit: lambda to, op, at: (ops.BulkCommit(),),
     a.BulkWait: lambda to, op, at: (ops.BulkWait(op.pending.data, bool(op.read.data)),),
-    a.FenceProxyAsync: lambda to, op, at: (ops.FenceProxyAsync(),),
+    a.FenceProxyAsync: lambda to, op, at: (ops.FenceProxyAsync(ops.FenceSpace.SHARED),),  # .shared::cta is emitted
     a.NamedBarrierSync: lambda to, op, at: (ops.BarSync(at.value(op.id.data), op.threads.data),),
     a.NamedBarrierArrive: lambda to, op, at: (ops.BarArrive(at.value(op.id.data), op.threads.data),),
     t.Barrier: lambda to, op, at: (ops.BarSync(Const(a.role_barrier(at.index)), at.threads),),

@@ -148,10 +148,11 @@ def tk_02(fixed: bool) -> Protocol:
 
 def cu_02(fixed: bool) -> Protocol:
     """Without key tiles nothing orders the epilogue's read of the tensor-memory address with the alloc that wrote it.
-    The twin allocates, and frees, only if there is a tile."""
+    The twin allocates, and frees, only if there is a tile. The commit alone releases no generic write (the PTX ISA names
+    none), so an arrive stands beside it."""
     b = Build("cu_02")
     kt = b.symbol("kt")
-    full = b.mbarrier("full")
+    full = b.mbarrier("full", count=2)
     address, acc = b.buffer("address", 4), b.buffer("acc", 64, Space.TMEM)
     x = b.buffer("x", 1024, initialised=True)
     any_tile = kt > 0
@@ -165,6 +166,7 @@ def cu_02(fixed: bool) -> Protocol:
             m.one(o.Tcgen05Mma(acc.whole, (x.whole,)))
         with m.when(any_tile):
             m.one(o.Tcgen05Commit(full[0]))
+            m.one(o.Arrive(full[0]))
     with b.role("epilogue", 32) as e:
         b.sync(e)
         with e.when(any_tile):

@@ -256,7 +256,7 @@ def _cp_async(
             b, weight = g.bar(t, op.bar), g.threads[t].weight
             barriers.use(g, w, t, b)
             upto = commit(w, t, "cp_async")
-            release(g, w, t)
+            release(g, w, t, False)
             if not op.noinc:
                 w.bars[b] = w.bars[b]._replace(pending=w.bars[b].pending + weight)
             w.landings = (*w.landings, Landing(b, 0, weight, t, ((queue, upto),)))
@@ -306,7 +306,8 @@ def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
                 fly(g, w, t, engine, touch(g, w, t, target, engine, True, rank=rank), True, ("mma", t))
         case ops.Tcgen05Commit():
             upto = commit(w, t, "mma")
-            release(g, w, t)
+            release(g, w, t, False)
+            _before_fence(g, w, t)
             for rank in [None] if not op.ctas else ranks(op.ctas):
                 b = g.bar(t, op.bar, rank)
                 barriers.use(g, w, t, b)
@@ -319,16 +320,20 @@ def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
             engine = "ld" if isinstance(op, ops.Tcgen05WaitLd) else "st"
             close(g, w, (((engine, t), commit(w, t, engine)),), t)
         case ops.Tcgen05FenceBefore():
-            for _, place, engine in [x for x in w.unsent if x[0] == t]:
-                w.stale = frozenset(x for x in w.stale if x[:1] + x[2:] != (place, t, engine + "!"))
-                w.stale |= {(place, u, t, engine) for u in g.everyone if u != t}
-            w.unsent = frozenset(x for x in w.unsent if x[0] != t)
+            _before_fence(g, w, t)
         case ops.Tcgen05FenceAfter():
             w.stale = frozenset(x for x in w.stale if x[1] != t or x[3].endswith("!"))
         case ops.Tcgen05Relinquish() if g.mates[t][0] == t:
             w.relinquished |= {g.threads[t].cta}
         case _:
             pass
+
+
+def _before_fence(g: Instance, w: World, t: int) -> None:
+    for _, place, engine in [x for x in w.unsent if x[0] == t]:
+        w.stale = frozenset(x for x in w.stale if x[:1] + x[2:] != (place, t, engine + "!"))
+        w.stale |= {(place, u, t, engine) for u in g.everyone if u != t}
+    w.unsent = frozenset(x for x in w.unsent if x[0] != t)
 
 
 def pair(g: Instance, t: int, cta_group: int) -> tuple[int | None, ...]:

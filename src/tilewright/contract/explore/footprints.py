@@ -34,16 +34,20 @@ class Footprints:
 
     def _careful(self, t: int) -> bool:
         """No access to such a buffer is released, or met by a branch, before the thread's own fence."""
-        pending = False
+        pending, distant = set[str](), {b.name for b in self.g.buffers.values() if b.space is Space.GLOBAL}
         for ins in self.g.programs[t].code:
             op = ins.step.op if isinstance(ins, Do) else None
             match op:
                 case ops.Read() | ops.Write():
-                    pending |= op.region.buffer in self.fenced
+                    pending |= {op.region.buffer} & self.fenced
                 case ops.CpAsync():
                     return False
-                case ops.FenceProxyAsync():
-                    pending &= op.space is not ops.FenceSpace.ALL
+                case ops.FenceProxyAsync(space):
+                    pending -= {
+                        b
+                        for b in pending
+                        if space is ops.FenceSpace.ALL or (space is ops.FenceSpace.GLOBAL) == (b in distant)
+                    }
                 case ops.Wait() | ops.WgmmaFence() | ops.TmaLoad() | ops.ExpectTx():
                     pass  # neither releases nor branches
                 case _:

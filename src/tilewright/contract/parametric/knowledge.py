@@ -19,6 +19,7 @@ from tilewright.contract.parametric.statements import Levels, Passed, Row, State
 from tilewright.contract.parametric.ways import FAR, Ways
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph, Unit
+from tilewright.protocol.ops import FenceSpace
 from tilewright.protocol.word import NoWord
 
 MAX_STATEMENTS = 150_000
@@ -48,6 +49,8 @@ class Knowledge:
         if len(self.classes) * self.n * self.statements.n > MAX_STATEMENTS:
             raise NoWord(f"{len(self.classes)} classes, {self.n} stretches and {self.statements.n} marks are too many")
         self.schedule = self._space(Segment.SCHEDULE)
+        self.committed = self.schedule | self._space(Segment.TOLD)
+        """What a tcgen05.commit hands on: it implies the before-fence, and releases nothing."""
         self.tellable = self.statements.everything ^ self._space(Segment.TENSOR)
         self.own = [Own(c, self.marks, self.levels, self.ways, self.word) for c in self.classes]
         self.values: list[int] = []
@@ -77,10 +80,11 @@ class Knowledge:
                     stretches.append(m.stretch)
         self.statements = Statements(self.levels, self.ways, stretches)
 
-    def copier(self, source: Segment, target: Segment) -> Callable[[int], int]:
-        """Says what segment ``source`` says of the marks of ``target`` there."""
+    def copier(self, source: Segment, target: Segment, space: FenceSpace = FenceSpace.ALL) -> Callable[[int], int]:
+        """Says what segment ``source`` says of the marks of ``target`` there, of those that a fence of ``space``
+        covers."""
         one = self.slots[source]
-        return self.statements.copier((one[m], slot) for m, slot in self.slots[target].items())
+        return self.statements.copier((one[m], slot) for m, slot in self.slots[target].items() if m.fenced_by(space))
 
     def _space(self, segment: Segment) -> int:
         return self.statements.spread(sum(1 << slot for slot in self.slots[segment].values()))

@@ -42,10 +42,10 @@ class _Lessons:
         self.facts, self.k = facts, facts.k
         self.statements = self.k.statements
         self.equations = Equations(self.statements.everything)
-        self.fenced = self.k.copier(Segment.MEMORY, Segment.FENCED)
+        self.fenced = {x: self.k.copier(Segment.MEMORY, Segment.FENCED, x) for x in ops.FenceSpace}
         self.behind = self.k.copier(Segment.TOLD, Segment.TENSOR)
         self.told_behind = self.k.copier(Segment.TENSOR, Segment.TOLD)
-        self._hands: dict[tuple[Ref, bool], _Hand] = {}
+        self._hands: dict[tuple[Ref, int], _Hand] = {}
         self._moved: dict[tuple[int, Move, object], int] = {}
         self._met: dict[tuple[Ref, ...], int] = {}
         self._shared: dict[int, tuple[Ref, ...]] = {}
@@ -129,8 +129,9 @@ class _Lessons:
     def _lesson(self, ref: Ref) -> None:
         before, after = self._place(ref), self.k.places[ref.c.index][ref.s][ref.i + 1]
         match ref.op:
-            case ops.FenceProxyAsync():
-                self._changed(after, before, lambda x: x | self.fenced(x))
+            case ops.FenceProxyAsync(space):
+                fenced = self.fenced[space]
+                self._changed(after, before, lambda x: x | fenced(x))
             case ops.Tcgen05FenceAfter():
                 self._changed(after, before, lambda x: x | self.behind(x))
             case ops.WgmmaWait():
@@ -149,14 +150,15 @@ class _Lessons:
         self.equations.define(after, [before], lambda values: change(values[before]))
 
     def _hand(self, ref: Ref, memory: bool = True) -> _Hand:
-        """What an arrival by an op hands on."""
-        found = self._hands.get((ref, memory))
+        """What an arrival by an op hands on; one that releases nothing the schedule alone."""
+        return self._handed(ref, self.k.tellable if memory else self.k.schedule)
+
+    def _handed(self, ref: Ref, kept: int) -> _Hand:
+        found = self._hands.get((ref, kept))
         if found is None:
             told = self.k.told(ref.c, ref.s, ref.i)
-            behind = self.told_behind if memory and self.k.marks.tensor else _nothing
-            change = _telling(told, behind, self.k.tellable if memory else self.k.schedule)
-            found = _Hand(self._place(ref), change)
-            self._hands[ref, memory] = found
+            behind = self.told_behind if kept != self.k.schedule and self.k.marks.tensor else _nothing
+            found = self._hands[ref, kept] = _Hand(self._place(ref), _telling(told, behind, kept))
         return found
 
     # -- phases -------------------------------------------------------------------------------------------------------
@@ -212,9 +214,11 @@ class _Lessons:
         op, ref = piece.ref.op, piece.ref
         if isinstance(op, ops.TmaLoad):
             return self._hand(ref, memory=False)
+        if isinstance(op, ops.CpAsyncArrive):
+            return self._hand(ref, memory=False)
         if isinstance(op, ops.Tcgen05Commit):
-            return self._hand(ref)
-        assert isinstance(op, ops.Arrive | ops.ArriveExpectTx | ops.CpAsyncArrive)
+            return self._handed(ref, self.k.committed)
+        assert isinstance(op, ops.Arrive | ops.ArriveExpectTx)
         memory = getattr(op, "release", True)
         if use.array[0] != ref.c.cta:
             memory = memory and ops.Scope.CTA not in (getattr(op, "scope", ops.Scope.CTA), wait.scope)

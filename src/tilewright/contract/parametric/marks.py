@@ -15,6 +15,7 @@ from tilewright.contract.parametric.classes import Class
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.graph import EventGraph
+from tilewright.protocol.ops import FenceSpace
 
 GROUPS: dict[type[object], str] = {
     ops.Wgmma: "wgmma",
@@ -60,6 +61,12 @@ class Mark:
     end: int
     asked: Set[Segment]
     queue: str = ""
+    space: FenceSpace = FenceSpace.ALL
+    """The state space of its accesses, ALL where they reach several: such a run no fence of one space covers."""
+
+    def fenced_by(self, space: FenceSpace) -> bool:
+        """Whether a proxy fence of a space orders all its accesses."""
+        return space in (FenceSpace.ALL, self.space)
 
 
 Asked = Mapping[tuple[int, int, int], Set[Segment]]
@@ -77,6 +84,7 @@ class Marks:
         arrived = {x.step.op.id.text for c in classes for x in c.sites() if isinstance(x.step.op, ops.BarArrive)}
         self._entered = arrived
         self.tensor = any(b.space is Space.TMEM for b in graph.protocol.buffers)
+        self._global = frozenset(b.name for b in graph.protocol.buffers if b.space is Space.GLOBAL)
         self.event: dict[tuple[int, int, int], Mark] = {}
         """Per class, stretch and position: the run that the op belongs to."""
         self.done: dict[tuple[int, int, int], Mark] = {}
@@ -98,11 +106,21 @@ class Marks:
                 run.append(i)
                 asked |= found
             if run and (i + 1 == len(code) or (type(op) in CUTS and not _goes_on(code, i))):
-                mark = Mark(c.index, s, i + 1, asked)
+                mark = Mark(c.index, s, i + 1, asked, space=self._space([code[at] for at in run]))
                 self.events[c.index].append(mark)
                 for at in run:
                     self.event[c.index, s, at] = mark
                 run, asked = list[int](), set[Segment]()
+
+    def _space(self, run: list[ops.Op]) -> FenceSpace:
+        """Where the generic accesses of a run lie; waits stand for the copies of cp.async, which write shared memory."""
+        reached = {
+            FenceSpace.GLOBAL if isinstance(op, ops.Read | ops.Write) and op.region.buffer in self._global
+            else FenceSpace.SHARED
+            for op in run
+            if isinstance(op, ops.Read | ops.Write | ops.Wait)
+        }  # fmt: skip
+        return reached.pop() if len(reached) == 1 else FenceSpace.ALL
 
     def _queued(self, c: Class, s: int, code: tuple[ops.Op, ...]) -> None:
         run = list[int]()

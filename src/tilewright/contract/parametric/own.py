@@ -40,6 +40,9 @@ class Own:
         self.depth = max((x.pending + 1 for x in waits), default=1)
         self.slots: list[Mark] = []
         self.fenced = self._block(fenced)
+        self._fenced_by = {
+            space: {m: slot for m, slot in self.fenced.items() if m.fenced_by(space)} for space in ops.FenceSpace
+        }
         self.done = self._block(self.completions)
         self.before = self._block([*tensor, *(m for m in self.completions if Segment.TENSOR in m.asked)])
         self.after = self._block(tensor)
@@ -66,12 +69,12 @@ class Own:
     def shape(self) -> tuple[object, ...]:
         """All that the solution depends on: classes of equal shape know the same."""
         steps = tuple(
-            (s, i, type(op), getattr(op, "pending", None))
+            (s, i, type(op), getattr(op, "pending", None), getattr(op, "space", None))
             for s, code in enumerate(self.c.ops)
             for i, op in enumerate(code)
             if type(op) in CHANGES
         )
-        slots = tuple((m.stretch, m.end, m.queue) for m in self.slots)
+        slots = tuple((m.stretch, m.end, m.queue, m.space) for m in self.slots)
         blocks = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
         return steps, slots, blocks, tuple(map(len, self.c.code))
 
@@ -109,8 +112,8 @@ class Own:
     def _step(self, s: int, i: int, op: ops.Op) -> Move | None:
         """What an op changes."""
         match op:
-            case ops.FenceProxyAsync():
-                return self._adding(self._past(self.fenced, s, i + 1))
+            case ops.FenceProxyAsync(space):
+                return self._adding(self._past(self._fenced_by[space], s, i + 1))
             case ops.WgmmaCommit() | ops.BulkCommit():
                 return self._commit(s, i, COMMITS[type(op)])
             case ops.WgmmaWait(pending):

@@ -37,7 +37,7 @@ UNDERSTOOD: dict[type[object], frozenset[str]] = {
     ops.BulkWait: frozenset(("pending", "read")),
     ops.Read: frozenset(("region", "private")),
     ops.Write: frozenset(("region", "private")),
-    ops.FenceProxyAsync: frozenset(),
+    ops.FenceProxyAsync: frozenset(("space",)),
     ops.FenceMbarrierInit: frozenset(),
     ops.WgmmaFence: frozenset(),
     ops.Wgmma: frozenset(("accumulator", "operands")),
