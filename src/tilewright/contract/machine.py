@@ -31,6 +31,7 @@ from tilewright.contract.state import (
     T,
     TripKey,
     X,
+    begun,
     join,
 )
 from tilewright.contract.threads import (
@@ -104,14 +105,16 @@ class Machine(Meaning):
         for agent in self.agents:
             role = self.protocol.role(agent.group.role)
             env = {**dict(role.counters), ops.CTA_RANK: agent.cta}
-            agents.append(AgentState(0, env, registers=self.protocol.registers_per_thread))
+            past = 1 << begun(agent.cta)
+            agents.append(AgentState(0, env, past=past, registers=self.protocol.registers_per_thread))
         bars = [
             BarState(b.count)
             for _ in range(self.protocol.cluster)
             for b in self.protocol.barriers
             for _ in range(b.slots)
         ]
-        return State(agents, bars, pool=dict.fromkeys(range(self.protocol.cluster), 0))
+        pool = dict.fromkeys(range(self.protocol.cluster), 0)
+        return State(agents, bars, pool=pool, steps=begun(self.protocol.cluster))
 
     # -- causality --------------------------------------------------------------------------------------------------
     def released(self, agent: Agent, a: AgentState, memory: bool = True) -> Clock:
@@ -141,6 +144,11 @@ class Machine(Meaning):
     def saw(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
         """Whether the agent knows of a completion seen by ``c`` in step ``e``: it saw it itself, or was told."""
         return c == agent.index or a.clock[segment] >> e & 1 == 1
+
+    def known_done(self, st: State, cta: int, stream: Stream, seq: int) -> bool:
+        """Whether some thread of a CTA knows that a stream is done up to a number."""
+        marks = [k for k in st.marks.get(stream, ()) if k.upto >= seq]
+        return any(self.saw(x, st.agents[x.index], S, k.c, k.e) for x in self.agents if x.cta == cta for k in marks)
 
     def wake(self, st: State) -> None:
         """Something changed that blocked agents may wait for."""

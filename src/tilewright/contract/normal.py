@@ -34,6 +34,7 @@ from tilewright.contract.state import (
     T,
     TripKey,
     X,
+    begun,
 )
 from tilewright.contract.turned import TurnedBack
 from tilewright.contract.values import FAR
@@ -41,14 +42,17 @@ from tilewright.contract.values import FAR
 
 def normal(m: Machine, st: State, deciding: TripKey) -> Normal:
     """Shape and knowledge of ``st``, about to decide ``deciding``. Also forgets what nobody can need again."""
+    st.outlived = {k: seq for k, seq in st.outlived.items() if not m.known_done(st, k[0], k[2], seq)}
     needed = _needed(st)
     _prune(m, st, needed)
     return Normal(m, st, {s: sorted(set(seqs)) for s, seqs in needed.items()}, deciding)
 
 
 def _needed(st: State) -> dict[Stream, list[int]]:
-    """Per stream, the completions that recorded accesses wait for."""
+    """Per stream, the completions that recorded accesses, and CTAs that reach their end, wait for."""
     needed: dict[Stream, list[int]] = {}
+    for (_, _, stream), seq in st.outlived.items():
+        needed.setdefault(stream, []).append(seq)
     for _, cells in st.memory.values():
         for writes, reads, older in cells:
             for x in (*writes, *reads, *(y for y, _ in older)):
@@ -142,7 +146,7 @@ class Normal:
             tuple([(k, self.cells(k, *st.memory[k])) for k in self.sorted(st.memory)]),
             tuple([(self.back.stream(k), self.marks(k, st.marks[k])) for k in self.sorted(st.marks)]),
             tuple([(self.issue(k), self.clock(st.issues[k])) for k in self.sorted(st.issues)]),
-            tuple([(k, v[0], self.record(v[1], v[2], (M,), m.everyone)) for k, v in sorted(st.tmem.items())]),
+            tuple([(k, v[0], self.record(v[1], v[2], (S, M), m.everyone)) for k, v in sorted(st.tmem.items())]),
             tuple(
                 [
                     (
@@ -156,9 +160,26 @@ class Normal:
                 ]
             ),
             tuple([(k, self.record(k[1], st.remote[k], (S,), m.everyone, False)) for k in sorted(st.remote)]),
+            self.ctas(),
             tuple(st.pool.values()),
             st.relinquished,
         )
+
+    def ctas(self) -> Hashable:
+        """Who knows that which CTA runs, and what has yet to be done before which one may end."""
+        m, st = self.m, self.st
+        if m.protocol.cluster == 1:
+            return ()
+        for rank in range(m.protocol.cluster):
+            self.ask(((0, begun(rank)),), (S,), m.everyone, True)
+        out: list[Hashable] = []
+        for stream in self.sorted({k[2] for k in st.outlived}):
+            for cta, c, seq in sorted((k[0], k[1], seq) for k, seq in st.outlived.items() if k[2] == stream):
+                marks = tuple([(k.c, k.e) for k in st.marks.get(stream, ()) if k.upto >= seq])
+                if marks:
+                    self.ask(marks, (S,), tuple(x.index for x in m.agents if x.cta == cta), True)
+                out.append((self.back.stream(stream), cta, c, -1 if marks else self.relative(stream, seq)))
+        return tuple(out)
 
     def sorted(self, keys: Iterable[Stream]) -> list[Stream]:
         """Keys in an order that does not depend on the history of the run."""

@@ -143,9 +143,16 @@ class Rule(Enum):
     CLUSTER_EXIT = RuleText(
         "MBR025",
         "peers outlive remote accesses",
-        "a CTA ends only after all remote arrivals and writes to it happened",
-        f"{_M}, 9.7.13.15",
+        "a CTA ends only after remote arrivals and accesses to it happened, and copies from or to its memory are done",
+        f"{_M}, 9.7.13.15; CUDA C++ Programming Guide, distributed shared memory",
         "end with barrier.cluster.arrive and wait, or let the producer wait for all empty slots once more",
+    )
+    PEER_START = RuleText(
+        "MBR037",
+        "peers run before remote accesses",
+        "a CTA's memory is touched by a peer only after one of its threads is known to run",
+        "CUDA C++ Programming Guide, distributed shared memory (all CTAs have started executing)",
+        "put barrier.cluster.arrive and wait before the first remote access",
     )
     BAR_RECYCLE = RuleText(
         "MBR026",
@@ -171,7 +178,8 @@ class Rule(Enum):
     TMEM = RuleText(
         "MBR029",
         "tensor memory lifetime",
-        "tensor memory is used between its allocation becoming visible and its release, and freed exactly once",
+        "tensor memory is used between its allocation becoming visible and its release, and freed exactly once; its "
+        "columns are free when it is allocated, and no allocation exceeds one before it",
         f"{_M}, 9.7.16.7",
         "join every role that uses tensor memory with the allocating warp after the alloc and before the dealloc",
     )
@@ -232,6 +240,17 @@ ASSUMPTIONS: tuple[tuple[str, str], ...] = (
         "relaxed-remote-release",
         "a remote arrive of .cta scope, or a relaxed one, orders asynchronous accesses, not generic ones "
         "(CUTLASS empty barriers)",
+    ),
+    (
+        "asynchronous-arrivals-release-nothing",
+        "the arrive of tcgen05.commit or cp.async.mbarrier.arrive publishes no generic access of its thread: of "
+        "arrivals PTX ISA 9.1, 9.7.13.15.16, names those of mbarrier.arrive with release, and for "
+        "cp.async.mbarrier.arrive the cp.async before it; where it is silent nothing is assumed",
+    ),
+    (
+        "store-wait-covers-descriptor",
+        "cp.async.bulk.wait_group, with or without .read, waits until the stores have read their tensor map, which may "
+        "then be rewritten (PTX ISA 9.1, 9.7.9.27.2.2); that of a load is read when its bytes have landed",
     ),
     ("distinct-buffers", "buffers of one space overlap only as their declared offsets say"),
     ("data-independent-control", "control depends on counters, trip symbols and the CTA's rank alone"),

@@ -7,7 +7,7 @@ from tilewright.contract.agents import Agent
 from tilewright.contract.machine import Handler, Machine
 from tilewright.contract.meaning import Breach
 from tilewright.contract.rules import Rule
-from tilewright.contract.state import AgentState, BarState, M, Mark, Peek, S, State, Stream, join, scheduled
+from tilewright.contract.state import AgentState, BarState, M, Mark, Peek, S, State, Stream, begun, join, scheduled
 from tilewright.protocol import ops
 from tilewright.protocol.model import Step
 from tilewright.protocol.validate import MAX_ARRIVALS
@@ -118,7 +118,7 @@ def contribute(
         )
     remote = b // m.slots_per_cta != agent.cta
     if remote:
-        note_remote(m, st, agent, a, b // m.slots_per_cta)
+        note_remote(m, st, agent, a, step, b // m.slots_per_cta)
     if scope is None:
         clock = m.committed(agent, a)
     elif remote and scope is not ops.Scope.CTA and memory:
@@ -135,6 +135,8 @@ def contribute(
 
 def expect(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, b: int, bytes: int) -> None:
     visible(m, st, agent, a, step, b)
+    if b // m.slots_per_cta != agent.cta:
+        note_remote(m, st, agent, a, step, b // m.slots_per_cta)
     _phase_open(m, st, agent, a, step, b, "expect_tx")
     bar = st.bars[b]
     bar.tx += bytes * agent.group.size
@@ -312,9 +314,19 @@ def saw(m: Machine, st: State, stream: Stream, mark: Mark) -> None:
     st.marks[stream] = (*marks, mark)
 
 
-def note_remote(m: Machine, st: State, agent: Agent, a: AgentState, target: int) -> None:
-    """A peer's barrier or memory is touched: the peer must outlive it."""
+def note_remote(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, target: int) -> None:
+    """A peer's barrier or memory is touched: the peer must run, and outlive it."""
+    if not a.clock[S] >> begun(target) & 1:
+        raise Breach(
+            Rule.PEER_START, agent.index, step, f"CTA {target} may not run yet when {agent.label} of CTA {agent.cta} "
+            "touches it",
+        )  # fmt: skip
     st.remote[target, agent.index] = a.epoch
+
+
+def outlives(st: State, agent: Agent, target: int, stream: Stream, seq: int) -> None:
+    """A CTA must know, at its end, that a stream which reaches its memory or barriers is done so far."""
+    st.outlived[target, agent.index, stream] = seq
 
 
 BARRIER_HANDLERS: dict[type[object], Handler] = {

@@ -6,13 +6,14 @@ from tilewright.contract.agents import Agent
 from tilewright.contract.machine import Handler, Machine
 from tilewright.contract.meaning import Breach
 from tilewright.contract.rules import Rule
-from tilewright.contract.sem_barriers import BARRIER_HANDLERS, contribute, expect, saw
+from tilewright.contract.sem_barriers import BARRIER_HANDLERS, contribute, expect, outlives, saw
 from tilewright.contract.sem_copies import COPY_HANDLERS, use_map
 from tilewright.contract.sem_meetings import MEETING_HANDLERS
 from tilewright.contract.sem_memory import GENERIC, MEMORY_HANDLERS, Use, access
 from tilewright.contract.state import AgentState, Mark, S, State, Stream, join
+from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol import ops
-from tilewright.protocol.model import Step
+from tilewright.protocol.model import Buffer, Step
 
 _NEVER = (0, -1)
 """Group 0 is open, none was waited for."""
@@ -181,10 +182,31 @@ def alloc(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> boo
         raise Breach(Rule.TMEM, agent.index, step, f"{op.buffer} is allocated twice")
     if agent.cta in st.relinquished:
         raise Breach(Rule.TMEM, agent.index, step, f"{op.buffer} is allocated after the CTA gave up the right to")
+    _columns(m, st, agent, a, step, m.buffers[op.buffer])
     st.tmem[key] = ("live", agent.index, a.epoch)
     if op.address is not None:
         access(m, st, agent, a, step, op.address, Use(GENERIC, True))
     return True
+
+
+def _columns(m: Machine, st: State, agent: Agent, a: AgentState, step: Step, buffer: Buffer) -> None:
+    """Alloc blocks until its columns are free, and must not ask for more than one before it: in every schedule."""
+    held = buffer.size
+    for (name, cta), (state, c, e) in st.tmem.items():
+        if cta != agent.cta:
+            continue
+        other, known = m.buffers[name].size, m.saw(agent, a, S, c, e)
+        if name == buffer.name and not known:
+            raise Breach(Rule.TMEM, agent.index, step, f"{name} is allocated again before its dealloc is known")
+        if other < buffer.size or (other > buffer.size and not known):
+            what = f"{buffer.name} of {buffer.size} columns may be allocated after {name} of {min(other, buffer.size)}"
+            raise Breach(Rule.TMEM, agent.index, step, f"{what}: allocations must not increase")
+        held += other if state != "freed" or not known else 0
+    if held > TMEM_COLUMNS:
+        what = (
+            f"{buffer.name} waits for {buffer.size} columns while {held - buffer.size} of {TMEM_COLUMNS} may be taken"
+        )
+        raise Breach(Rule.TMEM, agent.index, step, what)
 
 
 def relinquish(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
@@ -253,6 +275,8 @@ def tcgen_commit(m: Machine, st: State, agent: Agent, a: AgentState, step: Step)
         b = m.bar(agent, a, step, op.bar, rank)
         bar = st.bars[b]
         bar.carries = (*bar.carries, (("mma", agent.index), number))
+        if b // m.slots_per_cta != agent.cta:
+            outlives(st, agent, b // m.slots_per_cta, ("mma", agent.index), number)
         contribute(m, st, agent, a, step, b, 1, False, None)
     _commit(a, "mma")
     return True
@@ -357,6 +381,14 @@ def check_end(m: Machine, st: State) -> None:
                 c,
                 None,
                 f"CTA {target} may have ended when {m.agents[c].label} of CTA {m.agents[c].cta} touches it",
+            )
+    for (target, c, stream), seq in st.outlived.items():
+        if not m.known_done(st, target, stream, seq):
+            raise Breach(
+                Rule.CLUSTER_EXIT,
+                c,
+                None,
+                f"CTA {target} may end while what {m.agents[c].label} of CTA {m.agents[c].cta} issued reaches it",
             )
 
 

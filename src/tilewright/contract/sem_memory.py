@@ -9,7 +9,7 @@ from tilewright.contract.agents import Agent
 from tilewright.contract.machine import Handler, Machine
 from tilewright.contract.meaning import Breach, Place
 from tilewright.contract.rules import Policy, Rule
-from tilewright.contract.sem_barriers import note_remote
+from tilewright.contract.sem_barriers import note_remote, outlives
 from tilewright.contract.state import EMPTY, A, Access, AgentState, Cell, F, M, Mark, State, Stream, T, X
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -26,6 +26,7 @@ LANES = frozenset(("ld", "st"))
 PER_THREAD = frozenset(("tma_store", "tma_reduce", "cp_async", "ld", "st"))
 """Engines whose groups are each thread's own."""
 
+_OF_A_CTA = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED, Space.TMEM))
 _MUST_BE_WRITTEN = frozenset((Space.SHARED, Space.TMEM))
 
 _NAMES = {
@@ -86,7 +87,9 @@ def access(
         return
     cta = m.rank(agent, a, step, place.cta) if rank is None else rank
     if cta != agent.cta and use.engine != "dealloc":
-        note_remote(m, st, agent, a, cta)
+        note_remote(m, st, agent, a, step, cta)
+    if use.stream is not None and (cta != agent.cta or use.engine == "dsmem") and place.space in _OF_A_CTA:
+        outlives(st, agent, cta, use.stream, use.seq)
     begin = place.begin(a.env)
     end, low = begin + place.size, place.buffer.offset
     if begin < low or end > low + place.buffer.size:

@@ -233,6 +233,11 @@ class Decision(NamedTuple):
     previous: Decision | None
 
 
+def begun(rank: int) -> int:
+    """The number of the step by which a CTA begins: known to each of its threads, and to whoever hears of one."""
+    return 1 + rank
+
+
 class Trip(NamedTuple):
     """A trip count: at least ``low``; ``exact`` once a run has decided it."""
 
@@ -261,6 +266,9 @@ class State:
     """Per descriptor: who released it last, and when."""
     remote: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """Per (target rank, agent): step of the last remote op."""
+    outlived: dict[tuple[int, int, Stream], int] = field(default_factory=dict[tuple[int, int, Stream], int])
+    """Per (rank, agent, stream): up to where asynchronous ops of the agent reach memory or barriers of that CTA, which
+    must know at its end that they are done."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
     """Free registers per CTA."""
     trips: dict[TripKey, Trip] = field(default_factory=dict[TripKey, Trip])
@@ -286,6 +294,7 @@ class State:
             self.tmem.copy(),
             self.maps.copy(),
             self.remote.copy(),
+            self.outlived.copy(),
             self.pool.copy(),
             self.trips.copy(),
             self.steps,

@@ -148,8 +148,8 @@ def tk_02(fixed: bool) -> Protocol:
 
 def cu_02(fixed: bool) -> Protocol:
     """Without key tiles nothing orders the epilogue's read of the tensor-memory address with the alloc that wrote it.
-    The twin allocates, and frees, only if there is a tile. The commit alone releases no generic write (the PTX ISA names
-    none), so an arrive stands beside it."""
+    The twin allocates, and frees, only if there is a tile. The commit alone releases no generic write (the PTX ISA
+    names none), so an arrive stands beside it."""
     b = Build("cu_02")
     kt = b.symbol("kt")
     full = b.mbarrier("full", count=2)

@@ -52,12 +52,6 @@ def signal(w: World, t: int, b: int, tx: int = 0, arrivals: int = 0) -> None:
         w.bars[b] = bar._replace(pending=pending, tx=total)
 
 
-def remote(g: Instance, w: World, t: int, cta: int) -> None:
-    """A peer is touched: one of its threads must still be there."""
-    if cta != g.threads[t].cta and all(g.ended(w, u) for u in g.everyone if g.threads[u].cta == cta):
-        raise Problem(Rule.CLUSTER_EXIT, (t,), f"CTA {cta} has ended when {g.threads[t].label} touches it")
-
-
 def meeting_of(g: Instance, t: int, op: object) -> tuple[Queue, int, str]:
     """Which rendezvous a sync means, of how many threads, from which site."""
     thread = g.threads[t]

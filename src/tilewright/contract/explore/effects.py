@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.contract.explore import barriers
+from tilewright.contract.explore import barriers, peers
 from tilewright.contract.explore.instance import Instance, number, ranks
 from tilewright.contract.explore.memory import acquire, close, fly, release, touch
 from tilewright.contract.explore.world import FREED, Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
@@ -150,14 +150,15 @@ def _mbarrier(
     cta = thread.cta if op.bar.cta is None else number(op.bar.cta)
     match op:
         case ops.Arrive():
-            barriers.remote(g, w, t, cta)
+            peers.remote(g, w, t, cta)
             release(g, w, t, op.release and (cta == thread.cta or op.scope is not ops.Scope.CTA))
             barriers.signal(w, t, b, arrivals=op.count * thread.weight)
         case ops.ArriveExpectTx():
-            barriers.remote(g, w, t, cta)
+            peers.remote(g, w, t, cta)
             release(g, w, t)
             barriers.signal(w, t, b, tx=op.bytes * thread.weight, arrivals=thread.weight)
         case ops.ExpectTx():
+            peers.remote(g, w, t, cta)
             barriers.signal(w, t, b, tx=op.bytes * thread.weight)
         case ops.Wait():
             skipped = op.peeked and (t, b) in w.peeked
@@ -193,14 +194,13 @@ def _bulk(
             for rank in ranks(op.ctas) or [thread.cta]:
                 b = g.bar(t, op.bar, rank)
                 barriers.use(g, w, t, b)
-                barriers.remote(g, w, t, rank)
-                _copy(g, w, t, op.dst, b, rank, "tma_load")
-            _map(g, w, t, op.tensormap)
+                peers.remote(g, w, t, rank)
+                _map(g, w, t, op.tensormap, "tma_load", _copy(g, w, t, op.dst, b, rank, "tma_load"), 0)
         case ops.DsmemCopy():
             b = g.bar(t, op.bar)
             barriers.use(g, w, t, b)
             cta = thread.cta if op.dst.cta is None else number(op.dst.cta)
-            barriers.remote(g, w, t, cta)
+            peers.remote(g, w, t, cta)
             source = touch(g, w, t, op.src, "dsmem", False)
             queue = _copy(g, w, t, op.dst, b, cta, "dsmem")
             w.flights |= {Flight("dsmem", t, thread.team, source, False, queue, 0)}
@@ -211,7 +211,7 @@ def _bulk(
                 place = touch(g, w, t, op.dst, name, True)
                 count = w.groups[t]["tma_store"]
                 w.flights |= {Flight(name, t, thread.team, place, True, ("tma_write", t), count)}
-            _map(g, w, t, op.tensormap)
+            _map(g, w, t, op.tensormap, "tma_store", ("tma_store", t), w.groups[t]["tma_store"])
         case ops.BulkCommit():
             commit(w, t, "tma_store")
         case ops.BulkWait():
@@ -229,10 +229,14 @@ def _copy(g: Instance, w: World, t: int, dst: ops.Region, b: int, rank: int, eng
     return queue
 
 
-def _map(g: Instance, w: World, t: int, region: ops.Region | None) -> None:
+def _map(
+    g: Instance, w: World, t: int, region: ops.Region | None, engine: str, queue: Queue, number: int
+) -> None:  # fmt: skip
+    """A copy reads its descriptor: until the copy is done, of a store until it has read its source."""
     if region is None:
         return
-    place = g.place(t, region)
+    place = touch(g, w, t, region, "map", False)
+    w.flights |= {Flight(engine, t, g.teams[t], place, False, queue, number)}
     if any(x == place and u == t for x, u, _ in w.maps):
         raise Problem(Rule.TENSORMAP, (t,), "a rewritten descriptor is used before it is released and acquired")
 
@@ -351,6 +355,10 @@ def _tmem(g: Instance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Deall
             raise Problem(Rule.TMEM, (t,), f"{op.buffer} is allocated twice")
         if name[1] in w.relinquished:
             raise Problem(Rule.TMEM, (t,), f"{op.buffer} is allocated without the right to")
+        size = g.buffers[op.buffer].size
+        if size > w.widest.get(name[1], size):
+            raise Problem(Rule.TMEM, (t,), f"{op.buffer} asks for more columns than an allocation before")
+        w.widest = {**w.widest, name[1]: size}
         w.tmem[name] = "live"
         if op.address is not None:
             _generic(g, w, t, op.address, True, False, site)
@@ -368,6 +376,12 @@ def _tmem(g: Instance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Deall
             w.tmem[op.buffer, rank] = "half"
     w.tmem[name] = "freed"
     w.open[t] |= {Touch(Bytes(("tmem", name[1]), 0, 1), True, False, FREED)}
+
+
+def columns(g: Instance, w: World, t: int) -> int:
+    """Columns of tensor memory that the thread's CTA holds."""
+    cta = g.threads[t].cta
+    return sum(g.buffers[name].size for (name, c), state in w.tmem.items() if c == cta and state == "live")
 
 
 def freed(g: Instance, w: World, t: int, op: ops.Setmaxnreg) -> int:

@@ -68,6 +68,10 @@ class Footprints:
             self._cache[key] = found
         return found
 
+    def begun(self, cta: int) -> int:
+        """That a thread of a CTA has moved."""
+        return self.objects.of(("begun", cta))
+
     def end(self, t: int) -> Footprint:
         """The end of a thread."""
         f = Footprint(changed=self.objects.of(("alive", self.g.threads[t].cta)))
@@ -76,7 +80,7 @@ class Footprints:
 
     def landing(self, w: World, x: Landing) -> Footprint:
         """Something that lands."""
-        f = Footprint()
+        f = Footprint(seen=self._alive(self.g.cta_of_bar[x.bar]))
         f.signals[x.bar] = Signals(x.arrivals, 0, x.tx)
         for queue, upto in x.closes:
             for flight in w.flights:
@@ -87,7 +91,7 @@ class Footprints:
     def flight(self, f: Footprint, flight: Flight) -> None:
         """A flight ends."""
         bit = self.objects.of(flight.bytes)
-        f.seen |= bit
+        f.seen |= bit | self._alive(flight.bytes.space[1] if flight.bytes.space[0] in ("shared", "tmem") else None)
         if flight.writes:
             f.changed |= bit
         if self.g.relaxed:
@@ -97,13 +101,17 @@ class Footprints:
         if flight.engine == "cp_async":
             f.changed |= self.objects.of("accesses")
 
+    def _alive(self, cta: object) -> int:
+        """That a CTA of a cluster has not ended."""
+        return self.objects.of(("alive", cta)) if cta is not None and self.g.protocol.cluster > 1 else 0
+
     def dynamic(self, f: Footprint, w: World, t: int) -> Footprint:
         """With what the state at hand adds: accesses that a release ends, flights that a wait ends, what a fence
         covers."""
         if f.releases:
             for x in w.open[t]:
                 bit = self.objects.of(x.bytes)
-                f.seen |= bit
+                f.seen |= bit | self._alive(x.bytes.space[1] if x.bytes.space[0] == "shared" else None)
                 if x.writes:
                     f.changed |= bit
         if f.closes:
@@ -158,8 +166,13 @@ class Footprints:
                 f.changed |= self.objects.of(("registers", *self.g.teams[t]))
                 return
             case "tmem":
+                self._remote(f, t, self.g.threads[t].cta if rank is None else rank)
                 f.seen |= self.objects.of(("life", region.buffer, place.space[1]))
                 f.seen |= self.objects.of(Bytes(("tmem address", region.buffer, place.space[1]), 0, 1))
+            case "shared":
+                owner = place.space[1]
+                assert isinstance(owner, int)
+                self._remote(f, t, owner)
             case _:
                 pass
         bit = self.objects.of(place)
@@ -176,7 +189,7 @@ class Footprints:
 
     def _remote(self, f: Footprint, t: int, cta: int) -> None:
         if cta != self.g.threads[t].cta:
-            f.seen |= self.objects.of(("alive", cta))
+            f.seen |= self.objects.of(("alive", cta)) | self.begun(cta)
 
     def _barrier(self, f: Footprint, t: int, op: Any) -> None:
         weight = self.g.threads[t].weight

@@ -26,10 +26,12 @@ class Instance:
         self.programs = [Program(protocol, t, sizes, limit) for t in self.threads]
         self.bar_index: dict[tuple[int, str, int], int] = {}
         self.counts: list[int] = []
+        self.cta_of_bar: list[int] = []
         for cta in range(protocol.cluster):
             for b in protocol.barriers:
                 for i in range(b.slots):
                     self.bar_index[cta, b.name, i] = len(self.counts)
+                    self.cta_of_bar.append(cta)
                     self.counts.append(b.count)
         self.buffers = {b.name: b for b in protocol.buffers}
         self.barriers = {b.name: b for b in protocol.barriers}

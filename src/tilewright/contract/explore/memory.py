@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.peers import remote
 from tilewright.contract.explore.world import FREED, LANDED, Bytes, Flight, Problem, Queue, Touch, World
 from tilewright.contract.rules import Policy, Rule
 from tilewright.protocol import ops
@@ -21,6 +22,9 @@ def touch(
     if kind == "register":
         _registers(g, w, t, place, engine, writes)
         return place
+    owner = place.space[1] if kind in ("shared", "tmem") else None
+    if isinstance(owner, int) and engine != "dealloc":
+        remote(g, w, t, owner)
     if kind == "tmem":
         _tensor(g, w, t, region, place, engine)
     _clear_of_flights(g, w, t, place, engine, writes, private)

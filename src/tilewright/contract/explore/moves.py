@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.contract.explore import barriers
-from tilewright.contract.explore.effects import OBSERVABLE, check_end, freed, passed, perform, waited
+from tilewright.contract.explore import barriers, peers
+from tilewright.contract.explore.effects import OBSERVABLE, check_end, columns, freed, passed, perform, waited
 from tilewright.contract.explore.instance import Instance
 from tilewright.contract.explore.memory import close
 from tilewright.contract.explore.program import Open, TripKey
 from tilewright.contract.explore.world import Bar, Landing, Problem, World
 from tilewright.contract.rules import Rule
+from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol import ops
 
 
@@ -86,6 +87,8 @@ def enabled(g: Instance, w: World, t: int, op: object) -> bool:
             upto, queue = waited(w, t, "wgmma", op.pending), ("wgmma", *g.teams[t])
             under_way = any(f.owner == t and f.queue == queue and f.number <= upto for f in w.flights)
             return not under_way or all(w.groups[u].get("wgmma", 0) > upto for u in g.mates[t])
+        case ops.Tcgen05Alloc() if g.mates[t][0] == t:
+            return columns(g, w, t) + g.buffers[op.buffer].size <= TMEM_COLUMNS
         case ops.Setmaxnreg() if g.mates[t][0] == t:
             return w.pool[g.threads[t].cta] + freed(g, w, t, op) >= 0
         case _:
@@ -104,6 +107,7 @@ def step(g: Instance, w: World, move: Move) -> None:
         _decide(g, w, move.key, move.ends)
         return
     t = move.thread
+    w.begun |= {g.threads[t].cta}
     call = g.programs[t].call(w.at[t])
     assert call is not None
     if perform(g, w, t, call.op, id(call.step)):
@@ -155,6 +159,9 @@ def _run_local(g: Instance, w: World, t: int) -> None:
         _go_on(g, w, t)
     if g.ended(w, t):
         w.open[t] = frozenset(x for x in w.open[t] if x.bytes.space[0] != "register")
+        cta = g.threads[t].cta
+        if g.protocol.cluster > 1 and peers.gone(g, w, cta):
+            peers.outlived(g, w, cta)
         barriers.cluster_check(g, w)
 
 

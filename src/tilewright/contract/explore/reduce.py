@@ -215,6 +215,8 @@ class Reduction:
         call = self.g.programs[t].call(w.at[t])
         inside = t in w.inside
         assert call is not None
+        if self.g.threads[t].cta not in w.begun:
+            f.changed |= self.prints.begun(self.g.threads[t].cta)
         if not inside:
             f.add(self.prints.of(t, call.op, True))
         if inside or not isinstance(call.op, ops.BarSync | ops.CtaSync | ops.WarpSync):
@@ -348,6 +350,9 @@ class _Search:
         objects = self.r.prints.objects
         if objects.disturb(mine, x.print):
             return True
+        fresh = isinstance(b, int) and self.g.threads[b].cta not in self.w.begun
+        if fresh and mine.seen & self.r.prints.begun(self.g.threads[b].cta):
+            return True  # the other's first move is that of its CTA
         f = x.print
         if not isinstance(b, int) or not (f.releases or f.fences or f.closes):
             return False
@@ -382,6 +387,10 @@ class _Search:
                 upto = waited(self.w, a, "wgmma", op.pending)
                 late = [u for u in self.g.mates[a] if self.w.groups[u].get("wgmma", 0) <= upto]
                 return list[Who](late[:1]) if all(u in windows for u in late) else []
+            case ops.Tcgen05Alloc():
+                objects, cta = self.r.prints.objects, self.g.threads[a].cta
+                right = Footprint(changed=objects.of(("right", cta)))
+                return [b for b, x in windows.items() if objects.disturb(right, x.print)]
             case ops.Setmaxnreg():
                 objects, cta = self.r.prints.objects, self.g.threads[a].cta
                 pool = Footprint(changed=objects.of(("pool", cta)) | objects.of(("given", cta)))

@@ -138,12 +138,16 @@ class World:
     dirty: frozenset[int] = frozenset()
     """Threads whose registers were touched since their last wgmma.fence."""
     tmem: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    widest: dict[int, int] = field(default_factory=dict[int, int])
+    """Per CTA: columns of its last allocation of tensor memory, which none after it may exceed."""
     relinquished: frozenset[int] = frozenset()
     """CTAs that may allocate tensor memory no more."""
     peeked: frozenset[tuple[int, int]] = frozenset()
     """Thread and barrier of every test_wait that returned true and was not looked at yet."""
     maps: frozenset[tuple[Bytes, int, str]] = frozenset()
     """Rewritten descriptors: state 'raw' or 'released', with the threads yet to acquire."""
+    begun: frozenset[int] = frozenset()
+    """CTAs of which a thread has moved; the others may not run yet."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
     registers: list[int] = field(default_factory=list[int])
     trips: Trips = field(default_factory=dict[tuple[str, int], tuple[int, bool]])
@@ -185,7 +189,9 @@ class World:
             self.dirty,
             tuple(self.pool.values()),
             tuple(self.tmem.items()),
+            tuple(self.widest.items()),
             self.maps,
             self.relinquished,
             self.peeked,
+            self.begun,
         )

@@ -113,7 +113,7 @@ class Marks:
                 run, asked = list[int](), set[Segment]()
 
     def _space(self, run: list[ops.Op]) -> FenceSpace:
-        """Where the generic accesses of a run lie; waits stand for the copies of cp.async, which write shared memory."""
+        """Where the generic accesses of a run lie; waits stand for copies of cp.async, which write shared memory."""
         reached = {
             FenceSpace.GLOBAL if isinstance(op, ops.Read | ops.Write) and op.region.buffer in self._global
             else FenceSpace.SHARED

@@ -6,6 +6,7 @@ from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
 from tilewright.hw.spaces import Space
+from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol import ops
 from tilewright.protocol.word import NoWord
 
@@ -16,6 +17,18 @@ def check_tensor_memory(facts: Facts) -> None:
         if buffer.space is Space.TMEM:
             for cta in range(facts.protocol.cluster):
                 _lifetime(facts, buffer.name, cta)
+    for cta in range(facts.protocol.cluster):
+        _columns(facts, [r for r in facts.k.ops.of(ops.Tcgen05Alloc) if r.c.cta == cta and r.c.group.primary])
+
+
+def _columns(facts: Facts, allocs: list[Ref]) -> None:
+    """All allocations of a CTA may be held at once, and none asks for more columns than one before it."""
+    size = {r: facts.protocol.buffer(r.op.buffer).size for r in allocs}  # type: ignore[attr-defined]
+    for x in allocs:
+        if sum(size[y] for y in allocs if y.s == x.s) > TMEM_COLUMNS:
+            raise NoWord("allocations of tensor memory that may have to wait for columns")
+        if any(y.s == x.s and size[y] < size[x] and (y.c is not x.c or y.i < x.i) for y in allocs):
+            raise NoWord("an allocation of tensor memory that may follow a smaller one")
 
 
 def _lifetime(facts: Facts, buffer: str, cta: int) -> None:

@@ -307,4 +307,13 @@ CODES: tuple[Code, ...] = (
         good="every barrier with arrivals and waits",
         source="Tilewright protocol model",
     ),
+    Code(
+        id="MBR037",
+        title="a peer is touched that may not run yet",
+        why="CTAs of a cluster begin in any order: a peer touches a CTA's memory only after one of its threads is known "
+        "to run.",
+        bad="st.shared::cluster as the kernel's first step",
+        good="barrier.cluster.arrive; barrier.cluster.wait; st.shared::cluster",
+        source="CUDA C++ Programming Guide, distributed shared memory",
+    ),
 )
