@@ -15,8 +15,8 @@ def forward(stages: int = 2, consumers: int = 2, ordered: bool = True) -> Protoc
     b = Build("attention_forward")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", least=1, per="t")
     q = b.ring("q", 1, 32768, consumers)
-    k_ring = b.ring("k", stages, 32768, consumers)
-    v_ring = b.ring("v", stages, 32768, consumers)
+    k_ring = b.ring("k", stages, min(32768, 65536 // stages), consumers)
+    v_ring = b.ring("v", stages, min(32768, 65536 // stages), consumers)
     s, p_regs, out = (b.buffer(n, 64, Space.REGISTER) for n in ("s", "p", "o"))
     staging = [b.buffer(f"out{w}", 16384) for w in range(consumers)]
     with b.role("producer", 128) as p:

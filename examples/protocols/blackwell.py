@@ -13,7 +13,7 @@ def gemm(stages: int = 4) -> Protocol:
     """The epilogue of a tile runs under the MMA of the next: tmem_full and tmem_empty hand the accumulators over."""
     b = Build("blackwell_gemm")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", least=1, per="t")
-    ring = b.ring("ab", stages, 32768, consumers=1)
+    ring = b.ring("ab", stages, min(32768, 131072 // stages), consumers=1)
     full, empty = b.mbarrier("tmem_full", 2), b.mbarrier("tmem_empty", 2, count=128)
     acc = b.buffer("acc", 2 * COLUMNS, Space.TMEM)
     with b.role("load", 32) as p:

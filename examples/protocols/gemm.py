@@ -8,7 +8,10 @@ from tilewright.protocol import Build, Protocol, Ring, RoleBuilder, Scope
 from tilewright.protocol import ops as o
 from tilewright.protocol.build import BufferHandle
 
-STAGE = 32768
+
+def stage_bytes(stages: int) -> int:
+    """32 KiB, or less where so many stages would take more than 128 KiB of shared memory."""
+    return min(32768, 131072 // stages // 1024 * 1024)
 
 
 def _main_loop(c: RoleBuilder, ring: Ring, acc: BufferHandle, g: Expr, kt: Expr) -> None:
@@ -41,10 +44,11 @@ def _store_tile(c: RoleBuilder, acc: BufferHandle, d: BufferHandle, bar: int) ->
 
 def cooperative(stages: int = 4, consumers: int = 2, persistent: bool = True) -> Protocol:
     """A producer warpgroup and ``consumers`` warpgroups that share every tile."""
+    stage = stage_bytes(stages)
     b = Build("gemm_cooperative")
     tiles = b.symbol("tiles", most=None if persistent else 1)
     kt = b.symbol("kt", per="t")
-    ring = b.ring("ab", stages, STAGE, consumers)
+    ring = b.ring("ab", stages, stage, consumers)
     acc = b.buffer("acc", 256, Space.REGISTER)
     staging = [b.buffer(f"d{w}", 16384) for w in range(consumers)]
     low, high = {1: (40, 232), 2: (40, 232), 3: (32, 160)}[consumers]
@@ -56,8 +60,8 @@ def cooperative(stages: int = 4, consumers: int = 2, persistent: bool = True) ->
         with p.loop("t", tiles), p.loop("k", kt):
             p.one(ring.wait_empty(g))
             p.one(ring.expect(g))
-            p.one(ring.load(g, 0, STAGE // 2))
-            p.one(ring.load(g, STAGE // 2, STAGE // 2))
+            p.one(ring.load(g, 0, stage // 2))
+            p.one(ring.load(g, stage // 2, stage // 2))
             p.advance(g)
     for w in range(consumers):
         with b.role(f"consumer{w}", 128) as c:
@@ -74,9 +78,10 @@ def cooperative(stages: int = 4, consumers: int = 2, persistent: bool = True) ->
 def pingpong(stages: int = 4) -> Protocol:
     """Two consumer warpgroups take tiles in turn; order barriers keep their main loops apart, so that one's epilogue
     runs under the other's main loop. Each skips the other's ring slots."""
+    stage = stage_bytes(stages)
     b = Build("gemm_pingpong")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", per="t")
-    ring = b.ring("ab", stages, STAGE, 1)
+    ring = b.ring("ab", stages, stage, 1)
     acc = b.buffer("acc", 256, Space.REGISTER)
     staging = [b.buffer(f"d{w}", 16384) for w in range(2)]
     with b.role("producer", 128) as p:
@@ -111,11 +116,12 @@ def pingpong(stages: int = 4) -> Protocol:
 def multicast(stages: int = 4) -> Protocol:
     """A cluster of two: each CTA loads its own A and half of the shared B, which goes to both. A stage is free when the
     consumers of both CTAs have read it."""
+    stage = stage_bytes(stages)
     b = Build("gemm_multicast", cluster=2)
     tiles, kt = b.symbol("tiles"), b.symbol("kt", per="t")
-    ring = b.ring("ab", stages, STAGE, consumers=2)
+    ring = b.ring("ab", stages, stage, consumers=2)
     acc = b.buffer("acc", 256, Space.REGISTER)
-    half, quarter = STAGE // 2, STAGE // 4
+    half, quarter = stage // 2, stage // 4
     with b.role("producer", 128) as p:
         b.init(p)
         g = p.counter("g")
@@ -123,7 +129,7 @@ def multicast(stages: int = 4) -> Protocol:
             p.one(ring.wait_empty(g, Scope.CLUSTER))
             p.one(ring.expect(g))
             p.one(ring.load(g, 0, half))
-            begin = ring.slot(g) * STAGE + half + sym("cta") * quarter
+            begin = ring.slot(g) * stage + half + sym("cta") * quarter
             p.one(o.TmaLoad(ring.data.at(begin, quarter), ring.full[ring.slot(g)], (o.Const(0), o.Const(1))))
             p.advance(g)
         b.sync(p)

@@ -120,7 +120,7 @@ def test_a_fence_after_the_arrive_comes_too_late() -> None:
 def test_two_stores_without_order_are_a_race() -> None:
     """Though each thread waits for its own store at once."""
     b = Build("stores")
-    out = b.buffer("out", 64)
+    out = b.buffer("out", 64, Space.GLOBAL)
     data = b.buffer("x", 64, initialised=True)
     for name in ("a", "b"):
         with b.role(name, 1) as r:

@@ -12,6 +12,7 @@ from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
 from tilewright.contract.fold import folded
+from tilewright.contract.forms import declared
 from tilewright.contract.parametric import METHOD, prove
 from tilewright.contract.prove import Failure, Search, machine, search
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
@@ -79,6 +80,8 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
+    for rule, detail in declared(protocol):
+        return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
     if isinstance(_by_event_graph(replace(form_of_proof, name="")), Proved):
         return _proved(protocol, policy, METHOD, Search(0, 0))
@@ -106,6 +109,15 @@ def _proved(protocol: Protocol, policy: Policy, method: str, result: Search) -> 
         warnings,
         result.states,
     )
+
+
+def _refused(protocol: Protocol, rule: Rule, detail: str) -> Judgement:
+    """What its declarations alone make wrong, before any step."""
+    text = rule.value
+    timeline = Timeline(text.code, text.obligation, detail, (), (), (), (), "")
+    found = Diagnostic(text.code, found=detail, required=text.rule, source=text.source, help=text.help)
+    proof = Refuted(text.obligation, timeline)
+    return Judgement(proof, None, (found,), 0, f"by the declarations of {protocol.name}")
 
 
 # -- refuting ------------------------------------------------------------------------------------------------------

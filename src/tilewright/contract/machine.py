@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from tilewright.base.expr import Expr
 from tilewright.contract.agents import Agent, TripUse, agents_of
+from tilewright.contract.forms import broken
 from tilewright.contract.meaning import Breach, Meaning, NeedsExact, Undecided
 from tilewright.contract.rotation import turning
 from tilewright.contract.rules import Policy, Rule
@@ -47,6 +49,8 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import Loop, Protocol, Step
 
+_RANK = frozenset((ops.CTA_RANK,))
+
 Handler: TypeAlias = Callable[["Machine", State, Agent, AgentState, Step], bool]
 
 
@@ -72,6 +76,8 @@ class Machine(Meaning):
         self.numbers: dict[Stream, int] = {}
         """Streams and spaces numbered as they come up."""
         self.warnings: dict[tuple[Rule, str], Breach] = {}
+        self._formed: dict[tuple[int, int], Step] = {}
+        """Steps, by CTA, whose form is right whatever the counters are."""
 
     def future_uses(self, agent: Agent, a: AgentState, key: TripKey) -> list[TripUse]:
         """Where the agent's future depends on this instance of a trip symbol."""
@@ -225,12 +231,30 @@ class Machine(Meaning):
         a.past |= 1 << a.epoch
         st.steps += 1  # even of a step that blocks: entering a rendezvous leaves a record
         try:
+            self._form(st, agent, a, step)
             ran = self.handlers[type(step.op)](self, st, agent, a, step)
         except NeedsExact:
             ran = False
         if ran:
             st.trace = Event(agent.index, step, tuple(a.env.items()), st.trace)
         return ran
+
+    def _form(self, st: State, agent: Agent, a: AgentState, step: Step) -> None:
+        """The op is one that the target has, with operands that it takes; asked once where no counter bears on it."""
+        key = id(step), agent.cta
+        if key in self._formed:
+            return
+        varies = False
+
+        def value(e: Expr) -> int:
+            nonlocal varies
+            varies |= e.constant is None and e.symbols != _RANK
+            return self.value(st, agent, a, e)
+
+        for rule, detail in broken(self.protocol, step.op, agent.cta, value, lambda e, n: value(e) % n):
+            raise Breach(rule, agent.index, step, f"{agent.label}: {detail}")
+        if not varies:
+            self._formed[key] = step
 
     def finish(self, st: State, agent: Agent, a: AgentState) -> None:
         """The agent's program ended."""

@@ -14,6 +14,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from tilewright.contract.agents import Agent
+from tilewright.contract.forms import declared
 from tilewright.contract.machine import Machine
 from tilewright.contract.meaning import Breach, OutOfReach, Undecided
 from tilewright.contract.normal import normal
@@ -62,6 +63,8 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     States of one shape are merged into one that knows what both know, which keeps the search small. A breach found
     after that may be the merge's doing: then the search is run again without.
     """
+    for rule, detail in declared(m.protocol):
+        return Search(0, 0, failure=Failure(Breach(rule, 0, None, detail), m.start(), m))
     wandering = sorted(f"{counter} of {x.label}" for x in m.agents for counter in x.usage.raw & _endless(m, x))
     if wandering:
         found = _search(m, FIRST_LOOK, False)

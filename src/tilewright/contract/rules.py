@@ -219,6 +219,24 @@ class Rule(Enum):
         "take the index modulo the number of slots",
     )
 
+    LIMITS = RuleText(
+        "MBR038",
+        "limits of the target",
+        "shared memory, tensor-memory columns, named barriers and threads are such as a CTA has",
+        f"{_M}, 9.7.13.1 (named barriers 0 to 15), 9.7.16.7 (32 to 512 columns, a power of two); "
+        "CUDA C++ Programming Guide, technical specifications",
+        "ask for less: fewer stages, another barrier, columns rounded up to a power of two",
+    )
+    OPERANDS = RuleText(
+        "MBR039",
+        "operands that instructions take",
+        "waits and cp.async arrivals are on barriers of the executing CTA, a copy completes on a barrier of the CTA "
+        "that receives it, operands lie in the state spaces and on the alignment that their instruction takes",
+        f"{_M}, 9.7.13.15.8 (barriers of peers), 9.7.9.25.4.1 (bulk copies), 5.5.6 (swizzles)",
+        "wait in the CTA that owns the barrier; begin swizzled tiles at a multiple of 256, 512 or 1024 bytes (swizzle "
+        "32, 64, 128)",
+    )
+
     @property
     def code(self) -> str:
         """Diagnostic code."""

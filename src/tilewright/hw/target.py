@@ -17,6 +17,12 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_VECTOR_BYTES = 16
 """Widest access of one thread to global or shared memory, sm_70 to sm_100 (PTX ISA, vectors: 128 bits)."""
 
+NAMED_BARRIERS = 16
+"""Named barriers of a CTA, on every target: ids 0 to 15 (PTX ISA 9.1, 9.7.13.1)."""
+
+MBARRIER_BYTES = 8
+"""Shared memory that an mbarrier takes (PTX ISA 9.1, 9.7.13.15.1)."""
+
 STATIC_SHARED_BYTES = 48 * 1024
 """Shared memory that a kernel of any target may declare; more is dynamic and opted into (CUDA C++ Programming Guide,
 compute capabilities)."""

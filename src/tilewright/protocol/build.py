@@ -191,12 +191,13 @@ class Build:
         return sym(name)
 
     def buffer(
-        self, name: str, size: int, space: Space = Space.SHARED, offset: int | None = None, initialised: bool = False
-    ) -> BufferHandle:
+        self, name: str, size: int, space: Space = Space.SHARED, offset: int | None = None, initialised: bool = False,
+        swizzle: int = 0,
+    ) -> BufferHandle:  # fmt: skip
         """A buffer of any space; without ``offset`` behind the last of its space."""
         if offset is None:
             offset = max((b.offset + b.size for b in self._buffers if b.space is space), default=0)
-        self._buffers.append(Buffer(name, space, size, offset, initialised))
+        self._buffers.append(Buffer(name, space, size, offset, initialised, swizzle))
         return BufferHandle(self._buffers[-1])
 
     def mbarrier(self, name: str, slots: int = 1, count: int = 1) -> BarrierHandle:

@@ -85,7 +85,8 @@ class Buffer:
     """Named bytes of a space. ``offset`` places it among the others of its space; overlapping buffers alias.
 
     ``size`` is in bytes, for tensor memory in columns. Register buffers belong to the role that uses them.
-    ``initialised`` bytes may be read before the protocol writes them.
+    ``initialised`` bytes may be read before the protocol writes them. ``swizzle`` is the span in bytes of the pattern
+    (32, 64, 128) in which TMA and the tensor cores address a shared buffer.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Buffer:
     size: int
     offset: int = 0
     initialised: bool = False
+    swizzle: int = 0
 
 
 @dataclass(frozen=True)

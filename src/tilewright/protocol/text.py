@@ -43,7 +43,8 @@ def _lines(p: Protocol) -> Iterator[str]:
     for s in p.symbols:
         yield "symbol" + _value(s).removeprefix("Symbol")
     for b in p.buffers:
-        yield f'buffer("{b.name}", "{b.space.value}", {b.size}, offset={b.offset}, initialised={b.initialised})'
+        rest = f", swizzle={b.swizzle})" if b.swizzle else ")"
+        yield f'buffer("{b.name}", "{b.space.value}", {b.size}, offset={b.offset}, initialised={b.initialised}{rest}'
     for b in p.barriers:
         yield "mbarrier" + _value(b).removeprefix("Barrier")
     for r in p.roles:

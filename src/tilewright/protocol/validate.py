@@ -17,6 +17,8 @@ from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
+SWIZZLES = (0, 32, 64, 128)
+"""Spans of swizzles in bytes (CUDA Driver API, CUtensorMapSwizzle)."""
 
 _WGMMA_OPS = (ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait)
 _WHOLE_WARP_OPS = (
@@ -75,6 +77,9 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
     for b in p.buffers:
         if b.size < 1 or b.offset < 0:
             yield Diagnostic("MBR002", found=f"buffer {b.name}: {b.size} bytes at {b.offset}", required="size >= 1")
+        if b.swizzle not in SWIZZLES:
+            found = f"buffer {b.name}: swizzle {b.swizzle}"
+            yield Diagnostic("MBR002", found=found, required=f"one of {', '.join(map(str, SWIZZLES))}")
     for s in p.symbols:
         if s.multiple_of < 1 or (s.most is not None and s.most < s.least):
             found = f"symbol {s.name}: {s.least}..{s.most} by {s.multiple_of}"

@@ -56,7 +56,7 @@ def scales_in_tensor_memory(wrong: bool) -> Protocol:
     b = Build("scales in tensor memory")
     kt = b.symbol("kt", least=1)
     ring = b.ring("ab", 2, 1024, consumers=1)
-    acc, scales = b.buffer("acc", 64, Space.TMEM), b.buffer("scales", 8, Space.TMEM)
+    acc, scales = b.buffer("acc", 64, Space.TMEM), b.buffer("scales", 32, Space.TMEM)
     done = b.mbarrier("done")
     with b.role("load", 32) as p:
         b.init(p)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.contract.explore import barriers, peers
+from tilewright.contract.explore import barriers, forms, peers
 from tilewright.contract.explore.instance import Instance, number, ranks
 from tilewright.contract.explore.memory import acquire, close, fly, release, touch
 from tilewright.contract.explore.world import FREED, Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
@@ -49,6 +49,7 @@ at once after them: it begins accesses, which stay open to be seen, or keeps the
 
 def perform(g: Instance, w: World, t: int, op: object, site: int) -> bool:
     """Executes an op; false if the thread has entered a rendezvous and stays there."""
+    forms.check(g, t, op)
     match op:
         case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
             return barriers.meet(g, w, t, op)

@@ -33,6 +33,8 @@ class Instance:
                     self.bar_index[cta, b.name, i] = len(self.counts)
                     self.cta_of_bar.append(cta)
                     self.counts.append(b.count)
+        self.formed: dict[tuple[int, int], object] = {}
+        """Ops that are known to be such as the thread can execute."""
         self.buffers = {b.name: b for b in protocol.buffers}
         self.barriers = {b.name: b for b in protocol.barriers}
         self.teams = [t.team for t in self.threads]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.contract.explore import barriers, peers
+from tilewright.contract.explore import barriers, forms, peers
 from tilewright.contract.explore.effects import OBSERVABLE, check_end, columns, freed, passed, perform, waited
 from tilewright.contract.explore.instance import Instance
 from tilewright.contract.explore.memory import close
@@ -27,6 +27,7 @@ class Move(NamedTuple):
 
 def start(g: Instance) -> World:
     """The world before the first step, with all threads at their first observable op."""
+    forms.declarations(g.protocol)
     n = len(g.threads)
     w = World(
         [(0, p.start) for p in g.programs],
@@ -76,6 +77,8 @@ def enabled(g: Instance, w: World, t: int, op: object) -> bool:
                 b = g.bar(t, op.bar)
             except Problem:
                 return True  # there is no such barrier: the wait itself goes wrong
+            if forms.wrong(g, t, op):
+                return True  # it goes wrong at once
             peeked = op.peeked and (t, b) in w.peeked
             return peeked or passed(w, b, op) or not barriers.usable(g, w, t, b)  # a wait too early goes wrong at once
         case ops.BarSync() | ops.CtaSync() | ops.WarpSync():

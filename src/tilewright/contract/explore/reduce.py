@@ -350,11 +350,12 @@ class _Search:
         objects = self.r.prints.objects
         if objects.disturb(mine, x.print):
             return True
-        fresh = isinstance(b, int) and self.g.threads[b].cta not in self.w.begun
-        if fresh and mine.seen & self.r.prints.begun(self.g.threads[b].cta):
+        if not isinstance(b, int):
+            return False
+        f, cta = x.print, self.g.threads[b].cta
+        if cta not in self.w.begun and mine.seen & self.r.prints.begun(cta):
             return True  # the other's first move is that of its CTA
-        f = x.print
-        if not isinstance(b, int) or not (f.releases or f.fences or f.closes):
+        if not (f.releases or f.fences or f.closes):
             return False
         key = (b, f.releases, f.fences, frozenset(f.closes))
         extra = self.extra.get(key)

@@ -13,6 +13,7 @@ from tilewright.base.verdict import Obligation, Proved, Unknown
 from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.forms import check_forms
 from tilewright.contract.parametric.learning import learn
 from tilewright.contract.parametric.memory import check_memory
 from tilewright.contract.parametric.progress import check_progress
@@ -126,6 +127,7 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
 def _prove(graph: EventGraph) -> None:
     for site in graph.all_sites():
         _understood(site.step)
+    check_forms(graph)
     facts = Facts(graph)
     init_sites(facts)
     check_pool(facts)

@@ -310,10 +310,29 @@ CODES: tuple[Code, ...] = (
     Code(
         id="MBR037",
         title="a peer is touched that may not run yet",
-        why="CTAs of a cluster begin in any order: a peer touches a CTA's memory only after one of its threads is known "
-        "to run.",
+        why="CTAs of a cluster begin in any order: a peer touches a CTA's memory only after one of its threads is "
+        "known to run.",
         bad="st.shared::cluster as the kernel's first step",
         good="barrier.cluster.arrive; barrier.cluster.wait; st.shared::cluster",
         source="CUDA C++ Programming Guide, distributed shared memory",
+    ),
+    Code(
+        id="MBR038",
+        title="more than the target has",
+        why="Shared memory, tensor-memory columns, named barriers and threads are such as a CTA has.",
+        bad="bar.sync 16, 64",
+        good="bar.sync 15, 64",
+        source="PTX ISA 9.1, 9.7.13.1, 9.7.16.7; CUDA C++ Programming Guide, technical specifications",
+    ),
+    Code(
+        id="MBR039",
+        title="an operand that the instruction does not take",
+        why=(
+            "Waits are on barriers of the executing CTA, a copy completes on a barrier of the CTA that receives it, "
+            "operands lie in the state spaces and on the alignment that their instruction takes."
+        ),
+        bad="mbarrier.try_wait on a mapa address",
+        good="arrive on the peer's barrier; the peer waits on it",
+        source="PTX ISA 9.1, 9.7.13.15.8, 9.7.9.25.4.1, 5.5.6",
     ),
 )

@@ -1,0 +1,122 @@
+"""What hardware does not have or do, whatever the schedule: stated here from the sources, not from the prover's table.
+
+Sources: CUDA C++ Programming Guide, technical specifications (227 KiB of shared memory, 1024 threads); PTX ISA 9.1,
+9.7.13.1 (named barriers), 9.7.13.15.8 (test_wait and try_wait take own barriers), 9.7.16.7 (columns), 9.7.9.25.4.1
+(bulk copies), 5.5.6 (swizzles).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.contract.explore.instance import Instance, number
+from tilewright.contract.explore.world import Problem
+from tilewright.contract.rules import Rule
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.model import Protocol
+
+_SHARED = (Space.SHARED, Space.DISTRIBUTED_SHARED)
+
+
+def declarations(p: Protocol) -> None:
+    """Raises ``Problem`` where a CTA could not be launched."""
+    ends = [b.offset + b.size for b in p.buffers if b.space in _SHARED]
+    if max(ends, default=0) + 8 * sum(b.slots for b in p.barriers) > 227 * 1024:
+        raise Problem(Rule.LIMITS, (), "more shared memory than a CTA has")
+    if any(b.space is Space.TMEM and b.offset + b.size > 512 for b in p.buffers):
+        raise Problem(Rule.LIMITS, (), "columns that tensor memory does not have")
+    for cta in range(p.cluster):
+        if sum(role.threads for role in p.roles if role.ctas is None or cta in role.ctas) > 1024:
+            raise Problem(Rule.LIMITS, (), "more threads than a CTA has")
+    if any(b.swizzle and b.space in _SHARED and b.offset % (8 * b.swizzle) for b in p.buffers):
+        raise Problem(Rule.OPERANDS, (), "a buffer that is not aligned to its swizzle")
+
+
+def wrong(g: Instance, t: int, op: Any) -> str:
+    """What an instruction can't be given of what it is; empty where all is right."""
+    mine = g.threads[t].cta
+
+    def at(place: Any) -> int:
+        return mine if place.cta is None else number(place.cta)
+
+    match op:
+        case ops.Wait() | ops.TestWait() | ops.CpAsyncArrive():
+            return "" if at(op.bar) == mine else "an mbarrier of another CTA"
+        case ops.TmaLoad(dst, bar):
+            if at(dst) != mine or at(bar) != mine:
+                return "a peer as the target of a copy without multicast"
+            return _placed(g, op, dst, _SHARED) or (_in_bulk(g, dst) if not op.tensor else "")
+        case ops.DsmemCopy(src, dst, bar):
+            if at(src) != mine or at(dst) == mine or at(dst) != at(bar):
+                return "a copy between CTAs that is not from here to a peer and a barrier there"
+            return _in_bulk(g, src) or _in_bulk(g, dst) or _placed(g, op, src, _SHARED) or _placed(g, op, dst, _SHARED)
+        case ops.TmaStore(src, dst):
+            away = "" if dst is None or g.buffers[dst.buffer].space is Space.GLOBAL else "a store to no global memory"
+            return away or ("" if op.tensor else _in_bulk(g, src)) or _own(g, t, op, src, _SHARED)
+        case ops.CpAsync(dst):
+            return _own(g, t, op, dst, _SHARED)
+        case ops.Read(region) | ops.Write(region):
+            return "tensor memory by a plain access" if g.buffers[region.buffer].space is Space.TMEM else ""
+        case ops.Wgmma(accumulator, operands):
+            if g.buffers[accumulator.buffer].space is not Space.REGISTER:
+                return "an accumulator that is not in registers"
+            return next(filter(None, (_own(g, t, op, r, (*_SHARED, Space.REGISTER)) for r in operands)), "")
+        case ops.Tcgen05Mma(accumulator, operands):
+            found = [_own(g, t, op, r, (*_SHARED, Space.TMEM)) for r in operands]
+            return next(filter(None, found), "") or _own(g, t, op, accumulator, (Space.TMEM,))
+        case ops.Tcgen05Cp(dst, src):
+            return _own(g, t, op, dst, (Space.TMEM,)) or _own(g, t, op, src, _SHARED)
+        case ops.Tcgen05Ld(region) | ops.Tcgen05St(region):
+            return _own(g, t, op, region, (Space.TMEM,))
+        case _:
+            return ""
+
+
+def over(g: Instance, op: Any) -> str:
+    """What an instruction asks for that a CTA does not have."""
+    match op:
+        case ops.BarSync(id) | ops.BarArrive(id):
+            return "" if number(id) in range(16) else f"named barrier {number(id)}"
+        case ops.Tcgen05Alloc(buffer) | ops.Tcgen05Dealloc(buffer):
+            columns = g.buffers[buffer].size
+            return "" if columns in (32, 64, 128, 256, 512) else f"an allocation of {columns} columns"
+        case _:
+            return ""
+
+
+def check(g: Instance, t: int, op: Any) -> None:
+    """Raises ``Problem`` where the op is not one that the thread can execute."""
+    key = id(op), t
+    if key not in g.formed:
+        if words := over(g, op):
+            raise Problem(Rule.LIMITS, (t,), f"{g.threads[t].label} asks for {words}")
+        if words := wrong(g, t, op):
+            raise Problem(Rule.OPERANDS, (t,), f"{g.threads[t].label} gives {type(op).__name__} {words}")
+        g.formed[key] = op
+
+
+def _own(g: Instance, t: int, op: Any, region: ops.Region, spaces: tuple[Space, ...]) -> str:
+    if region.cta is not None and number(region.cta) != g.threads[t].cta:
+        return "bytes of another CTA"
+    return _placed(g, op, region, spaces)
+
+
+def _placed(g: Instance, op: Any, region: ops.Region, spaces: tuple[Space, ...]) -> str:
+    buffer = g.buffers[region.buffer]
+    if buffer.space not in spaces:
+        return f"bytes in {buffer.space.value} memory"
+    tile = isinstance(op, ops.TmaLoad | ops.TmaStore | ops.Wgmma | ops.Tcgen05Mma | ops.Tcgen05Cp)
+    if (
+        tile
+        and buffer.swizzle
+        and buffer.space in _SHARED
+        and (number(region.begin) + buffer.offset) % (8 * buffer.swizzle)
+    ):
+        return "a tile that does not begin where its swizzle does"
+    return ""
+
+
+def _in_bulk(g: Instance, region: ops.Region) -> str:
+    start = number(region.begin) + g.buffers[region.buffer].offset
+    return "bytes that are not whole units of 16" if start % 16 or region.size % 16 else ""

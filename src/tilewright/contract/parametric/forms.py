@@ -1,0 +1,37 @@
+"""Ops are such as the target has, with operands that they take: asked of constants, anything else is left open."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tilewright.base.expr import Const, Expr, Sum
+from tilewright.contract.forms import broken, declared
+from tilewright.protocol.graph import EventGraph
+from tilewright.protocol.word import NoWord
+
+
+def check_forms(graph: EventGraph) -> None:
+    """The rules of ``contract.forms``; raises ``NoWord``."""
+    for _, detail in declared(graph.protocol):
+        raise NoWord(detail)
+    for site in graph.all_sites():
+        cta = graph.word.parties[site.party][1]
+        for _, detail in broken(graph.protocol, site.step.op, cta, _value, _remainder):
+            raise NoWord(detail)
+
+
+def _value(e: Expr) -> int:
+    if e.constant is None:
+        raise NoWord(f"{e} where a constant is asked for")
+    return e.constant
+
+
+def _remainder(e: Expr, n: int) -> int:
+    """What is left of ``e`` modulo ``n`` if that is the same whatever its symbols are."""
+    match e:
+        case Const(value):
+            return value % n
+        case Sum(offset, terms) if all(gcd(factor, n) == n for _, factor in terms):
+            return offset % n
+        case _:
+            raise NoWord(f"{e} modulo {n}")
