@@ -135,6 +135,10 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
             return _compared(pc, sym(counter) < end, name)
         case Branch(If(condition)):
             return _compared(pc, condition, name)
+        case Do(step):
+            alone = usage(step_expressions(step), frozenset())
+            raw = name in alone.raw or isinstance(step.op, ops.Advance)
+            return TripUse(pc, "", alone.period.get(name, 1), alone.cutoff.get(name, 0), raw)
         case _:
             return TripUse(pc, raw=True)
 

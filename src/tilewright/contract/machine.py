@@ -43,6 +43,7 @@ from tilewright.contract.threads import (
     Enter,
     Jump,
     Test,
+    step_expressions,
 )
 from tilewright.contract.users import Users
 from tilewright.hw.spaces import Space
@@ -230,13 +231,18 @@ class Machine(Meaning):
         a.epoch = st.steps
         a.past |= 1 << a.epoch
         st.steps += 1  # even of a step that blocks: entering a rendezvous leaves a record
+        exact: dict[str, int] = {}
         try:
+            exact = self.exact(st, agent, a, step)
+            a.env.update(exact)
             self._form(st, agent, a, step)
             ran = self.handlers[type(step.op)](self, st, agent, a, step)
         except NeedsExact:
             ran = False
         if ran:
             st.trace = Event(agent.index, step, tuple(a.env.items()), st.trace)
+        for name in exact:
+            del a.env[name]
         return ran
 
     def _form(self, st: State, agent: Agent, a: AgentState, step: Step) -> None:
@@ -289,8 +295,8 @@ class Machine(Meaning):
         match ins:
             case Enter():
                 exprs = [ins.loop.begin]
-            case Do(Step(op=ops.Advance(_, by))):
-                exprs = [by]
+            case Do():
+                exprs = step_expressions(ins.step)
             case _:
                 return None
         for e in exprs:
@@ -302,10 +308,11 @@ class Machine(Meaning):
 
     def describe_wait(self, st: State, agent: Agent) -> str:
         """What a blocked agent waits for."""
-        a = st.agents[agent.index]
+        a = st.agents[agent.index].copy()
         step = self.step_at(agent, a)
         if step is None:
             return f"{agent.label} has not ended"
+        a.env.update(self.exact(st, agent, a, step))
         op = step.op
         if isinstance(op, ops.Wait):
             b = self.bar(agent, a, step, op.bar)

@@ -9,6 +9,7 @@ from tilewright.base.expr import Expr, sym
 from tilewright.contract.agents import Agent
 from tilewright.contract.rules import Rule
 from tilewright.contract.state import AgentState, State, Trip, TripKey
+from tilewright.contract.threads import step_expressions
 from tilewright.contract.values import FAR, Thunk, compiled, monotone_in, settled
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -94,6 +95,7 @@ class Meaning:
         self._arrays = [b for b in protocol.barriers for _ in range(b.slots)]
         self._wholes: dict[str, ops.Region] = {}
         self._thunks: dict[int, tuple[Expr, Thunk]] = {}
+        self._named: dict[int, tuple[Step, tuple[str, ...]]] = {}
         self._places: dict[int, tuple[object, Place | BarPlace]] = {}
 
     def _relax(self, nodes: tuple[Node, ...], outer: tuple[str, ...]) -> None:
@@ -150,13 +152,21 @@ class Meaning:
         if not names:
             return self.thunk(e)(a.env)
         env = dict(a.env)
-        for name in names:
+        for name in sorted(names):
             key = self.trip_key(name, agent, a)
             trip = self.trip(st, key)
             if not trip.exact:
                 raise NeedsExact(key)
             env[name] = trip.low
         return self.thunk(e)(env)
+
+    def exact(self, st: State, agent: Agent, a: AgentState, step: Step) -> dict[str, int]:
+        """The trip symbols that a step names, with their values; raises ``NeedsExact``."""
+        entry = self._named.get(id(step))
+        if entry is None:
+            names = frozenset[str]().union(*(e.symbols for e in step_expressions(step))) & self.trip_names
+            entry = self._named[id(step)] = (step, tuple(sorted(names)))
+        return {name: self.value(st, agent, a, sym(name)) for name in entry[1]}
 
     def truth(self, st: State, agent: Agent, a: AgentState, e: Expr) -> bool:
         """A predicate; raises ``Undecided`` where trip counts leave it open."""

@@ -58,7 +58,8 @@ def tma_store(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) ->
     access(m, st, agent, a, step, op.src, Use("tma_store", False, stream, number))
     if op.dst is not None:
         written: Stream = ("tma_write", agent.index)
-        access(m, st, agent, a, step, op.dst, Use("tma_reduce" if op.reduce else "tma_store", True, written, number))
+        engine = "tma_reduce" if op.reduce else "tma_store"
+        access(m, st, agent, a, step, op.dst, Use(engine, True, written, number, clipped=op.tensor))
     if op.tensormap is not None:
         use_map(m, st, agent, a, step, op.tensormap, stream, number)
     return True

@@ -56,6 +56,8 @@ class Use:
     seq: int = 0
     private: bool = False
     step: Step | None = None
+    clipped: bool = False
+    """Bytes outside the buffer are left out, as a tensor map does with elements outside its tensor."""
 
 
 def space_key(agent: Agent, place: Place, cta: int) -> Stream:
@@ -92,6 +94,10 @@ def access(
         outlives(st, agent, cta, use.stream, use.seq)
     begin = place.begin(a.env)
     end, low = begin + place.size, place.buffer.offset
+    if use.clipped:
+        begin, end = max(begin, low), min(end, low + place.buffer.size)
+        if begin >= end:
+            return
     if begin < low or end > low + place.buffer.size:
         raise Breach(Rule.SLOT_RANGE, agent.index, step, f"bytes {begin - low}..{end - low} of {place.buffer.name}")
     if place.space is Space.TMEM:

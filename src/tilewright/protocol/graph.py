@@ -21,7 +21,7 @@ from tilewright.protocol import ops
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Buffer, By, Protocol, Step
 from tilewright.protocol.side_by_side import word_of
-from tilewright.protocol.word import NoWord, Word
+from tilewright.protocol.word import NoWord, Word, turned
 
 MAX_LOOPS = 10
 """Of a word whose counters are followed: which loops one follows is tried for every set of them."""
@@ -116,6 +116,11 @@ class EventGraph:
             if not loop.outermost:
                 raise NoWord(f"the inner loop counter {name} as an index")
             return self._known(Index(frozenset((loop.index,)), 0))
+        if any(s.name == name and s.per is None for s in self.protocol.symbols):
+            over = turned(self.word, site.stretch, name)
+            if over is None:
+                raise NoWord(f"{name} as an index where no loop of as many turns is over")
+            return self._known(Index(frozenset((over.index,)), 0))
         unit, entries = self._carried(site.party, name)
         if not self.advancing[site.party, name] <= {By.ALL, site.step.by}:
             raise NoWord(f"counter {name} is advanced by other threads than use it")

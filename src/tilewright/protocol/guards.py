@@ -84,7 +84,7 @@ class Guards:
         match end:
             case Const(value):
                 return value > 0
-            case Sym(name) if name in self.symbols:
+            case Sym(name) | Sum(0, ((Sym(name), _),)) if name in self.symbols:
                 return True if self.symbols[name].least > 0 else context.fact(name)
             case _:
                 return None

@@ -147,7 +147,8 @@ class TmaStore:
     """Asynchronous copy (or reduction) from shared to global memory, tracked by bulk groups.
 
     Reductions (cp.reduce.async.bulk) of the same bytes need no order among themselves. ``tensor`` is false for the
-    forms without a descriptor.
+    forms without a descriptor. Of ``dst`` a tensor map leaves out what lies outside the buffer; without one that is
+    an error (PTX ISA 9.1, 5.5.1, 9.7.9.25.4.1).
     """
 
     src: Region

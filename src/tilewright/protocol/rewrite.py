@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from tilewright.base.expr import Expr, expr
+from tilewright.base.expr import Expr, ExprLike, expr
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Step
 
@@ -42,7 +42,21 @@ def symbols_of(step: Step) -> frozenset[str]:
     return frozenset[str]().union(*(e.symbols for e in expressions_of(step.op)))
 
 
-def substituted(nodes: tuple[Node, ...], name: str, value: int) -> tuple[Node, ...]:
+def used(nodes: tuple[Node, ...]) -> frozenset[str]:
+    """All names in nodes: symbols of expressions, counters of loops, counters advanced."""
+    out = frozenset[str]()
+    for node in nodes:
+        match node:
+            case Step():
+                out |= symbols_of(node) | ({node.op.counter} if isinstance(node.op, ops.Advance) else frozenset[str]())
+            case Loop():
+                out |= node.begin.symbols | node.end.symbols | {node.counter} | used(node.body)
+            case If():
+                out |= node.condition.symbols | used(node.then + node.otherwise)
+    return out
+
+
+def substituted(nodes: tuple[Node, ...], name: str, value: ExprLike) -> tuple[Node, ...]:
     """The nodes with ``value`` for a symbol."""
 
     def change(e: Expr) -> Expr:

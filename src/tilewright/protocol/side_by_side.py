@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 
-from tilewright.base.expr import Const
+from tilewright.base.expr import Const, sym
 from tilewright.protocol import ops
 from tilewright.protocol.guards import Context, Guards, UndecidedError, conditions_of, told_apart
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
-from tilewright.protocol.rewrite import substituted, symbols_of
+from tilewright.protocol.rewrite import substituted, symbols_of, used
+from tilewright.protocol.stretch import counted, stretched
 from tilewright.protocol.strides import first_of, unstrided
 from tilewright.protocol.word import Flow, NoWord, Stretch, Word, WordLoop
 
@@ -38,7 +39,7 @@ def word_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> Word:
         tuple(dict.fromkeys(builder.flows)),
         tuple(a for a, _ in alternatives),
         tuple(b for _, b in alternatives),
-        tuple(builder.loops.values()),
+        tuple(replace(x, before=frozenset(builder.before[x.index])) for x in builder.loops.values()),
     )
 
 
@@ -49,6 +50,8 @@ class _Builder:
     stretches: list[Stretch] = field(default_factory=list[Stretch])
     flows: list[Flow] = field(default_factory=list[Flow])
     loops: dict[tuple[str, ...], WordLoop] = field(default_factory=dict[tuple[str, ...], WordLoop])
+    before: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """Per loop, the stretches from which it is entered or left out."""
 
     def __post_init__(self) -> None:
         self.symbols = {s.name: s for s in self.protocol.symbols}
@@ -75,13 +78,14 @@ class _Builder:
                 raise
             del self.stretches[marks[0] :]
             del self.flows[marks[1] :]
+            self.before = {loop: {s for s in found if s < marks[0]} for loop, found in self.before.items()}
             found: list[tuple[int, int]] = []
             for value in (True, False):
                 found += self.body(programs, context.with_fact(need.name, value), path)
             return found
 
     def chain(self, programs: Sequence[tuple[Node, ...]], context: Context, path: tuple[str, ...]) -> tuple[int, int]:
-        items = [list(self.resolved(p, context)) for p in programs]
+        items, groups = stretched(self.named_alike([list(self.resolved(p, context)) for p in programs]))
         items = [self.with_skipped(x, items) for x in items]
         longest = max(items, key=lambda x: sum(isinstance(n, Loop) for n in x))
         keys = _merged([_keys(longest), *map(_keys, items)])
@@ -90,9 +94,28 @@ class _Builder:
         first = last = self.stretch(path, "before" if keys else "body", [g.code[0] for g in gaps])
         for i, key in enumerate(keys):
             after = self.stretch(path, f"after {i}", [g.code[i + 1] for g in gaps])
-            self.loop([g.loops[i] for g in gaps], key, i, last, after, context, path)
+            self.loop([g.loops[i] for g in gaps], key, i, last, after, context, path, groups.get(key, 1))
             last = after
         return first, last
+
+    def named_alike(self, roles: list[list[Step | Loop]]) -> list[list[Step | Loop]]:
+        """Loops of one count with one counter's name, that of the first role; not where a role uses it otherwise, or
+        symbols vary with the counter and thereby with its name."""
+        names: dict[str, str] = {}
+        for items in roles:
+            for n in items:
+                if isinstance(n, Loop):
+                    names.setdefault(counted(n.end)[1].text, n.counter)
+        varying = {s.per for s in self.symbols.values()}
+
+        def named(n: Step | Loop) -> Step | Loop:
+            if not isinstance(n, Loop) or n.counter == (name := names[counted(n.end)[1].text]):
+                return n
+            if name in used(n.body) or varying & {name, n.counter}:
+                return n
+            return replace(n, counter=name, body=substituted(n.body, n.counter, sym(name)))
+
+        return [[named(n) for n in items] for items in roles]
 
     def stretch(self, path: tuple[str, ...], what: str, code: list[list[Step]]) -> int:
         if len(self.stretches) >= MAX_STRETCHES:
@@ -105,8 +128,9 @@ class _Builder:
     # -- loops --------------------------------------------------------------------------------------------------------
     def loop(
         self, loops: Sequence[Loop | None], key: str, position: int, before: int, after: int, context: Context,
-        path: tuple[str, ...],
+        path: tuple[str, ...], group: int,
     ) -> None:  # fmt: skip
+        """Adds the copies of a loop's body; its turns are a multiple of ``group``."""
         there = [x for x in loops if x is not None]
         counter = there[0].counter
         if any(x.counter != counter for x in there) and any(
@@ -116,15 +140,16 @@ class _Builder:
         if not there[0].end.symbols <= {*self.symbols, *(c for c, _ in context.counters)}:
             raise NoWord(f"a loop to {key}")
         least = self.guards.runs(there[0].end, context)
+        name = f"{counter} {position}"
+        number = self.loops.setdefault((*path, name), WordLoop(len(self.loops), counter, not path, key)).index
+        self.before.setdefault(number, set()).add(before)
         if least is False:
             self.flows.append(Flow(before, after, ()))
             return
-        name = f"{counter} {position}"
-        number = self.loops.setdefault((*path, name), WordLoop(len(self.loops), counter, not path)).index
         begins = [0 if x is None else first_of(x.begin) for x in loops]
         if max(begins) > 0 and not least:
             raise NoWord(f"a loop to {key} starts late, and may be empty")
-        cut, modulus = max(begins), 1
+        cut, modulus = max(begins), group
         for x in there:
             for condition in conditions_of(x.body):
                 c, m = told_apart(condition, x.counter)
@@ -149,7 +174,8 @@ class _Builder:
             following = bodies[i + 1] if i + 1 < len(bodies) else bodies[cut]
             for _, last in body:
                 self.flows += [Flow(last, first, (number,)) for first, _ in following]
-                self.flows.append(Flow(last, after, (number,)))
+                if (states[i] + 1) % group == 0:
+                    self.flows.append(Flow(last, after, (number,)))
         if not least:
             self.flows.append(Flow(before, after, ()))
 

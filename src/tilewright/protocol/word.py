@@ -14,6 +14,7 @@ stretches is a label, not a schedule: roles may be any distance apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,11 +47,16 @@ class Flow:
 
 @dataclass(frozen=True)
 class WordLoop:
-    """A loop of the word; in all its copies the same number. ``outermost``: it runs once at most."""
+    """A loop of the word; in all its copies the same number. ``outermost``: it runs once at most.
+
+    ``end`` is the text of its count, ``before`` are the stretches from which it is entered, or left out if that is 0.
+    """
 
     index: int
     counter: str
     outermost: bool
+    end: str
+    before: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,30 @@ class Word:
     def leaving(self) -> tuple[tuple[Flow, ...], ...]:
         """The flows from each stretch."""
         return tuple(tuple(f for f in self.flows if f.source == s.index) for s in self.stretches)
+
+
+def turned(word: Word, stretch: int, count: str) -> WordLoop | None:
+    """A loop of ``count`` turns that is over, on every way, where the word is in ``stretch``; the turns are then that
+    count, be it 0."""
+    inside = {x.index for s in _reachable(word, [stretch], frozenset()) for x in word.loops if x.index in s.loops}
+    for loop in word.loops:
+        if loop.outermost and loop.end == count and loop.index not in inside:
+            ways = _reachable(word, word.starts, loop.before)
+            if word.stretches[stretch] not in ways and stretch not in loop.before:
+                return loop
+    return None
+
+
+def _reachable(word: Word, since: Iterable[int], closed: frozenset[int]) -> list[Stretch]:
+    """The stretches from some on, without passing closed ones."""
+    seen: dict[int, None] = dict.fromkeys(s for s in since if s not in closed)
+    pending = list(seen)
+    while pending:
+        for f in word.leaving[pending.pop()]:
+            if f.target not in seen and f.target not in closed:
+                seen[f.target] = None
+                pending.append(f.target)
+    return [word.stretches[s] for s in seen]
 
 
 def numbered(word: Word, unit: frozenset[int], uses: dict[int, int], start: int) -> dict[int, int] | None:

@@ -207,7 +207,7 @@ def _bulk(
             w.flights |= {Flight("dsmem", t, thread.team, source, False, queue, 0)}
         case ops.TmaStore():
             fly(g, w, t, "tma_store", touch(g, w, t, op.src, "tma_store", False), False, ("tma_store", t))
-            if op.dst is not None:
+            if op.dst is not None and not g.place(t, op.dst, clipped=op.tensor).empty:
                 name = "tma_reduce" if op.reduce else "tma_write"
                 place = touch(g, w, t, op.dst, name, True)
                 count = w.groups[t]["tma_store"]

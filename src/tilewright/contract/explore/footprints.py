@@ -244,7 +244,7 @@ class Footprints:
                     self._landed(f)
             case ops.TmaStore():
                 self._bytes(f, t, op.src, False)
-                if op.dst is not None:
+                if op.dst is not None and not self.g.place(t, op.dst, clipped=op.tensor).empty:
                     self._bytes(f, t, op.dst, True)
             case ops.BulkWait():
                 f.closes |= {("tma_store", t), ("tma_write", t)}

@@ -91,23 +91,25 @@ class Instance:
             found = self._bars[key] = self.bar_index[name]
         return found
 
-    def place(self, t: int, region: ops.Region, rank: int | None = None) -> Bytes:
-        """Where a region lies."""
+    def place(self, t: int, region: ops.Region, rank: int | None = None, clipped: bool = False) -> Bytes:
+        """Where a region lies; ``clipped``: as much of it as lies in its buffer, perhaps nothing."""
         key = (id(region), t, rank)
         found = self._places.get(key)
         if found is None:
             self._kept.append(region)
-            found = self._places[key] = self._place(t, region, rank)
+            found = self._places[key] = self._place(t, region, rank, clipped)
         return found
 
-    def _place(self, t: int, region: ops.Region, rank: int | None) -> Bytes:
+    def _place(self, t: int, region: ops.Region, rank: int | None, clipped: bool) -> Bytes:
         buffer, thread = self.buffers[region.buffer], self.threads[t]
         cta = thread.cta if region.cta is None else number(region.cta)
         cta = cta if rank is None else rank
-        begin = number(region.begin)
-        if begin < 0 or begin + region.size > buffer.size or not 0 <= cta < self.protocol.cluster:
+        begin, end = number(region.begin), number(region.begin) + region.size
+        if clipped:
+            begin, end = max(begin, 0), min(end, buffer.size)
+        if begin < 0 or end > buffer.size or not 0 <= cta < self.protocol.cluster:
             raise Problem(Rule.SLOT_RANGE, (t,), f"a region outside {buffer.name}")
-        begin += buffer.offset
+        begin, end = begin + buffer.offset, end + buffer.offset
         match buffer.space:
             case Space.REGISTER:
                 space: tuple[object, ...] = ("register", thread.role, thread.cta)
@@ -117,7 +119,7 @@ class Instance:
                 space = ("tmem", cta)
             case _:
                 space = ("shared", cta)
-        return Bytes(space, begin, begin + region.size)
+        return Bytes(space, begin, end)
 
 
 def number(e: object) -> int:

@@ -35,6 +35,11 @@ class Bytes(NamedTuple):
         """Whether they share a byte."""
         return self.begin < other.end and other.begin < self.end and self.space == other.space
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no byte."""
+        return self.begin >= self.end
+
     def inside(self, other: Bytes) -> bool:
         """Whether all of it lies in the other."""
         return self.space == other.space and other.begin <= self.begin and self.end <= other.end

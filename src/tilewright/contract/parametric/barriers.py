@@ -64,16 +64,27 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
                 facts.knows(ref, Segment.SCHEDULE, at, facts.upto(use.unit, w.number - number), own=True)
                 for at in use.alike[w.ref.site]
             )
-            for w in cover.pieces
+            for w in _of_use(facts, use, cover.pieces, ref.s, number)
         ):
             return True
     if use.landings:
         return False
     return all(
         _exist(facts, use, f.pieces, ref.s, number)
-        and all(facts.knows(ref, Segment.SCHEDULE, p.ref, facts.upto(use.unit, p.number - number)) for p in f.pieces)
+        and all(
+            facts.knows(ref, Segment.SCHEDULE, p.ref, facts.upto(use.unit, p.number - number))
+            for p in _of_use(facts, use, f.pieces, ref.s, number)
+        )
         for f in use.arrivals
     )
+
+
+def _of_use(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> list[Piece]:
+    """Of the ops of a family those that may be the one for use ``now + number``, seen from stretch ``s``."""
+    if not use.unit:
+        return list(pieces)
+    unit, meet = facts.column[use.unit], facts.k.ways.meet
+    return [p for p in pieces if meet(p.ref.s, s, unit, p.number - number)]
 
 
 def _exist(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> bool:
@@ -96,6 +107,7 @@ def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
         if all(
             facts.hands_on(p.ref, wait.ref, facts.upto(use.unit, use.slots + wait.number - p.number))
             for p in family.pieces
+            if facts.k.ways.meet(wait.ref.s, p.ref.s, facts.column[use.unit], use.slots + wait.number - p.number)
         ):
             return
     raise NoWord(f"{use.array[1]} may go round before {wait.ref.name} returns")

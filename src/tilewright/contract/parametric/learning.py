@@ -344,12 +344,7 @@ def _common(first: int, variables: Sequence[int]) -> Value:
 
 def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
     """Whether a stretch may be passed while the unit stands at the use that ``piece`` is for."""
-    linked, there, turns = facts.k.ways.linked, piece.ref.s, piece.number
-    if turns > 0:
-        return linked(there, s, column, turns)
-    if turns < 0:
-        return linked(s, there, column, -turns)
-    return s == there or linked(s, there, column, 0) or linked(there, s, column, 0)
+    return facts.k.ways.meet(piece.ref.s, s, column, piece.number)
 
 
 def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:

@@ -15,7 +15,7 @@ def check_memory(facts: Facts) -> None:
     """The rules of memory; raises ``NoWord``."""
     order = Order(facts)
     for xs, ys in facts.accesses.clashing():
-        if not _in_order(order, xs, ys):
+        if not _never_meet(facts, xs[0], ys[0]) and not _in_order(order, xs, ys):
             for i, x in enumerate(xs):
                 for y in xs[i:] if ys is xs else ys:
                     _ordered(order, x, y)
@@ -25,6 +25,17 @@ def check_memory(facts: Facts) -> None:
             for y in (series[0] for place in places for series in place):
                 if not y.writes and not y.place.buffer.initialised:
                     _written(order, y, writers)
+
+
+def _never_meet(facts: Facts, x: Access, y: Access) -> bool:
+    """Whether two accesses to a ring always have different stages, such as those of its even and odd users."""
+    one, two = x.place.index, y.place.index
+    if one is None or two is None or not same_ring(x.place, y.place) or not one.unit:
+        return False
+    unit = facts.column[one.unit]
+    period, a = facts.k.ways.residue(x.ref.s, unit, x.place.stages)
+    _, b = facts.k.ways.residue(y.ref.s, unit, x.place.stages)
+    return period > 1 and (a + one.offset - b - two.offset) % period != 0
 
 
 def _in_order(order: Order, xs: Series, ys: Series) -> bool:
@@ -91,7 +102,7 @@ def _coexist(facts: Facts, x: Access, y: Access) -> bool:
 def _written(order: Order, y: Access, writers: list[Access]) -> None:
     """Some write of the bytes comes before every read of them."""
     if y.place.index is not None:
-        if _each_turn(order, y, writers) or _by_turns(order, y, writers):
+        if _beside(order, y, writers) or _each_turn(order, y, writers) or _by_turns(order, y, writers):
             return
     else:
         left = [y.place.span]
@@ -117,6 +128,16 @@ def _by_turns(order: Order, y: Access, writers: list[Access]) -> bool:
         group = [w for w in alike if (w.place.begin, w.place.end) == (begin, end) and w.ref.c.group.primary]
         if all(order.before(w, y, 0) for w in group) and _everywhere(order.facts, group):
             left = _without(left, begin, end)
+    return not left
+
+
+def _beside(order: Order, y: Access, writers: list[Access]) -> bool:
+    """Whether writes in the same turn of the same stretch, which the word passes as often, cover the use."""
+    left = [(y.place.begin, y.place.end)]
+    for w in writers:
+        beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_ring(w.place, y.place)
+        if left and beside and w.ref.c.group.primary and order.before(w, y, 0):
+            left = _without(left, w.place.begin, w.place.end)
     return not left
 
 

@@ -165,7 +165,12 @@ class Order:
         k, facts = self.k, self.facts
         for cover in use.covers:
             row = [FAR] * len(k.units) + [1, 1]
-            told = [(w, seen(facts, y, use, w)) for w in cover.pieces]
+            pieces = cover.pieces
+            if use.unit:
+                # of waits that take turns, those that may be for a phase of the op
+                column = facts.column[use.unit]
+                pieces = tuple(w for w in pieces if k.ways.meet(of, w.ref.s, column, number - w.number)) or pieces
+            told = [(w, seen(facts, y, use, w)) for w in pieces]
             if use.unit:
                 column = facts.column[use.unit]
                 behind = max(min(r[column] for r in rows) - w.number for w, rows in told)

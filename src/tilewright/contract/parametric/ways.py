@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
@@ -60,6 +61,7 @@ class Ways:
         self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
         for s in starts:
             self.earliest[:, s] = 0
+        self._residues = [self._periodic(k, starts) for k in range(j)]
         self.order = self._in_order(starts)
         """Stretches, those before others first as far as loops allow."""
 
@@ -79,11 +81,45 @@ class Ways:
                 visit(s)
         return done[::-1]
 
+    def _periodic(self, unit: int, starts: Sequence[int]) -> tuple[int, list[int]]:
+        """A period, and per stretch the turns of a unit so far modulo it, the same on every way (period 1: they tell
+        nothing)."""
+        turned: dict[int, int] = dict.fromkeys(starts, 0)
+        pending, period = list(starts), 0
+        while pending:
+            at = pending.pop()
+            for x, turns in self.leaving[at]:
+                value = turned[at] + turns[unit]
+                if x not in turned:
+                    turned[x] = value
+                    pending.append(x)
+                else:
+                    period = gcd(period, turned[x] - value)
+        return period, [turned.get(s, 0) for s in range(self.n)]
+
+    def residue(self, s: int, unit: int, period: int) -> tuple[int, int]:
+        """The turns of a unit so far wherever the word is in a stretch, modulo a divisor of ``period``, which is
+        first."""
+        own, turned = self._residues[unit]
+        common = gcd(own, period)
+        return common, turned[s] % common if common else turned[s]
+
     def linked(self, source: int, target: int, unit: int, turns: int) -> bool:
         """Whether there is such a ``link``."""
         if turns > FAR_APART:
-            return True
+            period, turned = self._residues[unit]
+            apart = turned[target] - turned[source] - turns
+            return apart % period == 0 if period else apart == 0
         return turns >= 0 and (target, turns) in self._from(source, unit, turns)
+
+    def meet(self, source: int, target: int, unit: int, turns: int) -> bool:
+        """Whether the word may be in one stretch and in the other, before or after, ``turns`` turns of a unit apart
+        (negative: the other comes first)."""
+        if turns < 0:
+            return self.linked(target, source, unit, -turns)
+        if turns > 0:
+            return self.linked(source, target, unit, turns)
+        return source == target or self.linked(source, target, unit, 0) or self.linked(target, source, unit, 0)
 
     def link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
         """The ways from ``source`` to a later stretch ``target`` on which ``unit`` turns exactly that often."""
@@ -93,11 +129,11 @@ class Ways:
         return self._links[key]
 
     def _link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
+        if not self.linked(source, target, unit, turns):
+            return None
         if turns > FAR_APART:
             growth = tuple(turns if k == unit else FAR for k in range(self.j))
             return Link(growth, frozenset(range(self.n)))
-        if not self.linked(source, target, unit, turns):
-            return None
         start, goal = (source, 0), (target, turns)
         after = self._from(source, unit, turns)
         before = self._reach(goal, lambda x: self.entering[x], unit, 0, -1)
