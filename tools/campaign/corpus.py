@@ -62,10 +62,16 @@ def compiled() -> Iterator[tuple[str, Protocol]]:
         yield f"compiled {path.stem}", from_text(path.read_text())
 
 
+def asked() -> Iterator[tuple[str, Protocol]]:
+    """What readers asked about: clusters, tensor memory, descriptors, loops over groups of iterations."""
+    for path in sorted((ROOT / "tests/data/checked_protocols").glob("*.txt")):
+        yield f"asked {path.stem}", from_text(path.read_text())
+
+
 def everything() -> dict[str, Protocol]:
     """All of them, by name; names of roles say the line no more."""
     shown = {f"gallery {entry.name}": entry.build(False) for entry in GALLERY}
-    return {**small(), **larger(), **dict(museum()), **shown, **dict(compiled())}
+    return {**small(), **larger(), **dict(museum()), **shown, **dict(compiled()), **dict(asked())}
 
 
 TILES = frozenset(("tiles", "groups", "programs"))

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, cast
 
 from tilewright.base.expr import Const, Expr, sym
+from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Spot, replaced, spots, without
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
@@ -32,6 +33,8 @@ def _all(p: Protocol) -> Iterator[tuple[str, Protocol]]:
     yield from _moves(p)
     yield from _kinds(p)
     yield from _loops(p)
+    yield from _joins(p)
+    yield from _buffers(p)
     for i, b in enumerate(p.barriers):
         for count in (b.count - 1, b.count + 1):
             if count > 0:
@@ -92,10 +95,15 @@ def _op_edits(p: Protocol, op: ops.Op) -> Iterator[tuple[str, Any]]:
                 yield "read", replace(op, read=not op.read)
         case ops.BarSync() | ops.BarArrive():
             yield "id + 1", replace(op, id=op.id + 1)
+            yield "id + 15", replace(op, id=op.id + 15)
             yield "threads + 32", replace(op, threads=op.threads + 32)
             yield "threads - 32", replace(op, threads=op.threads - 32)
         case ops.FenceProxyAsync():
-            yield "other space", replace(op, space=ops.FenceSpace.GLOBAL)
+            for space in ops.FenceSpace:
+                if space is not op.space:
+                    yield f"of {space.value} space", replace(op, space=space)
+        case ops.TmaStore():
+            yield "without a tensor map", replace(op, tensor=not op.tensor)
         case ops.ClusterArrive() if op.release:
             yield "relaxed", replace(op, release=False)
         case ops.Setmaxnreg():
@@ -122,8 +130,9 @@ def _index_edits(p: Protocol, op: ops.Op) -> Iterator[tuple[str, Any]]:
             slots = p.barrier(value.barrier).slots
             if slots > 1:
                 yield "next slot", replace(op, **{f.name: replace(value, index=(value.index + 1) % slots)})
-            if p.cluster > 1 and value.cta is not None:
-                yield "other CTA", replace(op, **{f.name: replace(value, cta=(value.cta + 1) % p.cluster)})
+        if isinstance(value, ops.Slot | ops.Region) and p.cluster > 1:
+            of = sym(ops.CTA_RANK) if value.cta is None else value.cta
+            yield f"other CTA of {f.name}", replace(op, **{f.name: replace(value, cta=(of + 1) % p.cluster)})
         if isinstance(value, ops.Region):
             size = p.buffer(value.buffer).size
             if size >= 2 * value.size:
@@ -190,6 +199,39 @@ def _moves(p: Protocol) -> Iterator[tuple[str, Protocol]]:
                         moved = (*nodes[:at], *nodes[at + 1 : at + far + 1], node, *nodes[at + far + 1 :])
                         word = f"move {type(node.op).__name__} #{number} of {role.name} {far} later"
                         yield word, _with_role(p, i, replace(role, body=put(moved)))
+
+
+def _joins(p: Protocol) -> Iterator[tuple[str, Protocol]]:
+    """A meeting of the cluster left out: its arrive and its wait."""
+    for at, (spot, step) in enumerate(found := list(spots(p))):
+        if isinstance(step.op, ops.ClusterArrive):
+            waits = [s for s, x in found[at:] if s.role == spot.role and isinstance(x.op, ops.ClusterWait)]
+            nth = sum(isinstance(x.op, ops.ClusterArrive) and s.role == spot.role for s, x in found[:at])
+            yield f"drop join {nth} of {p.roles[spot.role].name}", without(p, frozenset((spot, *waits[:1])))
+    arrives = [s for s, x in found if isinstance(x.op, ops.ClusterArrive)]
+    waits = [s for s, x in found if isinstance(x.op, ops.ClusterWait)]
+    for word, pick in (("first", 0), ("last", -1)):
+        roles = {s.role for s in arrives}
+        dropped = {[s for s in each if s.role == r][pick] for r in roles for each in (arrives, waits)}
+        if dropped and all(any(s.role == r for s in waits) for r in roles):
+            yield f"drop the {word} join of every role", without(p, frozenset(dropped))
+
+
+def _buffers(p: Protocol) -> Iterator[tuple[str, Protocol]]:
+    """Buffers of tensor memory half as large, twice, or three halves; shared ones moved, and swizzled."""
+    for i, b in enumerate(p.buffers):
+        changes: list[tuple[str, Any]] = []
+        if b.space is Space.TMEM:
+            changes = [(f"{n} columns", replace(b, size=n)) for n in (b.size // 2, b.size * 2, b.size * 3 // 2)]
+            changes.append(("512 columns on", replace(b, offset=b.offset + 512)))
+        elif b.space is Space.SHARED:
+            changes = [
+                ("16 on", replace(b, offset=b.offset + 16)),
+                ("220 KiB on", replace(b, offset=b.offset + 225280)),
+            ]
+            changes.append(("swizzled", replace(b, swizzle=128)))
+        for word, changed in changes:
+            yield f"{b.name} {word}", replace(p, buffers=(*p.buffers[:i], changed, *p.buffers[i + 1 :]))
 
 
 def _kinds(p: Protocol) -> Iterator[tuple[str, Protocol]]:
