@@ -8,10 +8,12 @@ from tilewright.protocol import Build, Protocol, Ring, RoleBuilder, Scope
 from tilewright.protocol import ops as o
 from tilewright.protocol.build import BufferHandle
 
+STAGE = 32768
 
-def stage_bytes(stages: int) -> int:
-    """32 KiB, or less where so many stages would take more than 128 KiB of shared memory."""
-    return min(32768, 131072 // stages // 1024 * 1024)
+
+def _stage_bytes(stages: int) -> int:
+    """Those of ``STAGE``, or less where so many stages would take more than 128 KiB of shared memory."""
+    return min(STAGE, 131072 // stages // 1024 * 1024)
 
 
 def _main_loop(c: RoleBuilder, ring: Ring, acc: BufferHandle, g: Expr, kt: Expr) -> None:
@@ -44,7 +46,7 @@ def _store_tile(c: RoleBuilder, acc: BufferHandle, d: BufferHandle, bar: int) ->
 
 def cooperative(stages: int = 4, consumers: int = 2, persistent: bool = True) -> Protocol:
     """A producer warpgroup and ``consumers`` warpgroups that share every tile."""
-    stage = stage_bytes(stages)
+    stage = _stage_bytes(stages)
     b = Build("gemm_cooperative")
     tiles = b.symbol("tiles", most=None if persistent else 1)
     kt = b.symbol("kt", per="t")
@@ -78,7 +80,7 @@ def cooperative(stages: int = 4, consumers: int = 2, persistent: bool = True) ->
 def pingpong(stages: int = 4) -> Protocol:
     """Two consumer warpgroups take tiles in turn; order barriers keep their main loops apart, so that one's epilogue
     runs under the other's main loop. Each skips the other's ring slots."""
-    stage = stage_bytes(stages)
+    stage = _stage_bytes(stages)
     b = Build("gemm_pingpong")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", per="t")
     ring = b.ring("ab", stages, stage, 1)
@@ -116,7 +118,7 @@ def pingpong(stages: int = 4) -> Protocol:
 def multicast(stages: int = 4) -> Protocol:
     """A cluster of two: each CTA loads its own A and half of the shared B, which goes to both. A stage is free when the
     consumers of both CTAs have read it."""
-    stage = stage_bytes(stages)
+    stage = _stage_bytes(stages)
     b = Build("gemm_multicast", cluster=2)
     tiles, kt = b.symbol("tiles"), b.symbol("kt", per="t")
     ring = b.ring("ab", stages, stage, consumers=2)

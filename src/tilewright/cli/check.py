@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import Enum
 from inspect import isfunction, signature
 from pathlib import Path
@@ -10,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.cli.compile_ import module_of, running, split_name
-from tilewright.diag import fail, render
+from tilewright.diag import TilewrightError, fail, render
+from tilewright.diag.configuration import Configuration
 
 if TYPE_CHECKING:
     from tilewright.contract import Policy
@@ -25,8 +29,8 @@ class PolicyName(Enum):
     LENIENT = "lenient"
 
 
-REFUTED, UNKNOWN = 1, 2
-"""Exit statuses; 0 is a proof."""
+REFUTED, USAGE, UNKNOWN, OUR_BUG = 1, 2, 3, 70
+"""Exit statuses; 0 is a proof. A text that is no protocol is a mistake of usage; 70 is EX_SOFTWARE of sysexits.h."""
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +51,15 @@ def check(
     ] = None,
     late_waits: Annotated[Path | None, typer.Option(help="write it with every wait as late as may be")] = None,
 ) -> None:
-    """Exit status 0: proved; 1: refuted; 2: unknown."""
+    """Exit status 0: proved; 1: refuted; 2: no protocol, or wrong arguments; 3: unknown; 70: a bug of ours."""
+    with answering(protocol):
+        _check(protocol, policy, (json, svg, trace), unneeded, repair, late_waits)
+
+
+def _check(
+    protocol: str, policy: PolicyName, drawn: tuple[Path | None, Path | None, Path | None], unneeded: bool,
+    repair: Path | None, late_waits: Path | None,
+) -> None:  # fmt: skip
     from tilewright.base.verdict import Proved, Refuted
     from tilewright.contract import Policy, judge
     from tilewright.protocol import lints
@@ -67,13 +79,32 @@ def check(
                 _delay_waits(found, Policy(policy.value), late_waits)
         case Refuted(obligation, timeline):
             typer.echo(f"{found.name}: refuted, {obligation} ({judgement.replayed})")
-            for path, text in ((json, timeline.json), (svg, timeline.svg), (trace, timeline.chrome_trace)):
+            for path, text in zip(drawn, (timeline.json, timeline.svg, timeline.chrome_trace), strict=True):
                 if path is not None:
                     path.write_text(text() + "\n")
             raise typer.Exit(REFUTED)
         case open_:
             typer.echo(f"{found.name}: unknown, {open_.obligation}")
             raise typer.Exit(UNKNOWN)
+
+
+@contextmanager
+def answering(name: str) -> Generator[None]:
+    """Ends with a status of its own where there is no answer: a crash of the checker must not look like one."""
+    try:
+        yield
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise
+    except (TilewrightError, OSError) as error:
+        code = f"\n\ntilewright explain {error.code} tells more" if isinstance(error, TilewrightError) else ""
+        typer.echo(f"{error}{code}", err=True)
+        raise typer.Exit(USAGE) from None
+    except Exception as error:
+        typer.echo(f"{name}: the checker failed, {type(error).__name__}: {error}", err=True)
+        typer.echo("this is a bug of ours; TILEWRIGHT_TRACEBACK=1 shows where", err=True)
+        if Configuration.from_environment().traceback:
+            traceback.print_exc()
+        raise typer.Exit(OUR_BUG) from None
 
 
 def _method(judgement: Judgement) -> str:
@@ -135,7 +166,10 @@ def find_protocol(name: str) -> Protocol:
     if not path.is_file():
         fail("CMD006", found=f"{path} is no file", required="protocol text, or FILE.py:NAME")
     if path.suffix != ".py":
-        return from_text(path.read_text())
+        try:
+            return from_text(path.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            fail("CMD006", found=f"{path}: {error}", required="protocol text in UTF-8, or FILE.py:NAME")
     required = "a function that returns a Protocol"
     module = module_of(path)
     made = getattr(module, attribute, None)

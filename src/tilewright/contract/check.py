@@ -27,6 +27,12 @@ from tilewright.protocol.validate import problems
 
 REPLAY_STATES = 2_500
 REPLAY_RUNS = 120
+REPLAY_TOTAL = 60_000
+"""States and moves of all replays of one refutation."""
+
+FIXED_TOTAL = 4_000
+"""Decision points of all searches at fixed trip counts."""
+
 MAX_FIXED = 40
 """Values tried for a trip count that is the same in all tiles, when only a varying one was refuted."""
 
@@ -123,14 +129,18 @@ def _refused(protocol: Protocol, rule: Rule, detail: str) -> Judgement:
 # -- refuting ------------------------------------------------------------------------------------------------------
 def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure) -> Judgement:
     """A breach counts only if the explorer, which shares nothing with the proof, shows the harm."""
+    spent = 0
     for sizes, words in _candidates(protocol, policy, failure):
-        finding, how = _replay(protocol, sizes, policy)
+        finding, how, states = _replay(protocol, sizes, policy)
+        spent += states
         if finding is not None:
             timeline = timeline_of(protocol, failure.breach, finding, words)
             diagnostic = diagnostic_of(failure.breach, protocol, finding, timeline)
             return Judgement(
                 Refuted(failure.breach.rule.value.obligation, timeline), None, (diagnostic,), result.states, how
             )
+        if spent > REPLAY_TOTAL:
+            break
     unknown = Unknown(
         failure.breach.rule.value.obligation,
         f"{failure.breach.detail}; no schedule was found that shows harm",
@@ -139,14 +149,14 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
     return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
 
 
-def _replay(protocol: Protocol, sizes: Sizes, policy: Policy) -> tuple[Finding | None, str]:
+def _replay(protocol: Protocol, sizes: Sizes, policy: Policy) -> tuple[Finding | None, str, int]:
     outcome = exhaust(protocol, sizes, policy, REPLAY_STATES)
     if outcome.finding is not None:
-        return outcome.finding, f"explorer, shortest of {outcome.states} states"
+        return outcome.finding, f"explorer, shortest of {outcome.states} states", outcome.states
     if outcome.complete:
-        return None, ""
-    outcome = adversarial(protocol, sizes, policy, REPLAY_RUNS)
-    return outcome.finding, "explorer, adversarial schedule"
+        return None, "", outcome.states
+    runs = adversarial(protocol, sizes, policy, REPLAY_RUNS)
+    return runs.finding, "explorer, adversarial schedule", outcome.states + runs.states
 
 
 def _candidates(
@@ -208,13 +218,16 @@ def _constant(failure: Failure) -> bool:
 def _fixed(protocol: Protocol, policy: Policy) -> Iterator[tuple[Sizes, tuple[tuple[str, str], ...]]]:
     """Constant trip counts that the proof method refutes when run at them."""
     declared = {s.name: s for s in protocol.symbols}
-    relaxed = sorted(machine(protocol, policy).relaxed)
+    relaxed, spent = sorted(machine(protocol, policy).relaxed), 0
     for i in range(MAX_FIXED):
         values = {n: declared[n].least + i * declared[n].multiple_of for n in relaxed}
         if any(values[n] > (s.most if (s := declared[n]).most is not None else values[n]) for n in relaxed):
             return
         pinned = _pinned(protocol, values)
         result = search(machine(pinned, policy))
+        spent += result.states
+        if spent > FIXED_TOTAL:
+            return
         if result.failure is None:
             continue
         decided = _decisions(result.failure)

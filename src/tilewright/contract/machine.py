@@ -15,7 +15,7 @@ from typing import TypeAlias
 from tilewright.base.expr import Expr
 from tilewright.contract.agents import Agent, TripUse, agents_of
 from tilewright.contract.forms import broken
-from tilewright.contract.meaning import Breach, Meaning, NeedsExact, Undecided
+from tilewright.contract.meaning import Breach, Meaning, NeedsExact, OutOfReach, Undecided
 from tilewright.contract.rotation import turning
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.state import (
@@ -50,6 +50,9 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import Loop, Protocol, Step
 
+MAX_WORK = 500_000
+"""Budget of a search, in instructions of its runs and what else takes as long."""
+
 _RANK = frozenset((ops.CTA_RANK,))
 
 Handler: TypeAlias = Callable[["Machine", State, Agent, AgentState, Step], bool]
@@ -77,6 +80,8 @@ class Machine(Meaning):
         self.numbers: dict[Stream, int] = {}
         """Streams and spaces numbered as they come up."""
         self.warnings: dict[tuple[Rule, str], Breach] = {}
+        self.spent = 0
+        """Work done, in instructions; what else takes time is told in as many."""
         self._formed: dict[tuple[int, int], Step] = {}
         """Steps, by CTA, whose form is right whatever the counters are."""
 
@@ -161,6 +166,12 @@ class Machine(Meaning):
         """Something changed that blocked agents may wait for."""
         st.blocked.clear()
 
+    def spend(self, work: int) -> None:
+        """Counts work; raises ``OutOfReach`` beyond the budget, which is the same for the same protocol anywhere."""
+        self.spent += work
+        if self.spent > MAX_WORK:
+            raise OutOfReach(f"the search of canonical runs used up its {MAX_WORK} steps")
+
     # -- running ----------------------------------------------------------------------------------------------------
     def run(self, st: State) -> None:
         """Runs to the end. Raises ``Undecided`` (state intact: call again once decided), ``Breach``, ``OutOfReach``."""
@@ -187,6 +198,7 @@ class Machine(Meaning):
         """Runs one agent until it blocks, ends, or passes a symbolic loop's test."""
         code, i = agent.code, agent.index
         while a.pc < len(code):
+            self.spend(1)
             ins = code[a.pc]
             match ins:
                 case Do():

@@ -100,6 +100,7 @@ class Normal:
         """Per bit: everyone who may ever ask knows, so nobody's knowledge of it matters any more."""
         self.clocks: list[Clock] = []
         self.shape = self._shape(deciding)
+        m.spend(len(st.bars) + len(self.clocks) * len(self.asked) // 8)
         self.knowledge = self._knowledge()
 
     def ask(

@@ -88,7 +88,7 @@ def _endless(m: Machine, x: Agent) -> set[str]:
 def _search(m: Machine, limit: int, merge: bool) -> Search:
     seen: dict[Hashable, list[int]] = {}
     queue: deque[State] = deque([m.start()])
-    ends = states = merges = 0
+    ends = states = merges = m.spent = 0
     while queue:
         st = queue.popleft()
         try:
@@ -97,7 +97,10 @@ def _search(m: Machine, limit: int, merge: bool) -> Search:
             ends += 1
             continue
         except Undecided as u:
-            form = normal(m, st, u.key)
+            try:
+                form = normal(m, st, u.key)
+            except OutOfReach as e:
+                return Search(states, ends, merges, reason=e.reason, warnings=m.warnings)
             known = seen.setdefault(form.shape, [])
             if any(k & ~form.knowledge == 0 for k in known):
                 continue
@@ -129,7 +132,10 @@ def _decided(m: Machine, st: State, u: Undecided) -> list[State]:
     above = low + symbol.multiple_of
     out = [here]
     if symbol.most is None or above <= symbol.most:
-        more.trips[u.key] = Trip(above, symbol.most is not None and above + symbol.multiple_of > symbol.most)
+        last = symbol.most is not None and above + symbol.multiple_of > symbol.most
+        more.trips[u.key] = Trip(above, last)
+        if last:
+            more.decided = Decision(u.key, above, st.decided)
         out.append(more)
     for s in out:
         s.blocked.clear()

@@ -21,6 +21,7 @@ def init(m: Machine, st: State, agent: Agent, a: AgentState, step: Step) -> bool
     assert isinstance(op, ops.MbarrierInit)
     barrier = m.barriers[op.barrier]
     first = agent.cta * m.slots_per_cta + m.bar_base[op.barrier]
+    m.spend(barrier.slots)
     for b in range(first, first + min(barrier.slots, barrier.slots if op.slots is None else op.slots)):
         bar = st.bars[b]
         if bar.init is not None:

@@ -106,6 +106,7 @@ def access(
         st.in_global |= 1 << a.epoch
     key = space_key(agent, place, cta)
     starts, cells, first, last = _split(st, key, begin, end)
+    m.spend(len(cells) // 8)
     new = Access(agent.index, a.epoch, use.engine, use.stream, use.seq, agent.index, use.private, step)
     for i in range(first, last):
         cell = cells[i]

@@ -23,6 +23,8 @@ MAX_STRETCHES = 64
 MAX_UNROLLED = 8
 MAX_PEELED = 4
 MAX_RESIDUES = 4
+MAX_STEPS = 100_000
+"""Steps written out while a word is laid, of all tries."""
 
 
 def word_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> Word:
@@ -50,6 +52,7 @@ class _Builder:
     stretches: list[Stretch] = field(default_factory=list[Stretch])
     flows: list[Flow] = field(default_factory=list[Flow])
     loops: dict[tuple[str, ...], WordLoop] = field(default_factory=dict[tuple[str, ...], WordLoop])
+    written: int = 0
     before: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Per loop, the stretches from which it is entered or left out."""
 
@@ -231,6 +234,9 @@ class _Builder:
     def resolved(self, nodes: tuple[Node, ...], context: Context) -> Iterator[Step | Loop]:
         """The body without branches; short loops of constant count are unrolled."""
         for node in nodes:
+            self.written += 1
+            if self.written > MAX_STEPS:
+                raise NoWord(f"more than {MAX_STEPS} steps, loops of few turns written out")
             match node:
                 case Step():
                     yield node

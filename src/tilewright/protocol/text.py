@@ -12,25 +12,32 @@ with role("producer", 32):
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from enum import Enum
-from typing import Any, NoReturn, cast
+from functools import cache
+from types import UnionType
+from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from tilewright.base.expr import Expr, ExprError, parse
 from tilewright.diag import fail
-from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Protocol, Role, Step, Symbol
 from tilewright.protocol.validate import require_valid
 
 _INDENT = "    "
 _EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by"))
-_ENUMS: dict[str, type[Enum]] = {"scope": ops.Scope, "space": ops.FenceSpace}
 _GRAINS = frozenset(by.value for by in By)
-_TYPES: dict[str, type[Any]] = {
-    name: value for name, value in vars(ops).items() if isinstance(value, type) and value.__module__ == ops.__name__
-}
+_HEAD = {"name": str, "cluster": int, "registers_per_thread": int}
+MAX_NESTING = 32
+"""Loops and branches within one another."""
+
+MAX_INTEGER = 1 << 62
+"""Of the integers of a protocol: they are bytes, counts and threads."""
+
+_PARTS: dict[str, type[Any]] = {"Slot": ops.Slot, "Region": ops.Region}
+_OPS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(ops.Op)}
 
 
 def to_text(protocol: Protocol) -> str:
@@ -109,10 +116,16 @@ def _has_default(f: Field[Any]) -> bool:
 def from_text(text: str) -> Protocol:
     """Reads the notation of ``to_text``; raises code MBR007, and MBR001 to MBR006 for bad form."""
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the words of a text that is no program
+            tree = ast.parse(text)
+        protocol = _Reader().protocol(tree)
     except SyntaxError as e:
         _unreadable(f"line {e.lineno}: {e.msg}")
-    return _Reader().protocol(tree)
+    except (ValueError, RecursionError, MemoryError) as e:  # bytes that are no text; nested too deeply for the parser
+        _unreadable(str(e)[:80] or type(e).__name__)
+    require_valid(protocol)
+    return protocol
 
 
 class _Reader:
@@ -128,9 +141,10 @@ class _Reader:
             match node:
                 case ast.Expr(value=ast.Call(func=ast.Name(id="protocol"), args=[name], keywords=keywords)):
                     head = {"name": _literal(name)} | {str(k.arg): _literal(k.value) for k in keywords}
-                case ast.Expr(value=ast.Call(func=ast.Name(id="buffer"), args=[name, space, size], keywords=keywords)):
-                    rest = {str(k.arg): _literal(k.value) for k in keywords}
-                    buffers.append(Buffer(_literal(name), Space(_literal(space)), _literal(size), **rest))
+                    if not (head.keys() <= _HEAD.keys() and all(_fits(_HEAD[k], v) for k, v in head.items())):
+                        _bad(node)
+                case ast.Expr(value=ast.Call(func=ast.Name(id="buffer")) as call):
+                    buffers.append(self.call(call, Buffer))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="symbol")) as call):
                     symbols.append(self.call(call, Symbol))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="mbarrier")) as call):
@@ -141,65 +155,106 @@ class _Reader:
                     _bad(node)
         if not head:
             _unreadable("no protocol(...) line")
-        value = Protocol(
+        return Protocol(
             roles=tuple(roles), buffers=tuple(buffers), barriers=tuple(barriers), symbols=tuple(symbols), **head
         )
-        require_valid(value)
-        return value
 
     def role(self, call: ast.Call, body: list[ast.stmt]) -> Role:
         counters: list[tuple[str, int]] = []
         while body and isinstance(first := body[0], ast.Assign) and isinstance(first.targets[0], ast.Name):
             counters.append((first.targets[0].id, _literal(first.value)))
             body = body[1:]
-        ctas = next((_literal(k.value) for k in call.keywords if k.arg == "ctas"), None)
-        if len(call.args) != 2:
+        given = {str(k.arg): _literal(k.value) for k in call.keywords}
+        if (
+            not isinstance(call.func, ast.Name)
+            or call.func.id != "role"
+            or len(call.args) != 2
+            or given.keys() - {"ctas"}
+        ):
             _bad(call)
-        return Role(_literal(call.args[0]), _literal(call.args[1]), self.nodes(body), tuple(counters), ctas)
+        name, threads = map(_literal, call.args)
+        return _checked(Role(name, threads, self.nodes(body, 0), tuple(counters), given.get("ctas")), call)
 
-    def nodes(self, body: list[ast.stmt]) -> tuple[Node, ...]:
-        return tuple(self.node(s) for s in body if not isinstance(s, ast.Pass))
+    def nodes(self, body: list[ast.stmt], depth: int) -> tuple[Node, ...]:
+        if depth > MAX_NESTING:
+            _unreadable(f"line {body[0].lineno}: more than {MAX_NESTING} loops and branches within one another")
+        return tuple(self.node(s, depth + 1) for s in body if not isinstance(s, ast.Pass))
 
-    def node(self, node: ast.stmt) -> Node:
+    def node(self, node: ast.stmt, depth: int) -> Node:
         match node:
-            case ast.For(target=ast.Name(id=counter), iter=ast.Call(args=[begin, end, step]), body=body):
-                return Loop(counter, _expr(begin), _expr(end), _literal(step), self.nodes(body))
+            case ast.For(
+                target=ast.Name(id=counter),
+                iter=ast.Call(func=ast.Name(id="range"), args=[begin, end, step], keywords=[]),
+                body=body,
+                orelse=[],
+            ):
+                loop = Loop(counter, _expr(begin), _expr(end), _literal(step), self.nodes(body, depth))
+                return _checked(loop, node)
             case ast.If(test=test, body=body, orelse=orelse):
-                return If(_expr(test), self.nodes(body), self.nodes(orelse))
-            case ast.AugAssign(target=ast.Name(id=counter), value=by):
+                return If(_expr(test), self.nodes(body, depth), self.nodes(orelse, depth))
+            case ast.AugAssign(target=ast.Name(id=counter), op=ast.Add(), value=by):
                 return Step(ops.Advance(counter, _expr(by)))
-            case ast.Expr(value=ast.Call(func=ast.Name(id=by), args=[ast.Call() as op])) if by in _GRAINS:
-                return Step(self.op(op), By(by))
+            case ast.Expr(value=ast.Call(func=ast.Name(id=by), args=[ast.Call() as op], keywords=[])) if by in _GRAINS:
+                return Step(self.op(op, _OPS), By(by))
             case _:
                 return _bad(node)
 
-    def op(self, call: ast.Call) -> Any:
-        if not isinstance(call.func, ast.Name) or call.func.id not in _TYPES:
+    def op(self, call: ast.Call, kinds: dict[str, type[Any]]) -> Any:
+        if not isinstance(call.func, ast.Name) or call.func.id not in kinds:
             _bad(call)
-        return self.call(call, _TYPES[call.func.id])
+        return self.call(call, kinds[call.func.id])
 
     def call(self, call: ast.Call, kind: type[Any]) -> Any:
         names = [f.name for f in fields(kind)]
         given = dict(zip(names, call.args, strict=False)) | {str(k.arg): k.value for k in call.keywords}
-        if not set(given) <= set(names):
+        needed = {f.name for f in fields(kind) if not _has_default(f)}
+        if not needed <= given.keys() <= set(names) or len(call.args) > len(names):
             _bad(call)
-        try:
-            return kind(**{name: self.value(name, node) for name, node in given.items()})
-        except TypeError:
-            _bad(call)
+        return _checked(kind(**{name: self.value(kind, name, node) for name, node in given.items()}), call)
 
-    def value(self, name: str, node: ast.expr) -> Any:
+    def value(self, kind: type[Any], name: str, node: ast.expr) -> Any:
         match node:
-            case ast.Call(func=ast.Name(id=kind)) if kind in _TYPES:
-                return self.op(node)
+            case ast.Call(func=ast.Name(id=part)) if part in _PARTS:
+                return self.op(node, _PARTS)
             case ast.Tuple(elts=elts):
-                return tuple(self.value("cta" if name == "ctas" else name, e) for e in elts)
+                return tuple(self.value(kind, "cta" if name == "ctas" else name, e) for e in elts)
             case ast.Constant(value=None):
                 return None
-            case ast.Constant(value=str(text)) if name in _ENUMS:
-                return _ENUMS[name](text)
+            case ast.Constant(value=str(text)) if isinstance(hint := _hints(kind).get(name), type) and issubclass(
+                hint, Enum
+            ):
+                return hint(text)
             case _:
                 return _expr(node) if name in _EXPR_FIELDS else _literal(node)
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _checked(value: Any, node: ast.AST) -> Any:
+    """A value whose fields are of their types."""
+    for f in fields(value):
+        if f.name != "body" and not _fits(_hints(type(value))[f.name], getattr(value, f.name)):
+            _bad(node)
+    return value
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    if isinstance(hint, UnionType):
+        return any(_fits(h, value) for h in get_args(hint))
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        if not isinstance(value, tuple):
+            return False
+        items = cast(tuple[Any, ...], value)
+        if parts[-1] is Ellipsis:
+            return all(_fits(parts[0], x) for x in items)
+        return len(items) == len(parts) and all(map(_fits, parts, items))
+    if hint is int:
+        return type(value) is int and abs(value) <= MAX_INTEGER
+    return isinstance(value, hint)
 
 
 def _unreadable(found: str) -> NoReturn:
@@ -216,7 +271,7 @@ def _expr(node: ast.expr) -> Expr:
 def _literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError):
         _bad(node)
 
 

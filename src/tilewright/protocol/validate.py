@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, FloorDiv, Mod
 from tilewright.diag import Diagnostic, Location, TilewrightError
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS, Space
 from tilewright.hw.target import MAX_CTA_THREADS
@@ -86,7 +86,15 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
             yield Diagnostic("MBR002", found=found, required="least <= most, a multiple of 1 at least")
     if not 1 <= p.cluster <= MAX_CLUSTER:
         yield Diagnostic("MBR002", found=f"cluster of {p.cluster} CTAs", required=f"1 to {MAX_CLUSTER}")
+    taken = {s.name for s in p.symbols} | {ops.CTA_RANK}
     for role in p.roles:
+        for name, _ in role.counters:
+            if name in taken or [n for n, _ in role.counters].count(name) > 1:
+                found = f"counter {name!r} of role {role.name}"
+                yield Diagnostic("MBR001", found=found, required="a name of its own")
+        if role.ctas is not None and not set(role.ctas) <= set(range(p.cluster)):
+            found = f"role {role.name} in CTAs {role.ctas}"
+            yield Diagnostic("MBR002", found=found, required=f"ranks of a cluster of {p.cluster}")
         whole = role.threads == 1 or (role.threads > 0 and role.threads % WARP_THREADS == 0)
         if not whole or role.threads > MAX_CTA_THREADS:
             yield Diagnostic(
@@ -128,6 +136,7 @@ def _nodes(p: Protocol, role: Role, first: int, nodes: tuple[Node, ...], names: 
 def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> Iterator[Diagnostic]:
     op = step.op
     yield from _grain(role, first, step)
+    yield from _numbers(p, step)
     for value in _values(op):
         match value:
             case Expr():
@@ -177,6 +186,30 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
             pass
 
 
+_RANGES: dict[str, tuple[int, int]] = {
+    "count": (1, MAX_ARRIVALS),
+    "bytes": (0, MAX_ARRIVALS),
+    "slots": (1, MAX_ARRIVALS),
+    "pending": (0, 255),
+    "registers": (1, 256),
+    "cta_group": (1, 2),
+}
+"""Least and most of an op's numbers, by the field."""
+
+
+def _numbers(p: Protocol, step: Step) -> Iterator[Diagnostic]:
+    for name, (least, most) in _RANGES.items():
+        value = getattr(step.op, name, None)
+        limit = min(most, p.cluster) if name == "cta_group" else most
+        if isinstance(value, int) and not least <= value <= limit:
+            found = f"{name} {value} of {type(step.op).__name__}"
+            yield Diagnostic("MBR002", where=step.where, found=found, required=f"{least} to {limit}")
+    if getattr(step.op, "cta_group", 1) == 2 and p.cluster % 2:
+        yield Diagnostic(
+            "MBR002", where=step.where, found=f"pairs in a cluster of {p.cluster}", required="an even number"
+        )
+
+
 def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
     """Collective ops have their full grain; per-thread ops of the tensor core have one thread."""
     op, found, required = step.op, "", ""
@@ -215,6 +248,10 @@ def _values(op: ops.Op) -> Iterator[object]:
 
 
 def _scope(role: Role, e: Expr, known: set[str], where: Location | None) -> Iterator[Diagnostic]:
+    for divisor in _divisors(e):
+        if divisor.constant is None or divisor.constant < 1:
+            found = f"{e} of role {role.name} divides by {divisor}"
+            yield Diagnostic("MBR004", where=where, found=found, required="a positive constant")
     for name in sorted(e.symbols - known):
         yield Diagnostic(
             "MBR005",
@@ -222,6 +259,13 @@ def _scope(role: Role, e: Expr, known: set[str], where: Location | None) -> Iter
             found=f"{name!r} in {e} of role {role.name}",
             required=f"one of {', '.join(sorted(known))}",
         )
+
+
+def _divisors(e: Expr) -> Iterator[Expr]:
+    if isinstance(e, FloorDiv | Mod):
+        yield e.denominator
+    for child in e.children:
+        yield from _divisors(child)
 
 
 def _undeclared(kind: str, name: str, where: Location | None) -> Diagnostic:

@@ -32,6 +32,13 @@ Link: TypeAlias = tuple["Link | None", Move]
 """A schedule, last move first."""
 
 
+STATE_BARRIERS, STATE_THREADS = 64, 24
+"""Of a world that counts as one state: more barriers take longer to copy, more threads to choose among."""
+
+MAX_MOVES = 200_000
+"""Moves of all adversarial runs together."""
+
+
 def exhaust(
     protocol: Protocol,
     sizes: Sizes | None,
@@ -52,6 +59,8 @@ def exhaust(
         return Outcome(None, 0, False)
     except Problem as p:
         return Outcome(Finding(p.rule, p.detail, (), ()), 1, True)
+    max_states = max_states * STATE_BARRIERS // max(len(g.counts), STATE_BARRIERS)
+    max_states = max(max_states * STATE_THREADS**2 // max(len(g.threads), STATE_THREADS) ** 2, 1)
     recurrence = Recurrence(g) if g.open else None
     key = World.key if recurrence is None else recurrence.key
     reduction = Reduction(g, recurrence) if reduce else None
@@ -105,6 +114,8 @@ def adversarial(
         first = start(g)
         rng, length = Random(seed), 40 * len(g.threads)
         for _ in range(runs):
+            if states * max(len(g.threads), STATE_THREADS) > MAX_MOVES * STATE_THREADS:
+                break
             found, n = _one_run(g, first.copy(), rng, length)
             states += n
             length = max(n, 1)

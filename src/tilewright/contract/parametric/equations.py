@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.protocol.word import NoWord
+
+MAX_EVALUATIONS = 1_000_000
+"""Of equations, until the solver gives up."""
+
 Value = Callable[[list[int]], int]
 """What a variable is, given all of them."""
 
@@ -50,12 +55,15 @@ class Equations:
         dirty = bytearray(len(values))
         for v, _ in pending:
             dirty[v] = 1
-        changed = True
+        changed, left = True, MAX_EVALUATIONS
         while changed:
             changed = False
             for v, run in pending:
                 if not dirty[v]:
                     continue
+                left -= 1
+                if left < 0:
+                    raise NoWord(f"more than {MAX_EVALUATIONS} evaluations of what is known where")
                 dirty[v] = 0
                 now = run(values)
                 if now != values[v]:
