@@ -188,7 +188,7 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
 
 _RANGES: dict[str, tuple[int, int]] = {
     "count": (1, MAX_ARRIVALS),
-    "bytes": (0, MAX_ARRIVALS),
+    "bytes": (0, 2**31 - 1),
     "slots": (1, MAX_ARRIVALS),
     "pending": (0, 255),
     "registers": (1, 256),
