@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
+from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.edit import apart
@@ -106,6 +106,8 @@ class EventGraph:
             case Sum(offset, ((Sym(name), 1),)):
                 found = self._counter(site, name)
                 return Index(found.unit, found.offset + offset)
+            case Sum(offset, ((Sym(name), factor),)) if self._is_count(name):
+                return Index(self._turned(site, sym(name) * factor).unit, offset)
             case _:
                 raise NoWord(f"an index {e}")
 
@@ -116,17 +118,24 @@ class EventGraph:
             if not loop.outermost:
                 raise NoWord(f"the inner loop counter {name} as an index")
             return self._known(Index(frozenset((loop.index,)), 0))
-        if any(s.name == name and s.per is None for s in self.protocol.symbols):
-            over = turned(self.word, site.stretch, name)
-            if over is None:
-                raise NoWord(f"{name} as an index where no loop of as many turns is over")
-            return self._known(Index(frozenset((over.index,)), 0))
+        if self._is_count(name):
+            return self._turned(site, sym(name))
         unit, entries = self._carried(site.party, name)
         if not self.advancing[site.party, name] <= {By.ALL, site.step.by}:
             raise NoWord(f"counter {name} is advanced by other threads than use it")
         code = self.sites[site.party][site.stretch]
         moved = sum(_advance(s.step, name) for s in code[: site.position])
         return self._known(Index(unit, entries[site.stretch] + moved))
+
+    def _is_count(self, name: str) -> bool:
+        return any(s.name == name and s.per is None for s in self.protocol.symbols)
+
+    def _turned(self, site: Site, count: Expr) -> Index:
+        """A count, where a loop of as many turns is over: its turns."""
+        over = turned(self.word, site.stretch, count.text)
+        if over is None:
+            raise NoWord(f"{count} as an index where no loop of as many turns is over")
+        return self._known(Index(frozenset((over.index,)), 0))
 
     def _known(self, index: Index) -> Index:
         if index.unit not in self.units:

@@ -143,7 +143,7 @@ def _in_turns(e: Expr, counter: str, width: int, turn: int, own: int) -> Expr:
         case Sum(offset, terms):
             whole = _plain(e, counter)
             if whole % width:
-                raise NoWord(f"{e} where {counter} counts groups of {width}")
+                return e.substitute({counter: (sym(counter) - turn + own) // width})
             rest = sum((_in_turns(t, counter, width, turn, own) * f for t, f in terms if t != sym(counter)), Const(0))
             return (sym(counter) - turn) * (whole // width) + rest + offset
         case FloorDiv(Sym() as numerator, Const(d)) | FloorDiv(Sum(_, ((Sym(), 1),)) as numerator, Const(d)):
@@ -154,7 +154,7 @@ def _in_turns(e: Expr, counter: str, width: int, turn: int, own: int) -> Expr:
         case Mod(numerator, Const(m)) if m:
             return _in_turns(numerator, counter, width, turn, own) % m
         case Sym():
-            raise NoWord(f"{counter} by itself, where it counts groups of {width}")
+            return (sym(counter) - turn + own) // width
         case _:
             raise NoWord(f"{e} over a counter of groups")
 
