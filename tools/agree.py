@@ -31,7 +31,7 @@ from tilewright.contract import Policy, check
 from tilewright.contract.explore import exhaust
 from tilewright.contract.fold import folded
 from tilewright.contract.parametric import prove
-from tilewright.contract.prove import machine, search
+from tilewright.contract.prove import MAX_STATES, machine, search
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Barrier, Buffer, By, Loop, Protocol, Role, Step, Symbol
@@ -133,11 +133,11 @@ class Judge:
         return False
 
 
-def answers(p: Protocol) -> tuple[bool, bool]:
-    """Whether the event graph proves it, and whether the canonical runs do."""
+def answers(p: Protocol, limit: int = MAX_STATES) -> tuple[bool, bool]:
+    """Whether the event graph proves it, and whether the canonical runs do within so many decision points."""
     p = apart(folded(p))
     by_graph = isinstance(prove(p), Proved)
-    found = search(machine(p, Policy.STRICT))
+    found = search(machine(p, Policy.STRICT), limit)
     return by_graph, found.failure is None and not found.reason
 
 

@@ -220,12 +220,15 @@ class _Reader:
                 return tuple(self.value(kind, "cta" if name == "ctas" else name, e) for e in elts)
             case ast.Constant(value=None):
                 return None
-            case ast.Constant(value=str(text)) if isinstance(hint := _hints(kind).get(name), type) and issubclass(
-                hint, Enum
-            ):
-                return hint(text)
+            case ast.Constant(value=str(text)) if (named := _enum(kind, name)) is not None:
+                return named(text)
             case _:
                 return _expr(node) if name in _EXPR_FIELDS else _literal(node)
+
+
+def _enum(kind: type[Any], name: str) -> type[Enum] | None:
+    hint = _hints(kind).get(name)
+    return cast(type[Enum], hint) if isinstance(hint, type) and issubclass(hint, Enum) else None
 
 
 @cache

@@ -14,7 +14,7 @@ _TX_LIMIT = 2**20 - 1
 def usable(g: Instance, w: World, t: int, b: int) -> bool:
     """Whether ``use`` has nothing to say."""
     bar = w.bars[b]
-    if not bar.alive or (g.protocol.cluster > 1 and not bar.fenced):
+    if not bar.alive or (g.protocol.cluster > 1 and not bar.fenced and bar.owner != t):
         return False
     return not any(x.init and x.bytes.space[1] == b for u, held in enumerate(w.open) if held and u != t for x in held)
 
@@ -27,7 +27,7 @@ def use(g: Instance, w: World, t: int, b: int) -> None:
     for u, touches in enumerate(w.open):
         if u != t and any(x.init and x.bytes.space[1] == b for x in touches):
             raise Problem(Rule.INIT, (u, t), "a barrier is used while its initialisation may be under way")
-    if g.protocol.cluster > 1 and not bar.fenced:
+    if g.protocol.cluster > 1 and not bar.fenced and bar.owner != t:
         raise Problem(Rule.INIT_FENCE, (t,), "a barrier is used across the cluster without fence.mbarrier_init")
 
 

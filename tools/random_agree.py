@@ -1,0 +1,272 @@
+"""Random small protocols of the newer forms: neither way to prove may prove what the explorer breaks.
+
+    python tools/random_agree.py [--count N] [--seed N] [--seconds N] [--json FILE]
+
+Three families, drawn alike: clusters of two CTAs (remote reads, writes and arrivals, copies between CTAs, joins of the
+cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or four
+stages between a producer of ``2 n`` turns and consumers of ``n``. Each is a right protocol with up to three changes, or
+none: an op dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all
+interleavings at 0 to 3 turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from agree import answers
+from tilewright.base.expr import Const as C
+from tilewright.base.expr import Expr, sym
+from tilewright.contract.explore import exhaust
+from tilewright.diag import TilewrightError
+from tilewright.hw.spaces import Space
+from tilewright.protocol import Build, Protocol, RoleBuilder
+from tilewright.protocol import ops as o
+from tilewright.protocol.model import By
+from tilewright.protocol.validate import problems
+
+RANK = sym("cta")
+MAX_STATES = 1_500
+MAX_RUNS = 150
+"""Decision points of the canonical runs: rings of random use seldom need many."""
+
+Letter = tuple[By, o.Op, int | None]
+"""A step, and the CTA that executes it (None: all)."""
+
+
+def _changed(right: list[Letter], letters: list[Letter], rng: Random) -> list[Letter]:
+    """The word with up to three changes."""
+    word = list(right)
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        if not word:
+            break
+        i, j = rng.randrange(len(word)), rng.randrange(len(word))
+        match rng.randrange(5):
+            case 0:
+                del word[i]
+            case 1:
+                word.insert(j, word[i])
+            case 2:
+                word.insert(j, word.pop(i))
+            case 3:
+                word[i] = rng.choice(letters)
+            case _:
+                word.insert(i, rng.choice(letters))
+    return word
+
+
+def _written(r: RoleBuilder, word: list[Letter]) -> None:
+    for by, op, cta in word:
+        execute = r.all if by is By.ALL else r.one
+        if cta is None:
+            execute(op)
+        else:
+            with r.when(RANK.eq(cta)):
+                execute(op)
+
+
+def cluster(rng: Random) -> Protocol:
+    """Two CTAs of one warp: a peer's bytes and barrier are used, then the cluster meets."""
+    b = Build("cluster", cluster=2)
+    x, y = b.buffer("x", 16, initialised=True), b.buffer("y", 16, initialised=rng.random() < 0.5)
+    full = b.mbarrier("full")
+    join: list[Letter] = [(By.ALL, o.ClusterArrive(), None), (By.ALL, o.ClusterWait(), None)]
+    wait: Letter = (By.ALL, o.Wait(full[0], C(0), o.Scope.CLUSTER), 1)
+    bodies: list[list[Letter]] = [
+        [(By.ELECTED, o.ArriveExpectTx(full[0], 16), 1),
+         (By.ELECTED, o.DsmemCopy(x.whole, y.at(0, 16, 1), full.of(1)), 0), wait, (By.ALL, o.Read(y.whole), 1)],
+        [(By.ELECTED, o.Write(y.at(0, 16, 1)), 0), (By.ELECTED, o.Arrive(full.of(1), scope=o.Scope.CLUSTER), 0), wait,
+         (By.ALL, o.Read(y.whole), 1)],
+        [(By.ELECTED, o.Write(y.at(0, 16, 1)), 0), *join, (By.ALL, o.Read(y.whole), 1)],
+        [(By.ALL, o.Read(x.at(0, 16, 1 - RANK)), None)],
+        [(By.ELECTED, o.ArriveExpectTx(full[0], 16), None),
+         (By.ELECTED, o.TmaLoad(y.whole, full[0], (C(0), C(1))), 0), (By.ALL, o.Wait(full[0], C(0)), None),
+         (By.ALL, o.Read(y.whole), None)],
+    ]  # fmt: skip
+    right: list[Letter] = [
+        (By.ELECTED, o.MbarrierInit("full"), None), (By.ELECTED, o.FenceMbarrierInit(), None), *join,
+        *rng.choice(bodies), *join,
+    ]  # fmt: skip
+    letters = [*right, *(x for body in bodies for x in body), (By.ALL, o.FenceProxyAsync(), None)]
+    letters += [(By.ALL, o.Wait(full.of(0), C(0)), 1), (By.ELECTED, o.ExpectTx(full.of(1), 16), 0)]
+    letters += [(By.ELECTED, o.DsmemCopy(x.whole, y.at(0, 16, 1), full.of(0)), 0)]
+    with b.role("r", 32) as r:
+        _written(r, _changed(right, letters, rng))
+    return b.protocol()
+
+
+def one_cta(rng: Random) -> Protocol:
+    """Two warps: one issues, the other one uses what was issued."""
+    b = Build("one")
+    sizes = rng.choice(((64, 64), (256, 256), (512, 32), (256, 512), (96, 32), (64, 32)))
+    acc = b.buffer("acc", sizes[0], Space.TMEM, offset=0)
+    b.buffer("more", sizes[1], Space.TMEM, offset=0)
+    x, y = b.buffer("x", 64, initialised=True), b.buffer("y", 64)
+    tensormap, out = b.buffer("map", 128, Space.GLOBAL), b.buffer("out", 64, Space.GLOBAL)
+    count = rng.choice((1, 1, 32))
+    full = b.mbarrier("full", count=count)
+    space = rng.choice(list(o.FenceSpace))
+    one, everyone = By.ELECTED, By.ALL
+    bodies: list[tuple[list[Letter], list[Letter]]] = [
+        ([(one, o.Write(y.whole), None), (one, o.FenceProxyAsync(space), None), (one, o.Arrive(full[0]), None)],
+         [(one, o.Wait(full[0], C(0)), None), (one, o.TmaStore(y.whole, out.whole), None), (one, o.BulkCommit(), None),
+          (one, o.BulkWait(0), None)]),
+        ([(everyone, o.CpAsync(y.whole), None), (everyone, o.CpAsyncArrive(full[0]), None)],
+         [(everyone, o.Wait(full[0], C(0)), None), (everyone, o.Read(y.whole), None)]),
+        ([(one, o.Write(out.whole), None), (one, o.FenceProxyAsync(space), None), (one, o.Arrive(full[0]), None)],
+         [(one, o.Wait(full[0], C(0)), None), (one, o.TmaStore(x.whole, out.whole), None), (one, o.BulkCommit(), None),
+          (one, o.BulkWait(0), None)]),
+        ([(one, o.TensormapReplace(tensormap.whole), None), (one, o.TensormapRelease(tensormap.whole), None),
+          (one, o.TensormapAcquire(tensormap.whole), None),
+          (one, o.TmaStore(x.whole, out.whole, tensormap.whole), None), (one, o.BulkCommit(), None),
+          (one, o.BulkWait(0, True), None), (one, o.TensormapReplace(tensormap.whole), None),
+          (one, o.BulkWait(0), None)], []),
+        ([(everyone, o.Tcgen05Alloc("acc"), None), (one, o.Tcgen05Mma(acc.whole, (x.whole,)), None),
+          (one, o.Tcgen05Commit(full[0]), None), (one, o.Wait(full[0], C(0)), None), (everyone, o.WarpSync(), None),
+          (everyone, o.Tcgen05Dealloc("acc"), None), (everyone, o.Tcgen05Alloc("more"), None),
+          (everyone, o.Tcgen05Dealloc("more"), None)], []),
+        ([(one, o.Write(y.whole), None), (one, o.Arrive(full[0]), None)],
+         [(everyone, o.Wait(full[0], C(0)), None), (everyone, o.Read(y.whole), None)]),
+    ]  # fmt: skip
+    a, c = rng.choice(bodies)
+    letters = [letter for body in bodies for half in body for letter in half]
+    letters += [
+        (everyone, o.BarSync(C(rng.choice((1, 15, 16))), 64), None),
+        (everyone, o.CtaSync(), None),
+        (everyone, o.WarpSync(), None),
+    ]
+    with b.role("a", 32) as r:
+        b.init(r)
+        _written(r, _changed(a, letters, rng))
+    with b.role("c", 32) as r:
+        b.sync(r)
+        _written(r, _changed(c, letters, rng))
+    return b.protocol()
+
+
+def groups(rng: Random) -> Protocol:
+    """A producer of 2 n turns, two consumers of n; or one of them, with counts behind the loop."""
+    b = Build("groups")
+    n = b.symbol("n", least=rng.choice((0, 0, 1)))
+    slots = rng.choice((2, 4))
+    ring = b.ring("x", slots, 64, consumers=1)
+
+    def off(e: Expr) -> Expr:
+        return e + rng.choice((0, 0, 0, 0, 0, 1, -1, 2))
+
+    with b.role("p", 32) as p:
+        b.init(p)
+        body: list[Letter] = []
+        with p.loop("k", rng.choice((n * 2, n * 2, n * 2, n, n * 2 + 1))) as k:
+            at = off(k)
+            body = [
+                (By.ELECTED, ring.wait_empty(at), None),
+                (By.ELECTED, ring.expect(k), None),
+                (By.ELECTED, ring.load(k), None),
+            ]
+            _written(p, _changed(body, body, rng) if rng.random() < 0.3 else body)
+        if rng.random() < 0.3:
+            last = off(n * 2 + 2 * slots - 1)
+            with p.when(n > 0):
+                p.one(o.Wait(ring.empty[last % slots], (last // slots) % 2))
+    for i in (0, 1):
+        if rng.random() < 0.05:
+            continue
+        with b.role(f"c{i}", 32) as c:
+            b.sync(c)
+            with c.loop("j", n) as j:
+                stage, lap = j * 2 + i, (off(j * 2 + i) if rng.random() < 0.3 else j * 2 + i) // slots
+                if slots == 4 and rng.random() < 0.5:
+                    lap = j // 2
+                body = [
+                    (By.ELECTED, o.Wait(ring.full[stage % slots], lap % 2), None),
+                    (By.ELECTED, o.Read(ring.stage(stage)), None),
+                    (By.ELECTED, o.FenceProxyAsync(rng.choice((o.FenceSpace.ALL, o.FenceSpace.SHARED))), None),
+                    (By.ELECTED, o.Arrive(ring.empty[off(stage) % slots]), None),
+                ]  # fmt: skip
+                _written(c, _changed(body, body, rng) if rng.random() < 0.3 else body)
+    return b.protocol()
+
+
+FAMILIES: tuple[Callable[[Random], Protocol], ...] = (cluster, one_cta, groups)
+
+
+def drawn(seed: int) -> tuple[str, Protocol] | None:
+    """The protocol of a number; None where it has no good form."""
+    rng = Random(seed)
+    family = rng.choice(FAMILIES)
+    try:
+        found = family(rng)
+    except TilewrightError:
+        return None
+    return None if any(problems(found)) else (family.__name__, found)
+
+
+def opinion(protocol: Protocol) -> str:
+    """'bad', 'good' or 'open', by the explorer."""
+    complete = True
+    for turns in (2, 3, 1, 0) if protocol.symbols else (0,):
+        found = exhaust(
+            protocol, lambda name, at, turns=turns: max(turns, protocol.symbols[0].least), max_states=MAX_STATES
+        )
+        if found.finding is not None:
+            return "bad"
+        complete &= found.complete
+    return "good" if complete else "open"
+
+
+def main() -> None:
+    """Prints disagreements and the figures."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    table: Counter[tuple[str, str, str]] = Counter()
+    begun, crashes, asked, seen = time.monotonic(), 0, 0, set[int]()
+    for number in range(args.seed * 10**9, args.seed * 10**9 + 100 * args.count):
+        if asked >= args.count or (args.seconds and time.monotonic() - begun > args.seconds):
+            break
+        found = drawn(number)
+        if found is None or hash(found[1]) in seen:
+            continue
+        family, protocol = found
+        seen.add(hash(protocol))
+        asked += 1
+        try:
+            graph, runs = answers(protocol, MAX_RUNS)
+            judge = opinion(protocol)
+        except Exception as error:
+            crashes += 1
+            print(f"CRASH {number}: {type(error).__name__}: {error}", flush=True)
+            continue
+        verdict = "graph" if graph else "runs" if runs else "not proved"
+        table[family, verdict, judge] += 1
+        if judge == "bad" and (graph or runs):
+            print(f"PROVED AND BAD {number} by {verdict}", flush=True)
+    bad = sum(v for (_, verdict, judge), v in table.items() if judge == "bad" and verdict != "not proved")
+    print(asked, "protocols,", bad, "proved and bad,", crashes, "crashes;", dict(sorted(table.items())))
+    if args.json:
+        found = {
+            "command": f"python tools/random_agree.py --count {args.count} --seed {args.seed}",
+            "python": platform.python_version(),
+            "protocols": asked,
+            "proved_and_bad": bad,
+            "crashes": crashes,
+            "table": [{"family": f, "proved_by": v, "judge": j, "count": n} for (f, v, j), n in sorted(table.items())],
+        }
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
