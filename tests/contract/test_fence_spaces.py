@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from protocols import gemm
 
@@ -10,10 +12,10 @@ from tilewright.contract import check
 from tilewright.contract.explore import exhaust
 from tilewright.contract.parametric import prove
 from tilewright.hw.spaces import Space
-from tilewright.protocol import Build, Protocol
+from tilewright.protocol import Build, Protocol, from_text
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import rewritten
-from tilewright.protocol.model import Step
+from tilewright.protocol.model import Step, steps
 
 
 def fenced_by(protocol: Protocol, space: o.FenceSpace) -> Protocol:
@@ -107,3 +109,15 @@ def test_the_explorer_agrees(space: o.FenceSpace) -> None:
 @pytest.mark.parametrize("space", [o.FenceSpace.ALL, o.FenceSpace.SHARED])
 def test_a_known_kernel_is_proved_in_either_form(space: o.FenceSpace) -> None:
     assert isinstance(prove(fenced_by(gemm.cooperative(2, 2), space)), Proved)
+
+
+COMPILED = sorted((Path(__file__).parents[1] / "data/protocols").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", COMPILED, ids=lambda p: p.stem)
+def test_what_is_emitted_is_what_is_proved(path: Path) -> None:
+    """Kernels emit fence.proxy.async.shared::cta; their protocols, as extracted, say so and are proved at once."""
+    protocol = from_text(path.read_text())
+    fences = [s.op for role in protocol.roles for s in steps(role.body) if isinstance(s.op, o.FenceProxyAsync)]
+    assert all(f.space is o.FenceSpace.SHARED for f in fences)
+    assert isinstance(prove(protocol), Proved)

@@ -238,8 +238,9 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 def _checked(value: Any, node: ast.AST) -> Any:
     """A value whose fields are of their types."""
+    hints = _hints(cast(type[Any], type(value)))
     for f in fields(value):
-        if f.name != "body" and not _fits(_hints(type(value))[f.name], getattr(value, f.name)):
+        if f.name != "body" and not _fits(hints[f.name], getattr(value, f.name)):
             _bad(node)
     return value
 
