@@ -56,6 +56,12 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("and", "LNG006", lambda x, m, n: (x[m, n] > 0) and True, lambda x, m, n: (x[m, n] > 0) & True),
     ("or", "LNG006", lambda x, m, n: (x[m, n] > 0) or x[m, n], lambda x, m, n: (x[m, n] > 0) | False),
     ("not", "LNG006", lambda x, m, n: not x[m, n], lambda x, m, n: ~(x[m, n] > 0)),
+    (
+        "print",
+        "LNG023",
+        lambda x, m, n: tw.print(x[m, n]) or x[m, n],
+        lambda x, m, n: tw.print("{}", x[m, n]) or x[m, n],
+    ),
     ("builtin max", "LNG006", lambda x, m, n: max(x[m, n], 0), lambda x, m, n: tw.maximum(x[m, n], 0)),
     ("builtin min", "LNG006", lambda x, m, n: min(x[m, n], 0), lambda x, m, n: tw.minimum(x[m, n], 0)),
     ("chained", "LNG006", lambda x, m, n: 0 < x[m, n] < 1, lambda x, m, n: (x[m, n] > 0) & (x[m, n] < 1)),
@@ -518,6 +524,53 @@ def test_schedules() -> None:
         with pytest.raises(tw.TilewrightError) as caught:
             tw.Schedule.parse(text)
         checked(caught.value, "LNG028", None)
+
+
+def test_what_exceeds_pythons_stack() -> None:
+    """A helper that never returns is named; an expression that no pass could walk is refused where it is asked for."""
+
+    def power(v: Any, n: int) -> Any:
+        return v if n == 1 else v * power(v, n - 1)
+
+    @tw.kernel
+    def powers(x: tw.Tensor["M"], y: tw.Tensor["M"], *, n: int):
+        m = tw.grid(y, 8)
+        y[m] = power(x[m], n)
+
+    @tw.kernel
+    def nested(x: tw.Tensor["M"], y: tw.Tensor["M"], *, n: int):
+        m = tw.grid(y, 8)
+        extent = x.shape[0]
+        for _ in range(n):
+            extent = (extent // 2) * x.shape[0] + 1
+        y[m] = x[m] * extent
+
+    x, y = np.full(3, 2, np.float32), np.zeros(3, np.float32)
+    powers(x, y, n=5)
+    assert (y == 32).all()
+    with pytest.raises(tw.TilewrightError) as caught:
+        powers(x, y, n=0)
+    assert "calls of power at once" in checked(caught.value, "LNG033", None).found
+    nested(x, y, n=3)
+    assert (y == 2 * 10).all()
+    for attempt in (lambda: nested(x, y, n=3000), lambda: nested.compile(n=3000)):
+        with pytest.raises(tw.TilewrightError) as caught:
+            attempt()
+        assert "nested deeper" in checked(caught.value, "LNG033", None).found
+
+
+def test_a_long_chain_is_no_deep_one() -> None:
+    @tw.kernel
+    def chain(x: tw.Tensor["M"], y: tw.Tensor["M"], *, n: int):
+        m = tw.grid(y, 8)
+        value = x[m]
+        for i in range(n):
+            value = value + float(i % 3)
+        y[m] = value
+
+    x, y = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    chain(x, y, n=1500)
+    assert (y == 1500).all()
 
 
 def test_every_code_has_a_test_here() -> None:

@@ -16,6 +16,7 @@ from tilewright.jit import rooms
 from tilewright.jit.calls import Call, bind
 from tilewright.jit.fingerprint import compiler_identity, fingerprint
 from tilewright.lang.params import KernelFunction
+from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 
@@ -135,6 +136,10 @@ class Kernel:
         self._programs.insert(0, (dict(call.keywords), program))
 
     def _simulate(self, call: Call) -> None:
+        with within_stack(self.function.where):
+            self._run_simulated(call)
+
+    def _run_simulated(self, call: Call) -> None:
         described = {name: rooms.arrays.describe(name, value) for name, value in call.tensors.items()}
         seen = {n: rooms.requests.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         request = self._request(
@@ -174,7 +179,8 @@ class Kernel:
     def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> Planned:
         if request in self._plans:
             return self._plans[request]
-        planned = rooms.program.plan(request, extents)
+        with within_stack(self.function.where):
+            planned = rooms.program.plan(request, extents)
         if extents is None:
             self._plans[request] = planned
         return planned
@@ -193,7 +199,9 @@ class Kernel:
         store = Store(Configuration.from_environment().store)
         found = store.get(key)
         if found is None:
-            found = rooms.build.build(self._plan(request))
+            plan = self._plan(request)
+            with within_stack(self.function.where):
+                found = rooms.build.build(plan)
             store.put(key, found)
         return found
 

@@ -298,6 +298,13 @@ def reduce_add(tensor: Tensor, index: object, value: object) -> None:
 
 def print_(format: str, *values: object) -> None:
     """Print ``format`` with each element of the values in place of its ``{}``."""
+    if not isinstance(cast(object, format), str):
+        refuse(
+            "LNG023",
+            found=f"tw.print of a {type(format).__name__} without a format",
+            required="a str with a {} for each value, then the values",
+            help='tw.print("x = {}", x)',
+        )
     rec, operands = _operands(*values) if values else (_recorder_of(()), list[Operand]())
     if format.count("{}") != len(values):
         refuse(

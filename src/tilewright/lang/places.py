@@ -5,12 +5,17 @@ from __future__ import annotations
 import dis
 import os
 import sys
+import traceback
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
 from tilewright.diag import Diagnostic, Label, Location, TilewrightError
 
 _LANG = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(_LANG) + os.sep
 _OURS = (_LANG + os.sep, os.path.join(os.path.dirname(_LANG), "tile") + os.sep)
 
 
@@ -94,3 +99,28 @@ def _called(frame: FrameType) -> str:
 def names_of(frame: FrameType, value: object) -> list[str]:
     """The frame's local names that are bound to this very object."""
     return [name for name, bound in frame.f_locals.items() if bound is value]
+
+
+@contextmanager
+def within_stack(where: Location) -> Generator[None]:
+    """Refuses (LNG033) what exceeds Python's stack: a helper of the kernel at ``where`` that calls itself without end,
+    or an expression so deep that walking it does."""
+    try:
+        yield
+    except RecursionError as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        calls = Counter(f.f_code for f in frames if not f.f_code.co_filename.startswith(_PACKAGE))
+        code, times = calls.most_common(1)[0] if calls else (None, 0)
+        if code is not None and times > 9:
+            where, found = Location(code.co_filename, code.co_firstlineno), f"{times} calls of {code.co_name} at once"
+        else:
+            found = "an expression that is nested deeper than Python's stack"
+    else:
+        return
+    refuse(
+        "LNG033",
+        where=where,
+        found=found,
+        required="helpers that return, and integer expressions of less than a hundred levels",
+        help="walk with tw.stream what is walked by recursion; compute in tiles what is long",
+    )

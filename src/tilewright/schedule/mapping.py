@@ -79,18 +79,36 @@ class MapBuilder:
         return self._arguments[key]
 
     def value(self, source: SSAValue) -> SSAValue:
-        """The scalar of tile value ``source`` at this register."""
-        if source in self._values:
-            return self._values[source]
+        """The scalar of tile value ``source`` at this register.
+
+        Operands first, by a list of what is pending: an unrolled chain is deeper than Python's stack.
+        """
+        pending = [source]
+        while pending:
+            wanted = pending[-1]
+            missing = () if wanted in self._values else [v for v in self._operands(wanted) if v not in self._values]
+            if missing:
+                pending += reversed(missing)
+                continue
+            pending.pop()
+            if wanted not in self._values:
+                self._values[wanted] = self._made(wanted)
+        return self._values[source]
+
+    def _operands(self, source: SSAValue) -> Sequence[SSAValue]:
+        """What is computed before ``source`` where that is computed in place."""
+        op = source.owner
+        if source in self.buffers or not isinstance(op, Operation) or isinstance(op, tile.Index):
+            return ()
+        return (op.a,) if isinstance(op, tile.Select) and op.cond in self.holds else op.operands
+
+    def _made(self, source: SSAValue) -> SSAValue:
         if source in self.buffers:
-            result = self.read(self.buffers[source], element(source))
-        elif not isinstance(source.owner, Operation):
-            result = self.arguments[source]  # a runtime scalar of the kernel
-        else:
-            result = self._compute(source.owner, source)
-            self.computed[source] = None
-        self._values[source] = result
-        return result
+            return self.read(self.buffers[source], element(source))
+        if not isinstance(source.owner, Operation):
+            return self.arguments[source]  # a runtime scalar of the kernel
+        self.computed[source] = None
+        return self._compute(source.owner, source)
 
     def scalar(self, source: SSAValue) -> SSAValue:
         """The scalar already computed for ``source``."""
@@ -99,15 +117,15 @@ class MapBuilder:
     def _compute(self, op: Operation, source: SSAValue) -> SSAValue:
         match op:
             case tile.Expand() | tile.Broadcast() | tile.Transpose():
-                return self.value(op.operands[0])
+                return self._values[op.operands[0]]
             case tile.Select() if op.cond in self.holds:
-                return self.value(op.a)
+                return self._values[op.a]
             case tile.Index():
                 (axis,) = self.axes_of[source]
                 span = op.axis.data
                 return self.integer(span.origin + self.coordinate(axis), i32)
             case _:
-                return self.emit(op, [self.value(v) for v in op.operands], element(source))
+                return self.emit(op, [self._values[v] for v in op.operands], element(source))
 
     def emit(self, op: Operation, operands: Sequence[SSAValue], dtype: DType) -> SSAValue:
         """A rank-0 copy of an element-wise op on other operands."""

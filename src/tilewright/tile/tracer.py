@@ -17,7 +17,7 @@ from tilewright.lang.axes import Axis, Coord, Span, show_axes
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
 from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
-from tilewright.lang.places import names_of, refuse, user_frame
+from tilewright.lang.places import names_of, refuse, user_frame, within_stack
 from tilewright.lang.recorder import Array, Cell, Node, OpenStream
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
 from tilewright.lang.tensors import Tensor
@@ -49,7 +49,8 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
     tracer = Tracer(block, frozenset(kernel.dims), chosen, dict(signature.limits))
     arguments = _arguments(kernel, signature, tracer, block)
-    returned = run_body(tracer, kernel.fn, (), arguments)
+    with within_stack(kernel.where):
+        returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
     made = tracer.kernel_op(kernel, names)
     if not any(isinstance(op, dialect.Store | dialect.ReduceAdd | dialect.Print) for op in made.walk()):

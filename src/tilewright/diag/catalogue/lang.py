@@ -219,4 +219,12 @@ CODES: tuple[Code, ...] = (
         good="y[m] = x[m] + 1",
         source="Tilewright language rules, Values",
     ),
+    Code(
+        id="LNG033",
+        title="the program is nested too deeply",
+        why="The body and its helpers run in Python while they are traced, and the compiler walks expressions from the "
+        "outside in: both take a frame of Python's stack for each level. Chains of operations on tiles may be long.",
+        bad="def power(x, n): return x * power(x, n - 1)  # never returns",
+        good="def power(x, n): return x if n == 1 else x * power(x, n - 1)",
+    ),
 )
