@@ -17,6 +17,7 @@ from tilewright.compiler.maps import prove_maps
 from tilewright.compiler.obligations import missing, prove_descriptors
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.compiler.program import plan
+from tilewright.compiler.tracing import Tracing
 from tilewright.contract.rules import Rule
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle
@@ -137,7 +138,8 @@ def test_what_the_class_does_not_say_is_a_fault(product: PlannedKernel) -> None:
 
 def test_each_missing_obligation_blocks_emission(product: PlannedKernel) -> None:
     assert missing(product.certificate, product.transport) == ()
-    program = Program(p.request(p.nn), (product,))
+    request = p.request(p.nn)
+    program = Program(request, (product,), (), Tracing(request))
     for left_out in range(len(product.certificate)):
         rest = (*product.certificate[:left_out], *product.certificate[left_out + 1 :])
         with pytest.raises(TilewrightError, match="CRT004"):

@@ -15,7 +15,7 @@ from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, Tensor
 from tilewright.base.dtypes import bf16, e4m3, f16
 from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.compiler.build import build
-from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, observe_facts
 from tilewright.compiler.staging import residual, staged_tensors
@@ -189,7 +189,7 @@ def test_a_pin_that_nothing_can_keep_is_refused() -> None:
 def large() -> tuple[PlannedKernel, Artifact, Request]:
     request = odd()
     program = plan(request, sizes(4100, 4100, 4100))
-    return program.variants[0], build(Program(request, program.variants)), request
+    return program.variants[0], build(program), request
 
 
 def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -> None:

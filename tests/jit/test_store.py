@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tilewright as tw
+from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.jit import Kernel, rooms
 from tilewright.jit.fingerprint import fingerprint
 
@@ -56,6 +59,167 @@ def test_fingerprints_follow_what_a_trace_can_see() -> None:
 
 def test_a_kernel_that_reads_an_object_has_no_fingerprint() -> None:
     assert fingerprint(with_table.fn) is None
+
+
+S = 2.0
+COUNTS = {"a": 1}
+
+
+def hidden() -> dict[str, Any]:
+    return {"S": S}
+
+
+def by_import(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    from configured import S  # noqa: PLC0415 # pyright: ignore
+
+    y[m] = x[(m := tw.grid(y, 64))] * S
+
+
+def by_globals(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(y, 64)
+    y[m] = x[m] * globals()["S"]
+
+
+def by_eval(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(y, 64)
+    y[m] = x[m] * eval("S")
+
+
+def by_helper(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(y, 64)
+    y[m] = x[m] * globals_of()["S"]
+
+
+def globals_of() -> dict[str, Any]:
+    return hidden.__globals__
+
+
+def by_module(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(y, 64)
+    y[m] = x[m] * tw.lang.functions.sys.modules["configured"].S  # pyright: ignore
+
+
+def by_format(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(y, 64)
+    y[m] = x[m] * float("{.__globals__[S]}".format(hidden))  # noqa: UP032
+
+
+def by_default(x: tw.Tensor["M"], y: tw.Tensor["M"], *, get: Callable[[], Any] = lambda: sys.modules["configured"].S):
+    m = tw.grid(y, 64)
+    y[m] = x[m] * get()
+
+
+def by_class(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(y, 64)
+
+    class Here:
+        value = S
+
+    y[m] = x[m] * Here.value
+
+
+WAYS = [by_import, by_globals, by_eval, by_helper, by_module, by_format, by_default, by_class]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_what_a_body_reads_by_the_back_door_is_seen(
+    way: Callable[..., None], compiles: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store serves no code for the value that the body read when it was compiled, only for what it reads now."""
+    sources: list[str] = []
+    for value in (2.0, 3.0, 2.0):
+        monkeypatch.setattr(sys.modules[__name__], "S", value)
+        monkeypatch.setitem(sys.modules, "configured", SimpleNamespace(S=value))
+        kernel = Kernel(tw.kernel(way))
+        sources.append(kernel.compile().kernels[0].source)
+        kernel.explain()
+    assert sources[0] == sources[2] != sources[1]
+    assert len(compiles) == 2
+
+
+def test_a_kernel_compiled_again_reads_again(compiles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that a kernel remembers are those of the values it reads now, or code would be stored under their key."""
+
+    @tw.kernel
+    def scaled(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 64)
+        y[m] = x[m] * S
+
+    kernel = Kernel(scaled)
+    kernel.explain()
+    monkeypatch.setattr(sys.modules[__name__], "S", 3.0)
+    assert kernel.compile() == Kernel(scaled).compile()
+    assert "3.f" in kernel.compile().kernels[0].source
+    assert len(compiles) == 1
+
+
+def test_functions_given_by_keyword_are_told_apart(compiles: list[str]) -> None:
+    @tw.kernel
+    def applied(x: tw.Tensor["M"], y: tw.Tensor["M"], *, f: Callable[[Any], Any]):
+        m = tw.grid(y, 64)
+        y[m] = f(x[m])
+
+    class Times:
+        """Without a fingerprint, and with one text for all."""
+
+        def __init__(self, by: float):
+            self.by = by
+
+        def __call__(self, v: Any) -> Any:
+            return v * self.by
+
+        def __repr__(self) -> str:
+            return "Times"
+
+    made = [Kernel(applied).compile(f=f).kernels[0].source for f in (twice, thrice, Times(4.0), Times(5.0), twice)]
+    assert len(set(made)) == len(compiles) == 4
+    assert made[0] == made[4]
+
+
+def test_values_are_told_apart_by_name_and_nesting() -> None:
+    def reading(a: Any, b: Any) -> Any:
+        def kernel() -> None:
+            print(a, b)
+
+        return fingerprint(kernel)
+
+    pairs: list[tuple[Any, Any]] = [((1,), (2, 3)), ((1, 2), (3,)), ([1], [2, 3]), (1, 1.0), (True, 1), (twice, thrice)]
+    told = [reading(a, b) for a, b in pairs] + [reading(b, a) for a, b in pairs]
+    assert None not in told
+    assert len(set(told)) == 2 * len(pairs)
+    assert reading(10**5000, 0) is None
+    circular: list[Any] = []
+    circular.append(circular)
+    assert reading(circular, 0) is None
+
+
+def test_what_is_traced_while_assembling_is_not_stored(compiles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smaller tiles, after registers did not suffice, run the body once more: it may read what the key does not say."""
+    build = rooms.build.build
+
+    def with_another_trace(program: Any) -> Any:
+        program.traces({"b": 64})
+        return build(program)
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=tw.auto):
+        m = tw.grid(x, b)
+        y[m] = x[m] * TABLE.scale
+
+    Kernel(kernel).compile()
+    Kernel(kernel).compile()
+    assert len(compiles) == 1
+    monkeypatch.setattr(TABLE, "scale", 5.0, raising=False)
+    monkeypatch.setattr(rooms.build, "build", with_another_trace)
+    Kernel(kernel).compile()
+    Kernel(kernel).compile()
+    assert len(compiles) == 3
+
+
+@pytest.mark.parametrize("name", EXAMPLES_BY_NAME)
+def test_every_example_has_a_fingerprint(name: str) -> None:
+    """A hit then takes no tracing."""
+    assert fingerprint(EXAMPLES_BY_NAME[name].kernel.fn) is not None
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import Expr
 from tilewright.compiler.requests import Limits, Request
 from tilewright.compiler.staging import Staged
+from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
 from tilewright.hw.target import TARGETS, Target
 from tilewright.schedule.conflicts import shared_uses
@@ -84,8 +85,9 @@ class StagedCopy:
 @dataclass(frozen=True)
 class Program:
     """All variants of one request, in dispatch order: the first whose predicate holds runs. ``left_out`` are the
-    classes for which no kernel could be planned."""
+    classes for which no kernel could be planned, ``traces`` the tile programs that were traced for it."""
 
     request: Request
     variants: tuple[PlannedKernel, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOut, ...]
+    traces: Tracing

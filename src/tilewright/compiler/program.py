@@ -13,20 +13,19 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.base.expr import TRUE, Expr, all_of
 from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.left_out import Remainder
-from tilewright.compiler.passes import timed
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, Program, StagedCopy
 from tilewright.compiler.products import Found, search_products
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
 from tilewright.compiler.staging import Staged, copy_request, residual, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
+from tilewright.compiler.tracing import Tracing
 from tilewright.diag import TilewrightError, fail
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.tile import dialect as tile
-from tilewright.tile.tracer import trace
 
 Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
 """A class's tile program with other extents for its autos."""
@@ -35,28 +34,6 @@ Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
 def traced(request: Request) -> tile.Kernel:
     """The kernel's tile IR with default extents."""
     return Tracing(request)({})
-
-
-class Tracing:
-    """The tile programs of a request, each traced once. They differ in sizes alone: the first is verified."""
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self._traced: dict[tuple[frozenset[tuple[str, int]], Limits], tile.Kernel] = {}
-
-    @timed("trace")
-    def __call__(self, extents: Mapping[str, int], limits: Limits = ()) -> tile.Kernel:
-        """The program with the given extents for its autos, over those that are pinned, and sizes for its ``upto``
-        axes. It is shared: whoever changes it, changes a copy."""
-        whole = {**extents, **dict(self.request.schedule.extents)}
-        key = (frozenset(whole.items()), limits)
-        found = self._traced.get(key)
-        if found is None:
-            signature = self.request.signature.with_extents(whole, limits)
-            (found,) = trace(self.request.function, signature, verify=not self._traced).body.block.ops
-            assert isinstance(found, tile.Kernel)
-            self._traced[key] = found
-        return found
 
 
 @collector_resting()
@@ -84,7 +61,7 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
             if dims is not None:
                 break
     remainder.require_one(variants)
-    return Program(request, variants, remainder.left_out)
+    return Program(request, variants, remainder.left_out, traces)
 
 
 @dataclass(frozen=True)

@@ -1,51 +1,141 @@
 """What a kernel's code depends on, as text: the key of the store without tracing.
 
-The code objects of the function and of every function it names, with the plain values it reads from globals and
-closures. A kernel that reads anything else (an object, a table) has no fingerprint and is keyed by its traced IR.
+The code objects of the function and of every function it names, with the plain values it reads from globals, closures
+and keywords. That is all a trace can read only if the code reads nothing by other ways: names that are none of the
+language's, of ``math`` or of Python's pure builtins (``globals``, ``getattr``, ``__dict__``, a method of an object),
+imports and writes to globals or attributes leave a kernel without a fingerprint. It is keyed by its traced IR.
 """
 
 from __future__ import annotations
 
+import dis
+import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import cast
 
 from tilewright.base.dtypes import DType
+from tilewright.lang.params import Auto
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.tensors import Tensor
+from tilewright.lang.values import Fragment, Range, Scalar, Tile
+
+_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 
 @cache
 def compiler_identity() -> str:
     """Changes with every edit of the package: names, sizes and times of its sources."""
-    root = Path(__file__).parent.parent
-    files = sorted(root.rglob("*.py"))
+    files = sorted(Path(_PACKAGE).rglob("*.py"))
     stats = ((f, f.stat()) for f in files)
-    return "\n".join(f"{f.relative_to(root)} {s.st_size} {s.st_mtime_ns}" for f, s in stats)
+    return "\n".join(f"{f.relative_to(_PACKAGE)} {s.st_size} {s.st_mtime_ns}" for f, s in stats)
 
 
-_PLAIN = (int, float, str, bytes, bool, type(None), DType)
+_PLAIN = (int, float, str, bytes, bool, type(None), DType, Auto, Schedule)
+_MODULES = ("tilewright", "math")
+_PURE = """
+    AssertionError NotImplementedError TypeError ValueError abs all any bool bytes chr dict divmod enumerate filter
+    float int isinstance len list map max min ord pow print range reversed round slice sorted str sum tuple zip
+"""
+_BUILTINS = frozenset(_PURE.split())
+"""Builtins whose results depend on their arguments alone."""
+_REACHES_OUT = frozenset(
+    dis.opmap[name]
+    for name in ("IMPORT_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "LOAD_BUILD_CLASS")
+)
+_FORMATS = frozenset(("format", "format_map"))
+"""Methods of ``str`` that read any attribute of their arguments."""
 
 
-def fingerprint(fn: Callable[..., object]) -> str | None:
-    """Text that changes whenever a trace of ``fn`` could; None if it can't be told."""
-    parts: list[str] = []
-    return "\n".join(parts) if _function(fn, parts, set()) else None
+@cache
+def _attributes() -> frozenset[str]:
+    """Public attributes of traced values and of Python's plain ones."""
+    kinds = (Tile, Fragment, Tensor, Range, Scalar, DType, Schedule, int, float, str, bytes, list, dict, tuple)
+    return _public(*(dir(kind) for kind in kinds)) - _FORMATS
 
 
-def _function(fn: object, parts: list[str], seen: set[int]) -> bool:
-    if not isinstance(fn, types.FunctionType):
-        return False
-    if id(fn) in seen:
+def _public(*names: Iterable[str]) -> frozenset[str]:
+    return frozenset(n for some in names for n in some if not n.startswith("_"))
+
+
+def fingerprint(fn: Callable[..., object], keywords: Mapping[str, object] | None = None) -> str | None:
+    """Text that changes whenever a trace of ``fn`` with these keywords could; None if it can't be told."""
+    reader = _Reader()
+    try:
+        told = reader.function(fn) and reader.values(keywords or {})
+    except (RecursionError, ValueError):  # a list in itself; an empty cell, an integer of too many digits
+        return None
+    return "\n".join(reader.parts) if told else None
+
+
+def fingerprint_of(value: object) -> str | None:
+    """The same for one value that a trace may read."""
+    return fingerprint(_nothing, {"": value})
+
+
+def _nothing() -> None:
+    """Reads nothing."""
+
+
+class _Reader:
+    """Collects the text; each method says whether all was told. A function is told once, then named by its number."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._seen: dict[types.FunctionType, int] = {}
+
+    def values(self, named: Mapping[str, object]) -> bool:
+        for name, value in named.items():
+            self.parts.append(f"{name} =")
+            if not self._value(value):
+                return False
         return True
-    seen.add(id(fn))
-    parts.append(f"def {fn.__qualname__}")
-    _code(fn.__code__, parts)
-    defaults = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
-    cells = [c.cell_contents for c in fn.__closure__ or ()]
-    names = {n for code in _codes(fn.__code__) for n in code.co_names}
-    found = [fn.__globals__[n] for n in sorted(names) if n in fn.__globals__]
-    return all(_value(v, parts, seen) for v in (*defaults, *cells, *found))
+
+    def function(self, fn: object) -> bool:
+        if not isinstance(fn, types.FunctionType):
+            return False
+        if fn in self._seen:
+            self.parts.append(f"function {self._seen[fn]}")
+            return True
+        self._seen[fn] = len(self._seen)
+        names, attributes = _names(fn.__code__)
+        found = {n: fn.__globals__[n] for n in sorted(names) if n in fn.__globals__}
+        modules = [v for v in found.values() if isinstance(v, types.ModuleType) and v.__name__ in _MODULES]
+        pure = _attributes() | _public(*(_exported(m) for m in modules))
+        if not names <= _BUILTINS | found.keys() or not attributes <= pure or not self._code(fn.__code__):
+            return False
+        defaults = dict(enumerate(fn.__defaults__ or ()))
+        cells = zip(fn.__code__.co_freevars, (c.cell_contents for c in fn.__closure__ or ()), strict=True)
+        whole = {f"default {n}": v for n, v in defaults.items()} | dict(fn.__kwdefaults__ or {})
+        return self.values(whole) and self.values(dict(cells)) and self.values(found)
+
+    def _code(self, code: types.CodeType) -> bool:
+        for part in _codes(code):
+            if not _REACHES_OUT.isdisjoint(part.co_code[::2]):
+                return False
+            constants = [c for c in part.co_consts if not isinstance(c, types.CodeType)]
+            shape = (part.co_flags, part.co_argcount, part.co_kwonlyargcount, part.co_exceptiontable.hex())
+            names = (part.co_names, part.co_varnames, part.co_cellvars, part.co_freevars)
+            self.parts.append(f"{part.co_code.hex()} {constants!r} {shape!r} {names!r}")
+        return True
+
+    def _value(self, value: object) -> bool:
+        if type(value) in _PLAIN:
+            self.parts.append(f"{type(value).__name__} {value!r}")
+            return True
+        if type(value) in (tuple, list):
+            items = cast("tuple[object, ...] | list[object]", value)
+            self.parts.append(f"{type(value).__name__} of {len(items)}")
+            return all(self._value(v) for v in items)
+        if isinstance(value, types.ModuleType):
+            self.parts.append(value.__name__)
+            return value.__name__ in _MODULES
+        if isinstance(value, types.FunctionType) and value.__code__.co_filename.startswith(_PACKAGE):
+            self.parts.append(f"{value.__module__}.{value.__qualname__} {value.__code__.co_firstlineno}")
+            return True
+        return self.function(value)
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:
@@ -53,25 +143,14 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
     return [code, *(d for c in inner for d in _codes(c))]
 
 
-def _code(code: types.CodeType, parts: list[str]) -> None:
-    for part in _codes(code):
-        constants = [c for c in part.co_consts if not isinstance(c, types.CodeType)]
-        parts.append(f"{part.co_code.hex()} {constants!r} {part.co_names!r} {part.co_varnames!r}")
+@cache
+def _names(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """What it looks up among globals and builtins, and its other names: attributes."""
+    named = [i for part in _codes(code) for i in dis.get_instructions(part) if i.opcode in dis.hasname]
+    looked_up = ("LOAD_GLOBAL", "LOAD_NAME")
+    globals_ = frozenset(i.argval for i in named if i.opname in looked_up)
+    return globals_, frozenset(i.argval for i in named if i.opname not in looked_up)
 
 
-def _value(value: object, parts: list[str], seen: set[int]) -> bool:
-    if isinstance(value, _PLAIN):
-        parts.append(repr(value))
-        return True
-    if isinstance(value, tuple | list):
-        return all(_value(v, parts, seen) for v in cast("tuple[object, ...] | list[object]", value))
-    if isinstance(value, types.ModuleType):
-        parts.append(value.__name__)
-        return value.__name__.split(".")[0] in ("tilewright", "math")
-    if type(value).__module__.split(".")[0] == "tilewright":
-        parts.append(repr(value))
-        return True
-    if getattr(value, "__module__", "").split(".")[0] == "tilewright":
-        parts.append(f"{value.__module__}.{getattr(value, '__qualname__', '')}")
-        return True
-    return _function(value, parts, seen)
+def _exported(module: types.ModuleType) -> Iterable[str]:
+    return getattr(module, "__all__", dir(module))

@@ -11,7 +11,7 @@ import statistics
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -189,9 +189,10 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
     with watch() as stopwatch:
         announce("tracing, scheduling and proving")
         symbols = check(interface(request, traced(request)), described, scalars)
-        planned = _serving(plan(request, symbols), symbols)
+        program = plan(request, symbols)
+        planned = _serving(program, symbols)
         announce("emitting CUDA C++ and assembling it")
-        artifact = build(Program(request, (planned,)))
+        artifact = build(replace(program, variants=(planned,), left_out=()))
     image = artifact.kernel(artifact.variants[0].name)  # the last step; copies into workspaces come before it
     with stopwatch.run("disassemble"):
         instructions = Instructions(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))

@@ -14,7 +14,7 @@ from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
 from tilewright.jit import rooms
 from tilewright.jit.calls import Call, bind
-from tilewright.jit.fingerprint import compiler_identity, fingerprint
+from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
@@ -40,7 +40,7 @@ class Kernel:
         launched = [p.name for p in (*function.tensors, *function.scalars)]
         self._in_order = [p.name for p in function.params if p.name in launched] == launched
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
-        self._plans: dict[Request, Planned] = {}
+        self._plans: dict[tuple[Request, str], Planned] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.function.name} at {self.function.where}>"
@@ -177,32 +177,38 @@ class Kernel:
         return rooms.requests.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
 
     def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> Planned:
-        if request in self._plans:
-            return self._plans[request]
+        """Remembered for all extents, as long as what the body reads from Python is known to be the same."""
+        code = fingerprint(self.function.fn, dict(request.signature.keywords))
+        if code is not None and (request, code) in self._plans:
+            return self._plans[request, code]
         with within_stack(self.function.where):
             planned = rooms.program.plan(request, extents)
-        if extents is None:
-            self._plans[request] = planned
+        if code is not None and extents is None:
+            self._plans[request, code] = planned
         return planned
 
     def _artifact(self, request: Request) -> Artifact:
-        """From the store, or compiled and stored."""
-        code = fingerprint(self.function.fn)
-        if code is None:
-            code = "\n".join(str(v.tile) for v in self._plan(request).variants)
-        function = self.function
+        """From the store, or compiled and stored. Where no fingerprint tells what tracing reads, the traced programs
+        are the key; what is traced while assembling could then differ under an equal key, and is not stored."""
+        keywords = dict(request.signature.keywords)
+        code = fingerprint(self.function.fn, keywords)
+        planned = self._plan(request) if code is None else None
+        told = {name: fingerprint_of(value) for name, value in keywords.items()}
+        function, signature = self.function, replace(request.signature, keywords=tuple(told.items()))
         what = (
             *(function.name, function.tensors, function.scalars, function.numerics),
-            *(request.signature, request.facts, request.target.name, str(request.schedule), request.debug),
+            *(signature, request.facts, request.target.name, str(request.schedule), request.debug),
         )
-        key = digest((compiler_identity(), code, *map(repr, what)))
+        traced = planned.traces.text if planned is not None else ""
+        key = digest((compiler_identity(), code or traced, *map(repr, what)))
         store = Store(Configuration.from_environment().store)
         found = store.get(key)
         if found is None:
-            plan = self._plan(request)
+            planned = planned or self._plan(request)
             with within_stack(self.function.where):
-                found = rooms.build.build(plan)
-            store.put(key, found)
+                found = rooms.build.build(planned)
+            if code is not None or planned.traces.text == traced:
+                store.put(key, found)
         return found
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
