@@ -158,7 +158,7 @@ class _Run:
             case tile.Select():
                 result = np.where(self.get(op.cond), self.get(op.a), self.get(op.b))
             case tile.Cast():
-                result = self.get(op.x).astype(dtype_of(op))
+                result = cast(self.get(op.x), NUMPY[tile.tile_type(op.x).element.name], dtype_of(op))
             case tile.Reduce():
                 result = reduced(str(op.fn.data), self.get(op.x), op.axis.data, dtype_of(op))
             case tile.Dot():
@@ -217,6 +217,21 @@ def shape_of(type_: tile.TileType, env: Mapping[str, int]) -> tuple[int, ...]:
 def dtype_of(op: Operation) -> np.dtype[Any]:
     element: DType = tile.tile_type(op.results[0]).element
     return NUMPY[element.name]
+
+
+def cast(x: np.ndarray, source: np.dtype[Any], target: np.dtype[Any]) -> np.ndarray:
+    """As docs/language.md says of conversions."""
+    if target == np.bool_:
+        return x != 0
+    if target.kind != "i":
+        single = x.astype(np.float32)  # integers go to every float through it
+        largest = {NUMPY["e4m3"]: 448, NUMPY["e5m2"]: 57344}.get(target)
+        return (single if largest is None else np.clip(single, -largest, largest)).astype(target)
+    if source.kind in "ib":
+        return x.astype(target)
+    info = np.iinfo(target)
+    wide = np.nan_to_num(x.astype(np.longdouble), nan=info.min if info.bits == 64 else 0, posinf=np.inf, neginf=-np.inf)
+    return np.clip(np.trunc(wide), info.min, info.max).astype(target)
 
 
 def rounded(fn: Callable[..., Any], dtype: np.dtype[Any], *args: Any) -> Any:

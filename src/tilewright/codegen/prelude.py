@@ -95,14 +95,19 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   return float8_bits(x, 3, 7, 448.f);
 #endif
 }""",
+    # Elements that are only moved keep their infinities; conversions to e5m2 have none (e5m2_finite).
     "e5m2_bits": """__device__ __forceinline__ unsigned char e5m2_bits(float x) {
+  const unsigned word = __float_as_uint(x);
 #if __CUDA_ARCH__ >= 890
   unsigned short pair;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.f), "f"(x));
-  return (unsigned char)pair;
 #else
-  return float8_bits(x, 2, 15, 57344.f);
+  const unsigned char pair = float8_bits(x, 2, 15, 57344.f);
 #endif
+  return (word & 0x7fffffffu) == 0x7f800000u ? (unsigned char)(word >> 24 & 0x80u | 0x7cu) : (unsigned char)pair;
+}""",
+    "e5m2_finite": """__device__ __forceinline__ float e5m2_finite(float x) {
+  return fabsf(x) == __int_as_float(0x7f800000) ? copysignf(57344.f, x) : x;
 }""",
     "e4m3_round": """__device__ __forceinline__ float e4m3_round(float x) {
   return e4m3_get(e4m3_bits(x), 0);
@@ -114,6 +119,21 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   unsigned word;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(x));
   return __uint_as_float(word);
+}""",
+    # PTX ISA 9.1, cvt: a float beyond the integers gives the nearest of them, NaN 0 and in 64 bits the least integer.
+    "i8_of_f32": """__device__ __forceinline__ int i8_of_f32(float x) {
+  const int y = i32_of_f32(x);
+  return y < -128 ? -128 : y > 127 ? 127 : y;
+}""",
+    "i32_of_f32": """__device__ __forceinline__ int i32_of_f32(float x) {
+  int y;
+  asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
+}""",
+    "i64_of_f32": """__device__ __forceinline__ long long i64_of_f32(float x) {
+  long long y;
+  asm("cvt.rzi.s64.f32 %0, %1;" : "=l"(y) : "f"(x));
+  return y;
 }""",
     "i8_round": """__device__ __forceinline__ int i8_round(int x) {
   return (int)(signed char)x;

@@ -102,7 +102,9 @@ def literal(value: float | int, dtype: DType) -> str:
         return "__int_as_float(0x7fffffff)"
     if math.isinf(value):
         return f"__int_as_float(0x{'ff' if value < 0 else '7f'}800000)"
-    return f"{float.hex(value)}f" if value != int(value) or abs(value) >= 1e6 else f"{int(value)}.f"
+    if value != int(value) or abs(value) >= 1e6:
+        return f"{float.hex(value)}f"
+    return f"{'-' if math.copysign(1, value) < 0 else ''}{abs(int(value))}.f"
 
 
 def emit_scalar_body(
@@ -213,10 +215,14 @@ def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[
     source, x = operand.type.dtype.dtype, get(operand)
     if dtype.is_bool:
         return (x if source.is_bool else f"{x} != 0"), True
+    if dtype.name == "e5m2" and source.is_float:
+        return f"e5m2_finite({x})", False
     if dtype.is_float:
         widened = source.is_float and source.digits <= dtype.digits and source.bits <= dtype.bits
         return (x if source.is_float else f"(float){x}"), widened and (source == dtype or dtype.bits == 32)
-    return f"({Storage(dtype, 1).compute}){x}", not source.is_float and source.bits <= dtype.bits
+    if source.is_float:  # of C's own casts only values in range are defined
+        return f"{dtype.name}_of_f32({x})", True
+    return f"({Storage(dtype, 1).compute}){x}", source.bits <= dtype.bits
 
 
 def _combine(fn: str, dtype: DType, a: str, b: str) -> str:

@@ -198,7 +198,7 @@ def _with_weak(dtype: DType, weak: Operand) -> tuple[DType, DType]:
     if dtype.is_int:
         return (f32, f32) if isinstance(weak, float) else (dtype, dtype)
     # A 16-bit float meets a number that it can't represent: the number is not rounded, the result is.
-    exact = isinstance(weak, (int, float)) and _exact(float(weak), dtype)
+    exact = isinstance(weak, (int, float)) and _exact(float_of(weak), dtype)
     return (dtype if exact else f32), dtype
 
 
@@ -224,7 +224,26 @@ def _as(rec: Recorder, x: Operand, dtype: DType) -> Node:
 def _number(rec: Recorder, x: Number, dtype: DType) -> Node:
     if dtype.is_bool:
         return rec.constant(bool(x), dtype)
-    return rec.constant(int(x) if dtype.is_int else float(x), dtype)
+    return rec.constant(int(x) if dtype.is_int else _rounded(x) if dtype == f32 else float_of(x), dtype)
+
+
+def float_of(x: Number) -> float:
+    """The number as Python's float, infinite beyond its range."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
+
+
+def _rounded(x: Number) -> float:
+    """The nearest f32, ties to even. An integer keeps 26 bits and whether any below is set: it is rounded once."""
+    if isinstance(x, int) and (low := abs(x).bit_length() - 26) > 0:
+        kept = abs(x) >> low | (abs(x) & ((1 << low) - 1) != 0)
+        x = math.copysign(math.ldexp(kept, low), x) if low < 200 else math.inf if x > 0 else -math.inf
+    try:
+        return struct.unpack("<f", struct.pack("<f", x))[0]
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
 
 
 def _fits(x: Number, dtype: DType) -> bool:
@@ -232,15 +251,17 @@ def _fits(x: Number, dtype: DType) -> bool:
         return isinstance(x, bool)
     if dtype.is_int:
         return isinstance(x, int) and -(1 << dtype.bits - 1) <= x < 1 << dtype.bits - 1
-    return dtype == f32 or _exact(float(x), dtype)
+    return dtype == f32 or _exact(float_of(x), dtype)
 
 
 def _exact(x: float, dtype: DType) -> bool:
     """Whether a float dtype takes ``x`` for what it is; f32 takes every number, rounded."""
-    if dtype == f32 or math.isinf(x) or math.isnan(x):
+    if dtype == f32 or math.isnan(x):
         return True
     if dtype.bits == 8:
         return x in (0.0, 0.5, 1.0, 2.0)
+    if math.isinf(x):
+        return True
     try:
         if dtype == f16:
             return struct.unpack("<e", struct.pack("<e", x))[0] == x

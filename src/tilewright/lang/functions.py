@@ -248,11 +248,18 @@ def _extremum(fn: BinaryFn, of_numbers: Callable[..., Any], a: Any, b: Any) -> A
     return Tile(rec, arithmetic.binary(rec, fn, x, y))
 
 
-def _unary(fn: UnaryFn, of_number: Callable[[float], float]) -> Callable[[Any], Any]:
+def _unary(fn: UnaryFn, of_number: Callable[[float], float], at_zero: float = math.nan) -> Callable[[Any], Any]:
+    """``of_number`` may raise where the function leaves Python's floats: NaN is meant there, ``at_zero`` at 0."""
+
     def apply(x: Any) -> Any:
         number = number_of(x)
         if number is not None:
-            return of_number(number)
+            try:
+                return of_number(number if fn is UnaryFn.ABS else arithmetic.float_of(number))
+            except OverflowError:
+                return math.inf
+            except (ValueError, ZeroDivisionError):
+                return math.nan if number else math.copysign(at_zero, number) if fn is UnaryFn.RSQRT else at_zero
         rec, (operand,) = _operands(x)
         return Tile(rec, arithmetic.unary(rec, fn, operand))
 
@@ -268,10 +275,10 @@ def _sigmoid(x: float) -> float:
 abs_ = _unary(UnaryFn.ABS, abs)
 exp = _unary(UnaryFn.EXP, math.exp)
 exp2 = _unary(UnaryFn.EXP2, lambda x: 2.0**x)
-log = _unary(UnaryFn.LOG, math.log)
-log2 = _unary(UnaryFn.LOG2, math.log2)
+log = _unary(UnaryFn.LOG, math.log, -math.inf)
+log2 = _unary(UnaryFn.LOG2, math.log2, -math.inf)
 sqrt = _unary(UnaryFn.SQRT, math.sqrt)
-rsqrt = _unary(UnaryFn.RSQRT, lambda x: 1 / math.sqrt(x))
+rsqrt = _unary(UnaryFn.RSQRT, lambda x: 1 / math.sqrt(x), math.inf)
 tanh = _unary(UnaryFn.TANH, math.tanh)
 sigmoid = _unary(UnaryFn.SIGMOID, _sigmoid)
 erf = _unary(UnaryFn.ERF, math.erf)

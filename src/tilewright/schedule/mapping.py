@@ -9,7 +9,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.fns import BinaryFn, CompareFn
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
@@ -149,6 +149,14 @@ class MapBuilder:
     def select(self, predicate: Expr, then: SSAValue, otherwise: SSAValue) -> SSAValue:
         """``then`` where the predicate holds."""
         return self._append(tile.Select(self._append(t.Predicate(predicate)), then, otherwise))
+
+    def equal(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        """Whether two scalars are equal."""
+        return self._append(tile.Compare(CompareFn.EQ, a, b))
+
+    def choose(self, condition: SSAValue, then: SSAValue, otherwise: SSAValue) -> SSAValue:
+        """``then`` where a computed condition holds."""
+        return self._append(tile.Select(condition, then, otherwise))
 
     def binary(self, fn: BinaryFn, a: SSAValue, b: SSAValue) -> SSAValue:
         """``fn`` of two scalars."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Region, SSAValue
 
-from tilewright.base.dtypes import DType, f32, i32
+from tilewright.base.dtypes import DType, e5m2, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
@@ -280,7 +280,12 @@ class Reduction:
         wanted = element(result)
         if carried != wanted:
             builder = lowering.mapping(self.inner)
-            value = builder.cast(builder.read(Buffered(buffer, self.inner), carried), wanted)
+            reduced = builder.read(Buffered(buffer, self.inner), carried)
+            value = builder.cast(reduced, wanted)
+            if wanted == e5m2:  # one of the elements, which may be infinite; conversions never are
+                for infinite in (math.inf, -math.inf):
+                    is_infinite = builder.equal(reduced, builder.constant(infinite, carried))
+                    value = builder.choose(is_infinite, builder.constant(infinite, wanted), value)
             buffer = lowering.registers(self.fn, wanted, builder.count)
             lowering.emit(builder.finish([value], [buffer]), self.op)
         lowering.scope.buffers[result] = Buffered(buffer, self.inner)

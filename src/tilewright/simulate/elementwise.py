@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.base.dtypes import DType
 from tilewright.simulate.symbols import Array
-from tilewright.simulate.values import rounded
+from tilewright.simulate.values import LARGEST, rounded
 
 _erf = np.vectorize(math.erf, otypes=[np.float32])
 
@@ -86,16 +86,28 @@ def binary(fn: str, dtype: DType) -> Callable[[Any, Any], Any]:
 
 
 def cast(value: Any, source: DType, target: DType) -> Any:
-    """A value converted as C does: floats to integers truncate and saturate, NaN gives 0 (PTX ISA, cvt)."""
+    """A value converted as ``cvt`` does (PTX ISA 9.1, 9.7.9.21): floats to integers truncate and saturate, wider
+    integers to narrower ones keep their low bits, all to 16-bit and 8-bit floats go through f32."""
     if target.is_bool:
         return np.not_equal(value, 0)
     if source.is_float and target.is_int:
-        low, high = -(2 ** (target.bits - 1)), 2 ** (target.bits - 1) - 1
-        wide = np.trunc(np.nan_to_num(np.asarray(value, np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        # float64 holds no 2^63 - 1, so the top is selected instead of converted
-        inside = np.clip(wide, low, np.nextafter(float(high), 0) if target.bits > 32 else high).astype(np.int64)
-        return rounded(np.where(wide >= high, high, inside), target)
-    return rounded(np.asarray(value), target)
+        return _truncated(np.asarray(value, np.float64), target)
+    largest = LARGEST.get(target.name)
+    return rounded(np.asarray(value) if largest is None else np.clip(value, -largest, largest), target)
+
+
+def _truncated(value: Array, target: DType) -> Array:
+    """Toward zero, then the nearest of the integers of ``target``; NaN gives 0, in 64 bits the least integer."""
+    limit = 2.0 ** (target.bits - 1)
+    whole = np.trunc(value)
+    inside = (whole >= -limit) & (whole < limit)  # false for NaN
+    found = np.where(inside, whole, 0).astype(np.int64)
+    least, greatest = -(2 ** (target.bits - 1)), 2 ** (target.bits - 1) - 1
+    found = np.where(whole >= limit, greatest, found)
+    found = np.where(whole < -limit, least, found)
+    if target.bits == 64:
+        found = np.where(np.isnan(value), least, found)
+    return rounded(found, target)
 
 
 def argmax(value: Array, index: Array, other: Array, other_index: Array) -> Array:

@@ -26,7 +26,8 @@ _MEMORY: dict[str, np.dtype[Any]] = {
     "i64": np.dtype(np.int64),
     "bool": np.dtype(np.bool_),
 }
-_LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}  # conversions to 8-bit floats saturate (PTX ISA, cvt.satfinite)
+LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
+"""Of 8-bit floats: conversions to them saturate (PTX ISA 9.1, cvt, .satfinite)."""
 
 
 def memory_dtype(dtype: DType) -> np.dtype[Any]:
@@ -60,9 +61,9 @@ def rounded(data: Array, dtype: DType) -> Array:
         return single
     if dtype.name == "tf32":
         return _round_tf32(single)
-    largest = _LARGEST.get(dtype.name)
+    largest = LARGEST.get(dtype.name)
     if largest is not None:
-        single = np.clip(single, -largest, largest)
+        single = np.where(np.isinf(single), single, np.clip(single, -largest, largest))
     return single.astype(_MEMORY[dtype.name]).astype(np.float32)
 
 

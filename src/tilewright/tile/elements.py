@@ -247,7 +247,8 @@ class Select(TileOp):
 
 @irdl_op_definition
 class Cast(TileOp):
-    """Converts elements: to nearest even between floats, toward zero from float to int, ``!= 0`` to bool."""
+    """Converts elements as PTX ``cvt`` does: to nearest even between floats, toward zero and saturating from float to
+    int, ``!= 0`` to bool (docs/language.md, Conversions)."""
 
     name = "tile.cast"
     x = operand_def(TileType)
