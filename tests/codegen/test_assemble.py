@@ -82,7 +82,7 @@ def compiled(kernel: tw.Kernel, target: str = "sm_90a", **options: object) -> li
     sources: list[str] = []
     for variant in Kernel(kernel)._plan(request).variants:
         emitted = emit_kernel(variant.transport)
-        result = assemble(emitted.source, target, emitted.entry, variant.transport.numerics.data)
+        result = assemble(emitted.source, target, emitted.entry)
         assert defects(result) == ()
         assert "#include" not in emitted.source
         sources.append(emitted.source)

@@ -68,9 +68,9 @@ def converted(values: np.ndarray[Any, Any], source: str, target: str) -> np.ndar
         numbers = values.astype(np.float64 if source in FLOATS else object).tolist()
     if target not in FLOATS:
         return np.array([_integer(v, source, target) for v in numbers], NUMPY[target])
-    single = numbers if source in FLOATS else [_nearest(int(v), "f32") for v in numbers]  # integers go through f32
+    single = numbers if source in FLOATS else [nearest(int(v), "f32") for v in numbers]  # integers go through f32
     with np.errstate(invalid="ignore"):
-        return np.array([_nearest(v, target) for v in single], np.float64).astype(NUMPY[target])
+        return np.array([nearest(v, target) for v in single], np.float64).astype(NUMPY[target])
 
 
 def _integer(value: float | int, source: str, target: str) -> int:
@@ -84,14 +84,15 @@ def _integer(value: float | int, source: str, target: str) -> int:
     return max(least, min(greatest, int(value)))
 
 
-def _nearest(value: float | int, target: str) -> float:
+def nearest(value: float | int | Fraction, target: str) -> float:
+    """The nearest number of a float dtype, ties to even."""
     if value != value:
-        return value
+        return float(value)
     return math.copysign(_magnitude(abs(value), target), value)
 
 
 @cache
-def _magnitude(value: float | int, target: str) -> float:
+def _magnitude(value: float | int | Fraction, target: str) -> float:
     largest = _SATURATES.get(target)
     if value == math.inf:
         return math.inf if largest is None else float(largest)

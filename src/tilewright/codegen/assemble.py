@@ -30,18 +30,16 @@ class Assembled:
     log: str
 
 
-def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> Assembled:
+def assemble(source: str, arch: str, name: str) -> Assembled:
     """Compile CUDA C++ for ``arch`` (``sm_90a``); CGN001 with NVRTC's log if it doesn't compile.
 
     Of code for which the registers don't suffice only the log is there, and ``defects`` says so.
 
-    ``precise`` rounds every operation as written; ``fast`` lets NVRTC contract products and sums.
+    Nothing is contracted: what may be is an fma of the IR, under any policy.
     """
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
-        options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"--ptxas-options=-v"]
-        if numerics == "precise":
-            options.append(b"--fmad=false")
+        options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false"]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
         if int(status) != 0 and (lacking := _LACKING.search(log)):
@@ -52,6 +50,8 @@ def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> As
         cubin = _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, text=False)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+    assert not (loose := unrounded(ptx)), f"{name}: {loose[0]} may still be fused"
 
     def number(pattern: str) -> int:
         found = re.search(pattern, log)
@@ -65,6 +65,14 @@ def assemble(source: str, arch: str, name: str, numerics: str = "precise") -> As
         shared_bytes=number(r"(\d+) bytes smem"),
         log=log,
     )
+
+
+_LOOSE = re.compile(r"(?<![\w.])(?:add|sub|mul|mad|fma)(?:\.ftz|\.sat)*\.(?:f32|f16|bf16|f64)(?:x2)?\b")
+
+
+def unrounded(ptx: str) -> list[str]:
+    """Float sums and products without a rounding mode: ptxas may fuse them (PTX ISA 9.1, add, mul)."""
+    return _LOOSE.findall(ptx)
 
 
 _LACKING = re.compile(r"\(C7602\).*")

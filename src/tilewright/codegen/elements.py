@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym
+from tilewright.base.expr import TRUE, Const, Expr
 from tilewright.codegen.accesses import AccessWriter
 from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
 from tilewright.codegen.storage import Storage
@@ -61,10 +61,8 @@ class ElementWriter(AccessWriter):
         inputs: dict[SSAValue, tuple[Storage, str, str]] = {}
         for arg, buffer, read in zip(op.body.block.args, op.inputs, op.reads, strict=True):
             inputs[arg] = (self.storages[buffer], self.names[buffer], integer(read.expr))
-        own = [a for a, read in zip(op.body.block.args, op.reads, strict=True) if read.expr == Sym(t.REGISTER)]
         scalars: dict[SSAValue, str] = {v: self.names[v] for v in self.symbols if not isinstance(v.type, TensorType)}
-        fast = self.kernel.numerics.data == "fast"
-        return emit_scalar_body(op.body.block, inputs, scalars, integer, self.line, own=own, fast=fast)
+        return emit_scalar_body(op.body.block, inputs, scalars, integer, self.line)
 
     def fold(self, op: t.Fold) -> None:
         sources = [(self.storages[s], self.names[s]) for s in op.sources]

@@ -8,7 +8,7 @@ packing conversion instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Block, SSAValue
@@ -36,25 +36,18 @@ _UNARY_FLOAT = {
     "exp2": "exp2f({0})",
     "log": "logf({0})",
     "log2": "log2f({0})",
-    "sqrt": "sqrtf({0})",
+    "sqrt": "__fsqrt_rn({0})",
     "rsqrt": "rsqrtf({0})",
     "tanh": "tanhf({0})",
     "sigmoid": "sigmoid({0})",
     "erf": "erff({0})",
 }
-_FAST_FLOAT = {
-    "exp": "exp2_fast({0} * 1.4426950408889634f)",
-    "exp2": "exp2_fast({0})",
-    "log": "__logf({0})",
-    "log2": "__log2f({0})",
-    "sigmoid": "sigmoid_fast({0})",
-}
-_BINARY_FLOAT = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
-    "div": "{0} / {1}",
-    "floordiv": "floorf({0} / {1})",
+_BINARY_FLOAT = {  # the intrinsics are never fused, whatever the compiler's options
+    "add": "__fadd_rn({0}, {1})",
+    "sub": "__fsub_rn({0}, {1})",
+    "mul": "__fmul_rn({0}, {1})",
+    "div": "__fdiv_rn({0}, {1})",
+    "floordiv": "floorf(__fdiv_rn({0}, {1}))",
     "mod": "floor_mod_f32({0}, {1})",
     "min": "min_nan({0}, {1})",
     "max": "max_nan({0}, {1})",
@@ -113,17 +106,12 @@ def emit_scalar_body(
     scalars: Mapping[SSAValue, str],
     integer: Callable[[Expr], str],
     line: Callable[[str], None],
-    *,
-    own: Collection[SSAValue] = (),
-    fast: bool = False,
 ) -> list[Scalar]:
     """Writes the body's statements through ``line``; returns the yielded values.
 
     ``inputs`` maps a block argument to (storage, buffer, index); ``scalars`` a kernel argument to its C name;
-    ``integer`` prints an integer expression. ``own`` are the arguments of which each element has its own; others are
-    shared by several.
+    ``integer`` prints an integer expression.
     """
-    varying = set(own)
     values: dict[SSAValue, Scalar] = {}
     for arg, (storage, buffer, index) in inputs.items():
         name = f"x{len(values)}"
@@ -140,9 +128,7 @@ def emit_scalar_body(
         assert isinstance(result.type, tile.TileType)
         dtype = result.type.dtype.dtype
         storage, name = Storage(dtype, 1), f"x{len(values)}"
-        if not varying.isdisjoint(op.operands):
-            varying.add(result)
-        text, exact = _operation(op, dtype, get, integer, varying if fast else None)
+        text, exact = _operation(op, dtype, get, integer)
         line(f"const {storage.compute} {name} = {text};")
         rounds = storage.narrower and not exact
         values[result] = Scalar(name, f"{dtype.name}_round({name})" if rounds else name)
@@ -150,42 +136,30 @@ def emit_scalar_body(
 
 
 def _operation(
-    op: object,
-    dtype: DType,
-    get: Callable[[SSAValue], str],
-    integer: Callable[[Expr], str],
-    own: Collection[SSAValue] | None,
+    op: object, dtype: DType, get: Callable[[SSAValue], str], integer: Callable[[Expr], str]
 ) -> tuple[str, bool]:
-    """C text of one scalar op and whether its value is already representable in its dtype.
-
-    ``own`` is given under the fast policy only.
-    """
-    fast = own is not None
+    """C text of one scalar op and whether its value is already representable in its dtype."""
     match op:
         case tile.Constant():
             return literal(op.value.data, dtype), True
         case tile.Scalar() | t.Predicate():
             return integer(op.expr.expr), True
-        case tile.Unary() if own is not None and op.fn.data == "exp" and _is_difference(op.operands[0], own):
-            difference = op.operands[0].owner
-            assert isinstance(difference, tile.Binary)
-            minuend, subtrahend = get(difference.a), get(difference.b)
-            return f"exp2_fast(fmaf({minuend}, 1.4426950408889634f, -({subtrahend} * 1.4426950408889634f)))", False
         case tile.Unary():
             fn, x = op.fn.data, get(op.operands[0])
             if dtype.is_float:
-                table = _UNARY_FLOAT | _FAST_FLOAT if fast else _UNARY_FLOAT
-                return table[fn].format(x), fn in ("neg", "abs")
+                return _UNARY_FLOAT[fn].format(x), fn in ("neg", "abs")
             if dtype.is_bool:
                 return f"!{x}", True
             return _UNARY_INT[fn].format(x), fn in _STAYS
         case tile.Binary():
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
             if dtype.is_float:
-                if fn == "div" and fast:
-                    return f"{a} * rcp_fast({b})", False
                 return _BINARY_FLOAT[fn].format(a, b), fn in ("min", "max")
             return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b), dtype.is_bool or fn in _STAYS
+        case t.Fma():
+            return f"__fmaf_rn({', '.join(map(get, op.operands))})", True
+        case t.Approximate():
+            return f"{op.fn.data}_approx({get(op.x)})", True
         case tile.Compare():
             return f"{get(op.operands[0])} {_COMPARE[op.fn.data]} {get(op.operands[1])}", True
         case tile.Select():
@@ -195,18 +169,6 @@ def _operation(
             return _cast(op, dtype, get)
         case _:
             raise TypeError(f"no C for {op}")
-
-
-def _is_difference(value: SSAValue, own: Collection[SSAValue]) -> bool:
-    """``value`` is a - b in f32 with a b that several elements share: exp of it is one fma and ex2 under the fast
-    policy, and the rounding of b * log2(e) is one factor for all of them.
-
-    A b of its own would make exp(a - a) differ from 1, which a running maximum multiplies up step by step.
-    """
-    op = value.owner
-    if not isinstance(op, tile.Binary) or op.fn.data != "sub" or op.b in own:
-        return False
-    return tile.tile_type(value).element.bits == 32
 
 
 def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[str, bool]:

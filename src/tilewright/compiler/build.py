@@ -110,9 +110,8 @@ def _assembled(planned: PlannedKernel) -> Attempts[_Kernel]:
         require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):
             emitted = emit_kernel(planned.transport, debug=request.debug)
-        numerics = planned.transport.numerics.data
         try:
-            assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry, numerics)
+            assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry)
         except TilewrightError as error:  # from a thread in which nobody calls us
             located = (replace(d, where=d.where or request.function.where) for d in error.diagnostics)
             raise TilewrightError(tuple(located)) from error

@@ -68,7 +68,7 @@ class Numerics(StrEnum):
     """What the compiler may do to float arithmetic.
 
     ``precise``: each operation is rounded as written; only the order of sums is free. ``fast``: also contraction to
-    fma, reciprocal instead of division, ``exp`` through ``ex2`` with a folded factor.
+    fma, reciprocal instead of division, functions by one instruction (``schedule.contraction`` writes them as ops).
     """
 
     PRECISE = "precise"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dis
 import os
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NoReturn
 
 from tilewright.diag import Diagnostic, Label, Location, TilewrightError
@@ -108,8 +107,11 @@ def within_stack(where: Location) -> Generator[None]:
     try:
         yield
     except RecursionError as error:
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        calls = Counter(f.f_code for f in frames if not f.f_code.co_filename.startswith(_PACKAGE))
+        calls: Counter[CodeType] = Counter()
+        step = error.__traceback__
+        while step is not None:
+            calls[step.tb_frame.f_code] += not step.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+            step = step.tb_next
         code, times = calls.most_common(1)[0] if calls else (None, 0)
         if code is not None and times > 9:
             where, found = Location(code.co_filename, code.co_firstlineno), f"{times} calls of {code.co_name} at once"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from xdsl.ir import Block, Operation, Region
 
 from tilewright.base.expr import TRUE, Sym, all_of
+from tilewright.schedule.contraction import contracted
 from tilewright.schedule.loops import LoopLowering
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
@@ -53,7 +54,7 @@ class Lowering(LoopLowering):
             self.bodies()
         programs = t.Programs([f"p{i}" for i in range(len(grid))], grid, self.placement.persistent, Region(body))
         result.body.block.add_ops([*self.shared, programs])
-        return result
+        return contracted(result)
 
     def bodies(self) -> None:
         """The interior body, and beside it the guarded one for programs at an edge."""

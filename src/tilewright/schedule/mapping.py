@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.dtypes import DType, i32
+from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.lang.fns import BinaryFn, CompareFn
 from tilewright.schedule.distribute import Distribution
@@ -165,6 +165,12 @@ class MapBuilder:
     def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
         """The sum of two values."""
         return self._append(tile.Binary(BinaryFn.ADD, a, b))
+
+    def multiply_add(self, a: SSAValue, b: SSAValue, c: SSAValue) -> SSAValue:
+        """``a * b + c``, in f32 rounded once."""
+        if element(c) == f32:
+            return self._append(t.Fma(a, b, c))
+        return self.add(c, self.binary(BinaryFn.MUL, a, b))
 
     def cast(self, value: SSAValue, dtype: DType) -> SSAValue:
         """``value`` as another dtype."""

@@ -16,7 +16,7 @@ from tilewright.simulate.symbols import Array, Symbols
 from tilewright.simulate.values import rounded
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TileType
-from tilewright.transport.dialect import Fold, Map, Predicate, Shuffle, TransportOp, Yield
+from tilewright.transport.dialect import Approximate, Fma, Fold, Map, Predicate, Shuffle, TransportOp, Yield
 
 _LANES = 32
 _SEQUENTIAL = frozenset({"f16", "bf16"})  # each partial result is rounded, so the order is walked step by step
@@ -84,6 +84,10 @@ def _scalar(
             return rounded(elementwise.UNARY[op.fn.data](operands[0]), dtype)
         case tile.Binary():
             return rounded(elementwise.binary(op.fn.data, dtype)(*operands), dtype)
+        case Fma():
+            return elementwise.fma(*operands)
+        case Approximate():
+            return rounded(elementwise.APPROXIMATE[op.fn.data](operands[0]), dtype)
         case tile.Compare():
             return elementwise.COMPARE[op.fn.data](*operands)
         case tile.Select():

@@ -34,6 +34,9 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "not": np.invert,
 }
 
+APPROXIMATE: dict[str, Callable[[Any], Any]] = {"ex2": np.exp2, "lg2": np.log2, "rcp": lambda x: np.float32(1) / x}
+"""Functions of one instruction, here as exact as f32 is."""
+
 _FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -76,6 +79,19 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
 }
+
+
+def fma(a: Any, b: Any, c: Any) -> Array:
+    """``a * b + c`` of f32, rounded once. The product is exact in f64; its sum with ``c`` is rounded to odd there, so
+    that the second rounding can't meet a tie that was none (Boldo, Melquiond 2008)."""
+    product, addend = np.asarray(a, np.float64) * np.asarray(b, np.float64), np.asarray(c, np.float64)
+    total = product + addend
+    back = total - product
+    error = (product - (total - back)) + (addend - back)
+    even = (np.ascontiguousarray(total).view(np.int64) & 1) == 0
+    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    inexact = np.isfinite(total) & (error != 0) & even
+    return np.where(inexact, odd, total).astype(np.float32)
 
 
 def binary(fn: str, dtype: DType) -> Callable[[Any, Any], Any]:

@@ -36,6 +36,8 @@ from tilewright.transport.control import block as block
 from tilewright.transport.conversion import Exchange as Exchange
 from tilewright.transport.conversion import Select as Select
 from tilewright.transport.conversion import WarpBarrier as WarpBarrier
+from tilewright.transport.elementwise import Approximate as Approximate
+from tilewright.transport.elementwise import Fma as Fma
 from tilewright.transport.elementwise import Fold as Fold
 from tilewright.transport.elementwise import Map as Map
 from tilewright.transport.elementwise import Pin as Pin

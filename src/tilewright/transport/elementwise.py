@@ -19,8 +19,9 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.base.dtypes import bool_
+from tilewright.base.dtypes import bool_, f32
 from tilewright.base.expr import TRUE, Expr
+from tilewright.hw.approximations import APPROXIMATIONS
 from tilewright.tile.dialect import ExprAttr, TileType
 from tilewright.tile.ops import integer, string
 from tilewright.transport.base import RegistersType, TransportOp, exprs
@@ -82,6 +83,44 @@ class Predicate(TransportOp):
 
     def __init__(self, value: Expr):
         super().__init__(attributes={"expr": ExprAttr.of(value)}, result_types=[TileType.of(bool_, [])])
+
+
+@irdl_op_definition
+class Fma(TransportOp):
+    """In a map's body: ``a * b + c`` in f32, rounded once (``fma.rn.f32``).
+
+    The only contraction there is: what is written as a product and a sum is rounded twice by every stage behind us.
+    """
+
+    name = "transport.fma"
+    a = operand_def(TileType)
+    b = operand_def(TileType)
+    c = operand_def(TileType)
+    result = result_def(TileType)
+
+    def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue):
+        super().__init__(operands=[a, b, c], result_types=[TileType.of(f32, [])])
+
+    def verify_(self) -> None:
+        if any(value.type != self.result.type for value in self.operands):
+            raise VerifyException("an fma takes and gives f32")
+
+
+@irdl_op_definition
+class Approximate(TransportOp):
+    """In a map's body: an f32 function by one instruction, as exact as ``hw.approximations`` says."""
+
+    name = "transport.approximate"
+    fn = attr_def(StringAttr)
+    x = operand_def(TileType)
+    result = result_def(TileType)
+
+    def __init__(self, fn: str, x: SSAValue):
+        super().__init__(operands=[x], attributes={"fn": string(fn)}, result_types=[TileType.of(f32, [])])
+
+    def verify_(self) -> None:
+        if self.fn.data not in APPROXIMATIONS or self.x.type != self.result.type:
+            raise VerifyException(f"one of {', '.join(APPROXIMATIONS)} of an f32")
 
 
 @irdl_op_definition
@@ -176,5 +215,5 @@ class Yield(TransportOp):
         super().__init__(operands=[list(values)])
 
 
-OPS = [Map, Predicate, Fold, Pin, Shuffle, Print, Yield]
+OPS = [Map, Predicate, Fma, Approximate, Fold, Pin, Shuffle, Print, Yield]
 """Registered by the ``Transport`` dialect."""

@@ -8,7 +8,6 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Sym, all_of, expr, minimum
-from tilewright.lang.fns import BinaryFn
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
@@ -65,8 +64,7 @@ class HandOperands(PartStores):
             builder = self.mapping(axes)
             a_value, b_value = (builder.read(Buffered(part, (axes[side],)), kind) for side, part in enumerate(parts))
             total = builder.read(Buffered(buffer, axes), kind)
-            product = builder.binary(BinaryFn.MUL, a_value, b_value)
-            self.emit(builder.finish([builder.binary(BinaryFn.ADD, total, product)], [buffer]), dot)
+            self.emit(builder.finish([builder.multiply_add(a_value, b_value, total)], [buffer]), dot)
         self.emit(t.For(step, Const(0), expr(depth), expr(1), Region(loop)), dot)
         self.emit(t.Barrier())
 

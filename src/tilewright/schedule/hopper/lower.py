@@ -23,6 +23,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
 from tilewright.lang.axes import Span
+from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
 from tilewright.schedule.hopper.feeding import RingLowering, counter
@@ -114,7 +115,7 @@ class RoleLowering(RingLowering):
         kernel.attributes["assumptions"] = exprs([*self.placement.assumptions, *dict.fromkeys(self.required)])
         if self.arrangement.cluster is not None:
             kernel.attributes["cluster"] = IntAttr(self.arrangement.cluster.size)
-        return kernel
+        return contracted(kernel)
 
     def require(self, condition: Expr) -> None:
         """The kernel runs only where ``condition`` holds: asked at launch, known to the proofs."""
