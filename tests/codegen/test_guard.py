@@ -17,6 +17,7 @@ from tilewright.codegen.planned_flow import planned_flows, role_threads
 from tilewright.codegen.ptx_flow import ptx_flows
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.place import Refused
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 CASES: dict[str, tuple[tw.Kernel, dict[str, int], Candidate]] = {
@@ -194,3 +195,22 @@ def test_the_guard_is_quick() -> None:
         mismatches(kernel, ptx)
         times.append(time.process_time() - started)
     assert min(times) < 0.03
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_thread_is_elected_by_whole_warps(case: str) -> None:
+    """``elect.sync`` and the shuffle that shares the warp's index wait for all lanes: no branch may stand between what
+    a role begins with and both, and no body asks for a thread by its number."""
+    kernel, source, ptx = compiled(case)
+    electing = [op for op in kernel.body.block.ops if isinstance(op, a.Elected)]
+    electing += [r for r in kernel.walk() if isinstance(r, a.Role) and any(isinstance(o, a.Elected) for o in r.walk())]
+    assert electing
+    assert source.count("elect_one() & (warp_of(tid)") == len(electing)
+    assert "elect_one() &&" not in source
+    assert not re.search(r"if \(\(?tid( & 127)?\)? == 0\)", source)
+    lines = [line.strip() for line in ptx.split("\n")]
+    elections = [n for n, line in enumerate(lines) if line.startswith("elect.sync")]
+    assert len(elections) == len(electing)
+    for n in elections:
+        shared = next(m for m in range(n, len(lines)) if lines[m].startswith("shfl.sync"))
+        assert not any(" bra" in line or line.startswith("bra") for line in lines[n:shared])

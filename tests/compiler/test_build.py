@@ -58,7 +58,7 @@ def fits_from(attempts: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sources: list[str] = []
     asked: Counter[str] = Counter()
 
-    def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
+    def assembled(source: str, arch: str, name: str) -> Assembled:
         sources.append(source)
         asked[name] += 1
         return Assembled("", b"cubin", 255, 0 if asked[name] > attempts else 96, 0, "")
@@ -135,9 +135,9 @@ def test_what_the_assembler_spoils_falls_to_the_next_schedule(
 ) -> None:
     sources: list[str] = []
 
-    def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
+    def assembled(source: str, arch: str, name: str) -> Assembled:
         sources.append(source)
-        found = assemble_once(source, arch, name, numerics)
+        found = assemble_once(source, arch, name)
         return spoilt(found) if len(sources) == 1 else found
 
     monkeypatch.setattr(build_room, "assemble", assembled)
@@ -161,7 +161,7 @@ def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:
 
 def test_emitted_code_that_does_not_compile() -> None:
     with pytest.raises(TilewrightError, match="CGN001") as caught:
-        build_room.assemble('extern "C" __global__ void k() { nonsense; }', "sm_90a", "k", "precise")
+        build_room.assemble('extern "C" __global__ void k() { nonsense; }', "sm_90a", "k")
     assert "nonsense" in str(caught.value)
 
 

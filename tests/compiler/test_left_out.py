@@ -63,7 +63,7 @@ def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N
 def spilling(names: Collection[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """An assembler that spills in the kernels of these names, whatever their schedule."""
 
-    def assembled(source: str, arch: str, name: str, numerics: str) -> Assembled:
+    def assembled(source: str, arch: str, name: str) -> Assembled:
         return Assembled("", b"cubin", 255, 96 if name in names else 0, 0, "")
 
     monkeypatch.setattr(build_room, "assemble", assembled)

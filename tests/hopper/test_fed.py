@@ -149,7 +149,7 @@ def test_offsets_of_64_bits() -> None:
     own = tuple((name, TensorFacts(1, 8)) for name in "abc")
     kernel = fed_from(Facts(own, index_bits=64)).kernel
     emitted = emit_kernel(kernel)
-    assert defects(assemble(emitted.source, "sm_90a", emitted.entry, "precise")) == ()
+    assert defects(assemble(emitted.source, "sm_90a", emitted.entry)) == ()
 
 
 def fed_from(facts: Facts) -> Scheduled:
@@ -301,7 +301,7 @@ def test_copies_that_the_instruction_does_not_make(change: dict[str, IntAttr]) -
 def test_the_assembled_code_has_every_copy_once() -> None:
     kernel = lowered(p.nt, 8).scheduled.kernel
     emitted = emit_kernel(kernel)
-    assembled = assemble(emitted.source, "sm_90a", emitted.entry, "precise")
+    assembled = assemble(emitted.source, "sm_90a", emitted.entry)
     assert defects(assembled) == ()
     assert mismatches(kernel, assembled.ptx) == ()
     for instruction in ("cp.async.ca", "cp.async.mbarrier"):

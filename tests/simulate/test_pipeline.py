@@ -57,7 +57,7 @@ def _fails(code: str | tuple[str, ...], op: t.Kernel) -> str:
     ("without", "codes", "found"),
     [
         ("init fence", "SIM017", "full[0]"),
-        ("barrier after init", "SIM015", "initialised by thread 0"),
+        ("barrier after init", "SIM015", "initialised by thread"),
         ("wait for empty", ("SIM005", "SIM015"), ""),
         ("wait for full", ("SIM004", "SIM005"), "tiles"),
         ("wgmma fence", "SIM017", "registers of 'acc'"),

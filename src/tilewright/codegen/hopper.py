@@ -12,6 +12,7 @@ from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
 from tilewright.codegen.thread_copies import BYTES, FROM, HELD, ROWS, STEP, CopyOutWriter, ThreadCopyWriter
+from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
 ASYNCHRONOUS = frozenset(a.OPS)
 SHARED_BASE = "shared_base"
+LEADER = "leader"
 BARRIER_BYTES = 8
 RESERVED: frozenset[str] = frozenset(
     (
         SHARED_BASE,
+        LEADER,
         "shared",
         "dynamic_shared",
         debug.COUNTERS,
@@ -54,6 +57,14 @@ _COUNTERS_BYTES = 256
 def c_operand(text: str) -> str:
     """An expression's text as an operand."""
     return text if text.isalnum() else f"({text})"
+
+
+def _leader(*, in_role: bool) -> str:
+    """Whether this is the elected thread of the first warp, in a role of every warpgroup.
+
+    Both halves are asked by whole warps, hence no ``&&``; the warp's index is one that its lanes share.
+    """
+    return f"elect_one() & (warp_of(tid){f' % {WARPGROUP_THREADS // WARP_THREADS}' if in_role else ''} == 0)"
 
 
 class HopperEmitter:
@@ -157,7 +168,7 @@ class HopperEmitter:
             case a.Role():
                 self.role(op)
             case a.Elected():
-                with e.braces(f"if ({'(tid & 127)' if self.in_role else 'tid'} == 0)"), e.binding({}):
+                with e.braces(f"if ({LEADER if self.in_role else _leader(in_role=False)})"), e.binding({}):
                     self.elected = True
                     e.block(op.body.block)
                     self.leave(op.body.block)
@@ -212,6 +223,8 @@ class HopperEmitter:
         constants = dict(e.constants)
         with e.braces(head), e.binding(bounds):
             e.line(f"const int tid = (int)threadIdx.x{f' - {first}' if first else ''};")
+            if any(isinstance(inner, a.Elected) for inner in op.walk()):
+                e.line(f"const bool {LEADER} = {_leader(in_role=True)};")
             if threads == a.WARPGROUP_THREADS:
                 e.constants[a.WARPGROUP] = Const(0)
             else:

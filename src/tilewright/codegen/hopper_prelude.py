@@ -53,6 +53,15 @@ def _thread_copy(size: int) -> str:
 
 
 FUNCTIONS: dict[str, str] = {
+    "elect_one": """__device__ __forceinline__ bool elect_one() {
+  unsigned mine;
+  asm volatile("{\\n.reg .pred elected;\\nelect.sync _|elected, 0xffffffff;\\nselp.b32 %0, 1, 0, elected;\\n}"
+    : "=r"(mine));
+  return mine != 0u;
+}""",
+    "warp_of": """__device__ __forceinline__ int warp_of(int tid) {
+  return __shfl_sync(0xffffffffu, tid >> 5, 0);
+}""",
     "mbarrier_init": """__device__ __forceinline__ void mbarrier_init(unsigned bar, unsigned count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count) : "memory");
 }""",

@@ -136,7 +136,7 @@ class RoleBuilder:
         self._blocks[-1].append(Step(op, By.THREAD_ZERO, _caller(), note))
 
     def per_warp(self, op: ops.Op, note: str = "") -> None:
-        """Lane 0 of each warp executes ``op``."""
+        """The elected lane of each warp executes ``op``."""
         self._blocks[-1].append(Step(op, By.PER_WARP, _caller(), note))
 
     def counter(self, name: str, start: int = 0) -> Expr:

@@ -23,9 +23,9 @@ class By(Enum):
 
     ALL = "all"
     ELECTED = "elected"
-    """One thread: lane 0 of the role's first warp."""
+    """One thread of the role's first warp, always the same: the lane that ``elect.sync`` picks."""
     PER_WARP = "per_warp"
-    """Lane 0 of every warp of the role."""
+    """The elected lane of every warp of the role; in the first warp the thread of ELECTED."""
     THREAD_ZERO = "thread_zero"
     """``threadIdx.x == 0``: as ELECTED in the CTA's first role, nobody elsewhere. A lint says so."""
 

@@ -13,6 +13,8 @@ from tilewright.simulate.registers import Buffer
 from tilewright.simulate.symbols import Array, Symbols
 from tilewright.transport.asynchronous import CTA_RANK
 
+_ELECTED_LANE = 13
+
 
 class Agent:
     """``threads`` are their ids as the code sees them, ``rows`` their places in the cluster; ``group`` all that walk
@@ -38,8 +40,9 @@ class Agent:
         self.barrier, self.instance, self.epoch = parent.barrier, parent.instance, parent.epoch
 
     def elected(self) -> Agent:
-        """The first thread alone."""
-        child = Agent(self.cta, self.threads[:1], self.rows[:1], parent=self, label=self.label)
+        """One thread of the first warp alone: not its first, as kernels may not know which ``elect.sync`` picks."""
+        one = slice(_ELECTED_LANE, _ELECTED_LANE + 1)
+        child = Agent(self.cta, self.threads[one], self.rows[one], parent=self, label=self.label)
         child.group = self.group
         return child
 

@@ -63,7 +63,10 @@ def warpgroups_of(op: TransportOp) -> int:
 
 @irdl_op_definition
 class Elected(TransportOp):
-    """The first thread of every warpgroup of the role runs the body, outside of roles thread 0 of the CTA."""
+    """One thread of the first warp runs the body, in a role one of every warpgroup: in every body of a role the same.
+
+    Which lane it is, is not specified (``elect.sync``); no access of the body may depend on ``tid``.
+    """
 
     name = "transport.elected"
     body = region_def("single_block")
