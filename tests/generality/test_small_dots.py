@@ -36,8 +36,11 @@ def test_right(tile: tuple[int, int, int], dtype: Any) -> None:
     integers = np.dtype(dtype).kind == "i"
     c = np.empty((40, 50), np.int32 if integers else np.float32)
     product(a, b, c, bm=tile[0], bn=tile[1], bk=tile[2], whole=integers)
-    exact = a.astype(np.float64) @ b.astype(np.float64).T
-    assert np.abs(c - exact).max() <= (0 if integers else 1e-3)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    allowed = 0 if integers else 1e-3
+    if np.dtype(dtype).itemsize == 1 and not integers:  # tensor cores cut each of 33 terms of 4 instructions at 14 bits
+        allowed = 4 * 33 * 2.0**-13 * (np.abs(x) @ np.abs(y).T)
+    assert (np.abs(c - x @ y.T) <= allowed).all()
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i8"])

@@ -279,7 +279,7 @@ def test_8_bit_floats_are_multiplied_k_major(kernel: tw.Kernel, candidate: Candi
     left, right = normal(m, k, dtype=element), normal(*((n, k) if kernel is p.nt else (k, n)), dtype=element)
     out = np.full((m, n), np.nan, np.float32)
     simulate.run(found.scheduled.kernel, {"a": left, "b": right, "c": out})
-    close(out, f64(left) @ (f64(right).T if kernel is p.nt else f64(right)), 1e-6)
+    close(out, f64(left) @ (f64(right).T if kernel is p.nt else f64(right)), 4e-3)  # sums of 14 bits
     assert isinstance(check(protocol_of(found.scheduled.kernel)), Proved)
 
 

@@ -319,7 +319,11 @@ def mean(rec: Recorder, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
     return rec.expand(result, sorted(axes)) if keepdims and axes else result
 
 
-def dot(rec: Recorder, a: Node, b: Node) -> Node:
+PROMOTED_STEP = 128
+"""Most products that a promoted sum holds before it is added in f32, as DeepSeek-V3 (arXiv 2412.19437, 3.3.2) does."""
+
+
+def dot(rec: Recorder, a: Node, b: Node, *, promoted: bool = False) -> Node:
     """``a[m, k] @ b[k, n]`` over k's domain, in f32 (of i8 in i32)."""
     where = f"{_show(a)} and {_show(b)}"
     if len(a.axes) != 2 or len(b.axes) != 2:
@@ -341,7 +345,14 @@ def dot(rec: Recorder, a: Node, b: Node) -> Node:
         )
     if isinstance(a.axes[0], Unit) or isinstance(b.axes[1], Unit):
         return _sum_of_products(rec, a, b)
-    return rec.dot(a, b)
+    if promoted and a.axes[1].size > PROMOTED_STEP:
+        refuse(
+            "LNG024",
+            found=f"a promoted product over {a.axes[1].size} elements of k",
+            required=f"at most {PROMOTED_STEP} in each step",
+            help=f"walk k with tw.stream(..., {PROMOTED_STEP})",
+        )
+    return rec.dot(a, b, promoted=promoted)
 
 
 def _sum_of_products(rec: Recorder, a: Node, b: Node) -> Node:

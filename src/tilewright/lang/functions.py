@@ -285,10 +285,17 @@ erf = _unary(UnaryFn.ERF, math.erf)
 
 
 # -- contraction, stores, print ---------------------------------------------------------------------------------------
-def dot(a: Any, b: Any) -> Tile:
-    """``a[m, k] @ b[k, n]``, over k's domain, accumulated in f32 (i8 in i32)."""
+def dot(a: Any, b: Any, *, accumulate: str = "fast") -> Tile:
+    """``a[m, k] @ b[k, n]``, over k's domain, accumulated in f32 (i8 in i32).
+
+    Tensor cores add products of 8-bit floats with 14 significant bits. ``accumulate="promoted"``: what they have added
+    in one step, of at most 128 elements of k, is added to a fragment in f32.
+    """
     rec, (left, right) = _operands(a, b)
-    return Tile(rec, arithmetic.dot(rec, arithmetic.lift(rec, left), arithmetic.lift(rec, right)))
+    if accumulate not in ("fast", "promoted"):
+        refuse("LNG024", found=f"accumulate={accumulate!r}", required="fast or promoted", help='accumulate="promoted"')
+    promoted = accumulate == "promoted"
+    return Tile(rec, arithmetic.dot(rec, arithmetic.lift(rec, left), arithmetic.lift(rec, right), promoted=promoted))
 
 
 def reduce_add(tensor: Tensor, index: object, value: object) -> None:

@@ -21,7 +21,7 @@ from tilewright.simulate.memory import SharedBuffer
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.tensor_copy import Encoded, encode, indices
-from tilewright.simulate.tensor_core import ROWS, Descriptor, accumulator_places, operand_places
+from tilewright.simulate.tensor_core import ROWS, Descriptor, accumulator_places, fp8_product, operand_places
 from tilewright.simulate.thread_copies import arrive_when_copied, copy_out, load_and_store, start_copies
 from tilewright.simulate.values import memory_dtype, rounded
 from tilewright.transport import asynchronous as a
@@ -332,10 +332,14 @@ def _product(op: a.Wgmma, agent: Agent) -> None:
     agent.count(n)
 
     def product() -> None:
-        result = _operand(read_a(), dtype.name) @ _operand(read_b(), dtype.name).T
         row, column = accumulator_places(n)
-        value = result[row, column]
-        old = accumulator.data[:, held]
+        left, right, old = _operand(read_a(), dtype.name), _operand(read_b(), dtype.name), accumulator.data[:, held]
+        if dtype.is_float and dtype.bits == 8:
+            addend = np.zeros((ROWS, n), np.float32)
+            addend[row, column] = old
+            accumulator.data[:, held] = fp8_product(left, right, addend if op.scale_d.data else None)[row, column]
+            return
+        value = (left @ right.T)[row, column]
         accumulator.data[:, held] = rounded(old + value if op.scale_d.data else value, accumulator.dtype)
 
     groups.queue.append((groups.issued, product))

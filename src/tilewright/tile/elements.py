@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     VarConstraint,
@@ -13,6 +13,7 @@ from xdsl.irdl import (
     base,
     irdl_op_definition,
     operand_def,
+    opt_attr_def,
     result_def,
 )
 
@@ -297,18 +298,26 @@ class Reduce(TileOp):
 
 @irdl_op_definition
 class Dot(TileOp):
-    """``result[m, n] = sum over k of a[m, k] * b[k, n]``, over k's domain, accumulated in f32 (i8: i32)."""
+    """``result[m, n] = sum over k of a[m, k] * b[k, n]``, over k's domain, accumulated in f32 (i8: i32).
+
+    Tensor cores may keep a sum across products; a ``promoted`` one ends with each, and is added by ordinary arithmetic.
+    """
 
     name = "tile.dot"
     a = operand_def(TileType)
     b = operand_def(TileType)
+    promoted = opt_attr_def(UnitAttr)
     result = result_def(TileType)
     assembly_format = "$a `,` $b attr-dict `:` type($a) `,` type($b) `->` type($result)"
 
-    def __init__(self, a: SSAValue, b: SSAValue):
+    def __init__(self, a: SSAValue, b: SSAValue, *, promoted: bool = False):
         left, right = tile_type(a), tile_type(b)
         axes = (left.axes_tuple[0], right.axes_tuple[1])
-        super().__init__(operands=[a, b], result_types=[TileType.of(i32 if left.element == i8 else f32, axes)])
+        super().__init__(
+            operands=[a, b],
+            attributes={"promoted": UnitAttr() if promoted else None},
+            result_types=[TileType.of(i32 if left.element == i8 else f32, axes)],
+        )
 
     def verify_(self) -> None:
         a, b, result = tile_type(self.a), tile_type(self.b), tile_type(self.result)

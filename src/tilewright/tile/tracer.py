@@ -266,8 +266,8 @@ class Tracer:
     def reduce(self, fn: ReduceFn, x: Node, axis: int) -> Node:
         return self._node(dialect.Reduce(fn, self._value(x), axis))
 
-    def dot(self, a: Node, b: Node) -> Node:
-        return self._node(dialect.Dot(self._value(a), self._value(b)))
+    def dot(self, a: Node, b: Node, *, promoted: bool) -> Node:
+        return self._node(dialect.Dot(self._value(a), self._value(b), promoted=promoted))
 
     # -- fragments ----------------------------------------------------------------------------------------------------
     def fragment(self, init: Node) -> Cell:

@@ -391,7 +391,9 @@ def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
 
 
 def accumulation(dot: tile.Dot) -> tile.Write | None:
-    """The write of ``f += dot``, where nothing between the product and it changes a fragment."""
+    """The write of ``f += dot`` that tensor cores may do: nothing between the product and it changes a fragment."""
+    if dot.promoted is not None:
+        return None
     uses = [u.operation for u in dot.result.uses]
     if len(uses) != 1 or not isinstance(uses[0], tile.Binary) or uses[0].fn.data.value != "add":
         return None
