@@ -58,6 +58,21 @@ def test_only_a_shared_subtrahend_is_multiplied_ahead() -> None:
     assert all(isinstance(op.a.owner, tile.Binary) and op.a.owner.fn.data == "sub" for op in rescaling)
 
 
+def test_the_difference_under_an_exponential_is_not_contracted_first() -> None:
+    """``exp(x * scale - top)`` is one product, one fma and ex2: with the scale in the fma it were a product more."""
+
+    @tw.kernel(numerics="fast")
+    def weights(x: tw.Tensor["M", 64], y: tw.Tensor["M", 64], *, scale: tw.f32):
+        m = tw.grid(x.shape[0], 8)
+        n = tw.axis(x.shape[1])
+        row = x[m, n] * scale
+        y[m, n] = tw.exp(row - row.max(1)[:, None])
+
+    powers = [op.x.owner for op in lowered(weights).walk() if isinstance(op, t.Approximate)]
+    assert powers
+    assert all(isinstance(op, t.Fma) and isinstance(op.a.owner, tile.Binary) for op in powers)
+
+
 def expressions(numerics: str) -> tw.Kernel:
     @tw.kernel(numerics=numerics)
     def kernel(a: tw.Tensor["M"], b: tw.Tensor["M"], c: tw.Tensor["M"], y: tw.Tensor["M", 10], *, bm=128):

@@ -77,7 +77,7 @@ def errors(accumulate: str, bk: int = 128) -> float:
 
 
 def test_promoted_sums_are_more_exact() -> None:
-    """Sums of 2,048 products of one sign: each is cut at the last place of the sum so far, promoted of a shorter one."""
+    """Sums of 2,048 products of one sign: each is cut at the last place of the sum so far, promoted of a step's."""
     fast, promoted = errors("fast"), errors("promoted")
     assert 2.0**-12 < fast < 2.0**-4
     assert promoted < fast / 5
@@ -93,7 +93,7 @@ def test_promoted_products_compile_and_end_with_each_step() -> None:
     first = {name: [op for op in k.walk() if isinstance(op, a.Wgmma)] for name, k in kernels.items()}
     assert not any(op.scale_d.data for op in first["promoted"][::4])  # each step of 128 starts its own sum
     assert all(op.scale_d.data for op in first["promoted"][1:4])
-    assert "__fadd_rn" in emit_kernel(kernels["promoted"]).source
+    assert "__fadd_rn(" in emit_kernel(kernels["promoted"]).source
     assert product.compile(dtypes=dtypes, accumulate="promoted").kernels
 
 

@@ -31,7 +31,7 @@ _FUNCTIONS: dict[str, str] = {
 }""",
     "floor_mod_f32": """__device__ __forceinline__ float floor_mod_f32(float a, float b) {
   float m = fmodf(a, b);
-  return (m != 0.f && ((m < 0.f) != (b < 0.f))) ? __fadd_rn(m, b) : m;
+  return (m != 0.f && ((m < 0.f) != (b < 0.f))) ? m + b : m;
 }""",
     "bf16_get": """__device__ __forceinline__ float bf16_get(unsigned word, int half) {
   return __uint_as_float(half ? (word & 0xffff0000u) : (word << 16));
@@ -74,7 +74,7 @@ _FUNCTIONS: dict[str, str] = {
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((unsigned short)bits));
   return f16_get(pair, 0);
 #else
-  const float size = __fmul_rn(__uint_as_float((bits & 0x7fu) << 20), 0x1p120f);
+  const float size = __uint_as_float((bits & 0x7fu) << 20) * 0x1p120f;
   const float x = (bits & 0x7fu) == 0x7fu ? __int_as_float(0x7fffffff) : size;
   return bits & 0x80u ? -x : x;
 #endif
@@ -91,7 +91,7 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   const unsigned word = __float_as_uint(size);
   const unsigned even = word + ((1u << (drop - 1)) - 1u) + ((word >> drop) & 1u);
   const unsigned normal = (even >> drop) - ((unsigned)(127 - bias) << fraction);
-  const unsigned tiny = __float_as_uint(__fadd_rn(size, places)) - __float_as_uint(places);
+  const unsigned tiny = __float_as_uint(size + places) - __float_as_uint(places);
   const bool small = size < __uint_as_float((unsigned)(128 - bias) << 23);
   const unsigned sign = (__float_as_uint(x) >> 24) & 0x80u;
   return (unsigned char)(sign | (x != x ? 0x7fu : small ? tiny : normal));
@@ -165,7 +165,7 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   return x;
 }""",
     "sigmoid": """__device__ __forceinline__ float sigmoid(float x) {
-  return __frcp_rn(__fadd_rn(1.f, expf(-x)));
+  return 1.f / (1.f + expf(-x));
 }""",
     **{f"{name}_approx": _approximation(name, a.instruction) for name, a in APPROXIMATIONS.items()},
     "argmax_take": """template <class V> __device__ __forceinline__ bool argmax_take(V a, int i, V b, int j) {

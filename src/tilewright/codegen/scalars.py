@@ -36,18 +36,18 @@ _UNARY_FLOAT = {
     "exp2": "exp2f({0})",
     "log": "logf({0})",
     "log2": "log2f({0})",
-    "sqrt": "__fsqrt_rn({0})",
+    "sqrt": "sqrtf({0})",
     "rsqrt": "rsqrtf({0})",
     "tanh": "tanhf({0})",
     "sigmoid": "sigmoid({0})",
     "erf": "erff({0})",
 }
-_BINARY_FLOAT = {  # the intrinsics are never fused, whatever the compiler's options
+_BINARY_FLOAT = {  # intrinsics are never fused, whatever the options; ``assemble`` refuses PTX that could be
     "add": "__fadd_rn({0}, {1})",
     "sub": "__fsub_rn({0}, {1})",
     "mul": "__fmul_rn({0}, {1})",
-    "div": "__fdiv_rn({0}, {1})",
-    "floordiv": "floorf(__fdiv_rn({0}, {1}))",
+    "div": "{0} / {1}",
+    "floordiv": "floorf({0} / {1})",
     "mod": "floor_mod_f32({0}, {1})",
     "min": "min_nan({0}, {1})",
     "max": "max_nan({0}, {1})",

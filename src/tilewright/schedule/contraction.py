@@ -6,7 +6,7 @@ it stands. ``precise`` kernels have none of this but the products of ``dot`` on 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -18,6 +18,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
 
+_SUMS = (BinaryFn.ADD, BinaryFn.SUB)
 _LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453
 
 
@@ -40,26 +41,30 @@ class _Body:
         self.at: Operation | None = None
 
     def contract(self) -> None:
-        """Rewrites the ops in order; what nothing reads any longer goes."""
+        """Functions first, so that ``exp`` still finds the difference that it takes; then sums of products."""
         for op in ops_in(self.block):
             if not self.own.isdisjoint(op.operands):
                 self.own.update(op.results)
+        self._rewrite(self._function)
+        self._rewrite(self._sum)
+
+    def _rewrite(self, instead: Callable[[Operation], SSAValue | None]) -> None:
+        """Replaces ops by what ``instead`` puts before them; what nothing reads any longer goes."""
+        for op in ops_in(self.block):
             self.at = op
-            if (found := self._instead(op)) is not None:
+            if (found := instead(op)) is not None:
                 op.results[0].replace_all_uses_with(self._cast(found, element(op.results[0])))
         for op in reversed(ops_in(self.block)):
             if op.results and not any(result.uses for result in op.results):
                 op.detach()
                 op.erase()
 
-    def _instead(self, op: Operation) -> SSAValue | None:
+    def _function(self, op: Operation) -> SSAValue | None:
         match op:
             case tile.Unary() if element(op.result).is_float:
                 return self._unary(op.fn.data, op.x)
             case tile.Binary() if op.fn.data is BinaryFn.DIV:
                 return self._mul(self._wide(op.a), self._approximate("rcp", self._wide(op.b)))
-            case tile.Binary() if op.fn.data in (BinaryFn.ADD, BinaryFn.SUB) and element(op.result) == f32:
-                return self._sum(op)
             case _:
                 return None
 
@@ -90,8 +95,10 @@ class _Body:
             return self._fma(op.a, self._constant(_LOG2_E), self._neg(self._mul(op.b, self._constant(_LOG2_E))))
         return self._mul(self._wide(x), self._constant(_LOG2_E))
 
-    def _sum(self, op: tile.Binary) -> SSAValue | None:
+    def _sum(self, op: Operation) -> SSAValue | None:
         """An fma where a term is a product that nothing else reads."""
+        if not isinstance(op, tile.Binary) or op.fn.data not in _SUMS or element(op.result) != f32:
+            return None
         minus = op.fn.data is BinaryFn.SUB
         if (product := _product(op.a)) is not None:
             return self._fma(product.a, product.b, self._neg(op.b) if minus else op.b)

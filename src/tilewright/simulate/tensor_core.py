@@ -84,8 +84,9 @@ def fp8_product(a: Array, b: Array, addend: Array | None) -> Array:
     total = np.trunc(products / place[:, :, None]).sum(-1, dtype=np.float64) + np.trunc(old / place)
     total = total * place
     last = _last_place(total)
-    cut = np.trunc(total / last) * last
-    return np.where(finite, cut, products.sum(-1) + old).astype(np.float32)
+    kept: Array = np.trunc(total / last) * last
+    plain: Array = (products.sum(-1) + old).astype(np.float64)
+    return np.where(finite, kept, plain).astype(np.float32)
 
 
 def _last_place(value: Array) -> Array:
