@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tilewright.base.expr import Expr, ExprError, all_of, any_of, ceildiv, expr, maximum, minimum, negate, sym
-from tilewright.transport.every_thread import values_at
 from tilewright.transport import dialect as t
+from tilewright.transport.every_thread import values_at
 
 SYMBOLS = tuple(map(sym, (t.THREAD, t.REGISTER, "k0")))
 

@@ -14,7 +14,6 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Expr, simplify
-from tilewright.transport.every_thread import Ints, values_at
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_M as ROWS
 from tilewright.lang.axes import Span
