@@ -228,7 +228,7 @@ class _Reader:
 
 def _enum(kind: type[Any], name: str) -> type[Enum] | None:
     hint = _hints(kind).get(name)
-    return cast(type[Enum], hint) if isinstance(hint, type) and issubclass(hint, Enum) else None
+    return hint if isinstance(hint, type) and issubclass(hint, Enum) else None
 
 
 @cache
