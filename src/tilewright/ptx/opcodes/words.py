@@ -19,6 +19,11 @@ def width(type: str) -> int:
     return _FLOATS.get(type) or _PAIRS.get(type) or int(type.lstrip("bus"))
 
 
+def is_type(name: str) -> bool:
+    """Whether a modifier names a type."""
+    return name in _FLOATS or name in _PAIRS or (name[:1] in ("b", "u", "s") and name[1:].isdecimal())
+
+
 def is_signed(type: str) -> bool:
     """Whether it is s8 to s64."""
     return type[0] == "s"

@@ -1,0 +1,136 @@
+"""Who knows of whose accesses: happens-before between the threads of a cluster, by vector clocks (FastTrack, 2009).
+
+Time counts executed segments. ``base`` of an instance (one CTA in one world) is the time of its last barrier of all
+threads: what happened before is known to all of them. Finer knowledge is a table per cluster, made when a kernel first
+synchronises fewer threads: ``known[p, q]`` is the last moment of thread q that thread p knows of. A second table has
+what p knows *across a proxy fence*, which asynchronous copies and products need of generic writes. Columns behind the
+threads stand for asynchronous writers, one for each mbarrier.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.opcodes.rows import Bits
+
+_ASYNCHRONOUS = 64
+"""Columns for mbarriers; further ones share the last."""
+
+
+class Clocks:
+    """Clocks of one batch.
+
+    A *participant* is a thread of a cluster: its CTA's rank times the CTA's threads, plus its own.
+    """
+
+    def __init__(self, lanes: Lanes):
+        self.lanes = lanes
+        self.now = 1
+        self.base = np.zeros(lanes.instances, np.int64)
+        self.base_fenced = np.zeros(lanes.instances, np.int64)
+        self.participants = lanes.cluster_ctas * lanes.padded
+        self.columns = self.participants + _ASYNCHRONOUS
+        self.cluster = lanes.instance // lanes.cluster_ctas
+        self.who = (lanes.rank.astype(np.int64) * lanes.padded + lanes.thread).astype(np.int64)
+        self.own_fence = np.zeros(lanes.count, np.int64)
+        self._known: Bits | None = None
+        self._fenced: Bits | None = None
+
+    @property
+    def known(self) -> Bits:
+        """The table of each cluster: [cluster, participant, column]."""
+        if self._known is None:
+            shape = (self.lanes.instances // self.lanes.cluster_ctas, self.participants, self.columns)
+            self._known, self._fenced = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+            n = self.lanes.padded
+            for instance in range(self.lanes.instances):
+                cluster, at = divmod(instance, self.lanes.cluster_ctas)
+                rows = slice(at * n, at * n + n)
+                self._known[cluster, rows, rows] = self.base[instance]
+                self._fenced[cluster, rows, rows] = self.base_fenced[instance]
+        return self._known
+
+    @property
+    def fenced(self) -> Bits:
+        """The same across proxy fences."""
+        _ = self.known
+        assert self._fenced is not None
+        return self._fenced
+
+    def _everybody(self, instance: int, time: int, fenced: int) -> None:
+        """All threads of an instance know of one another up to ``time``."""
+        if self._known is None or self._fenced is None:
+            return
+        n, cluster = self.lanes.padded, instance // self.lanes.cluster_ctas
+        at = instance % self.lanes.cluster_ctas * n
+        for table, moment in ((self._known, time), (self._fenced, fenced)):
+            rows = table[cluster, at : at + n]
+            rows[:] = rows.max(0)
+            rows[:, at : at + n] = np.maximum(rows[:, at : at + n], moment)
+
+    def meet_all(self, instance: int, lanes: Bits) -> None:
+        """A barrier of all threads of an instance."""
+        fence = int(self.own_fence[lanes].min())
+        if fence != int(self.own_fence[lanes].max()):
+            _ = self.known  # some fenced, some didn't: only the table can tell
+        self.base[instance] = self.now
+        self.base_fenced[instance] = max(fence, int(self.base_fenced[instance]))
+        if self._known is not None:
+            self.meet(lanes)
+            self._everybody(instance, self.now, int(self.base_fenced[instance]))
+
+    def meet(self, lanes: Bits) -> None:
+        """A barrier of some lanes of one cluster: each knows what any of them knew, and of all of them until now."""
+        cluster, who = self.cluster[lanes[0]], self.who[lanes]
+        known, fenced = self.known[cluster], self.fenced[cluster]
+        merged, across = known[who].max(0), fenced[who].max(0)
+        merged[who] = self.now
+        across[who] = np.maximum(across[who], self.own_fence[lanes])
+        known[who], fenced[who] = merged, across
+
+    def release(self, lanes: Bits, into: Bits, across: Bits) -> None:
+        """Arrivals of lanes of one cluster on a barrier whose knowledge is ``into`` and ``across``."""
+        cluster, who = self.cluster[lanes[0]], self.who[lanes]
+        np.maximum(into, self.known[cluster][who].max(0), out=into)
+        np.maximum(across, self.fenced[cluster][who].max(0), out=across)
+        into[who] = self.now
+        across[who] = np.maximum(across[who], self.own_fence[lanes])
+
+    def acquire(self, lanes: Bits, of: Bits, across: Bits) -> None:
+        """Lanes of one cluster learn what a barrier knows."""
+        cluster, who = self.cluster[lanes[0]], self.who[lanes]
+        self.known[cluster][who] = np.maximum(self.known[cluster][who], of)
+        self.fenced[cluster][who] = np.maximum(self.fenced[cluster][who], across)
+
+    def fence(self, lanes: Bits) -> None:
+        """A proxy fence: what a lane knows, asynchronous operations behind it may rely on."""
+        self.own_fence[lanes] = self.now
+        if self._known is not None:
+            for cluster in np.unique(self.cluster[lanes]):
+                who = self.who[lanes[self.cluster[lanes] == cluster]]
+                self.fenced[cluster][who] = np.maximum(self.fenced[cluster][who], self.known[cluster][who])
+
+    def ordered(self, lanes: Bits, writer: Bits, time: Bits, instance: Bits) -> Bits:
+        """Whether the access of participant ``writer`` (a column) at ``time`` in ``instance`` is known to each lane."""
+        same = (writer == self.who[lanes]) & (writer < self.participants)
+        fine = same | (time <= self.base[instance]) & (instance == self.lanes.instance[lanes]) & (
+            writer < self.participants
+        )
+        if self._known is None or fine.all():
+            return fine
+        return fine | (self._known[self.cluster[lanes], self.who[lanes], writer] >= time)
+
+    def ordered_fenced(self, lane: int, writer: Bits, time: Bits, instance: int) -> Bits:
+        """Whether an asynchronous operation issued by ``lane`` may rely on generic accesses: a proxy fence stands
+        between. Accesses of asynchronous columns need none."""
+        asynchronous = writer >= self.participants
+        mine = (writer == self.who[lane]) & (time <= self.own_fence[lane])
+        fence_after_barrier = self.own_fence[lane] >= self.base[instance] > 0
+        base = int(self.base[instance]) if fence_after_barrier else int(self.base_fenced[instance])
+        fine = mine | (time <= base) & ~asynchronous
+        if self._known is None or fine.all():
+            return fine
+        cluster, who = self.cluster[lane], self.who[lane]
+        row = np.where(asynchronous, self._known[cluster, who, writer], self.fenced[cluster, who, writer])
+        return fine | (row >= time)

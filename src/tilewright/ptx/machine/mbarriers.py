@@ -1,0 +1,89 @@
+"""mbarrier objects (PTX ISA 9.1, 9.7.13.15): pending arrivals, transaction bytes, phase, and what each phase makes
+known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.ptx.machine.clocks import Clocks
+from tilewright.ptx.opcodes.rows import Bits
+
+Key = tuple[int, int]
+"""(instance, offset in its window)."""
+
+
+@dataclass
+class Mbarrier:
+    """``pending`` arrivals of ``count`` are missing in phase ``phase``, and ``bytes`` of transactions."""
+
+    count: int
+    pending: int
+    column: int
+    into: Bits
+    across: Bits
+    bytes: int = 0
+    phase: int = 0
+    done: Bits | None = None
+    done_across: Bits | None = None
+
+
+class Mbarriers:
+    """The objects of a batch by place. ``woken`` turns true when a phase ends, so that waiting lanes look again."""
+
+    def __init__(self, clocks: Clocks):
+        self.clocks = clocks
+        self.objects: dict[Key, Mbarrier] = {}
+        self.columns: dict[int, int] = {}
+        self.woken = False
+
+    def initialise(self, key: Key, count: int) -> None:
+        """``mbarrier.init``."""
+        last = self.clocks.columns - self.clocks.participants - 1
+        column = self.clocks.participants + self.columns.setdefault(key[1], min(len(self.columns), last))
+        none = np.zeros(self.clocks.columns, np.int32)
+        self.objects[key] = Mbarrier(count, count, column, none, none.copy())
+
+    def expect(self, key: Key, count: int) -> None:
+        """Expect bytes of transactions in the current phase."""
+        self.objects[key].bytes += count
+
+    def arrive(self, key: Key, lanes: Bits, count: int, drop: bool = False) -> int:
+        """Arrivals, ``count`` in all, by ``lanes``; the phase they arrive in."""
+        m = self.objects[key]
+        self.clocks.release(lanes, m.into, m.across)
+        phase = m.phase
+        m.pending -= count
+        m.count -= count if drop else 0
+        self._turn(m)
+        return phase
+
+    def complete(self, key: Key, count: int) -> None:
+        """Bytes have landed: known to whoever waits."""
+        m = self.objects[key]
+        m.bytes -= count
+        m.into[m.column] = self.clocks.now
+        self._turn(m)
+
+    def note(self, key: Key, time: int) -> None:
+        """The asynchronous column of a barrier stands at ``time``."""
+        m = self.objects[key]
+        m.into[m.column] = max(int(m.into[m.column]), time)
+
+    def _turn(self, m: Mbarrier) -> None:
+        if m.pending == 0 and m.bytes == 0:
+            m.phase += 1
+            m.pending = m.count
+            m.done, m.done_across = m.into.copy(), m.across.copy()
+            self.woken = True
+
+    def ended(self, key: Key, parity: int) -> bool:
+        """Whether the phase of that parity has ended: the current phase has the other."""
+        return self.objects[key].phase % 2 != parity
+
+    def acquire(self, key: Key, lanes: Bits) -> None:
+        """Lanes learn what the last completed phase made known."""
+        m = self.objects[key]
+        if m.done is not None and m.done_across is not None:
+            self.clocks.acquire(lanes, m.done, m.done_across)

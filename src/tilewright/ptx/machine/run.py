@@ -1,0 +1,79 @@
+"""Runs a launch batch by batch: which segment goes next, who waits for whom, when asynchronous copies land."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ptx.flow import graph
+from tilewright.ptx.machine.batch import Batch
+from tilewright.ptx.machine.launch import Launch, Memory
+from tilewright.ptx.machine.report import Report, Stop
+from tilewright.ptx.machine.segments import Compiler
+from tilewright.ptx.ssa import ssa
+from tilewright.ptx.syntax import Entry, Module
+
+MOST_LANES = 16384
+"""Lanes of a batch: more fall out of the cache."""
+MOST_STEPS = 2_000_000
+
+
+class Program:
+    """An entry compiled once, to be launched any number of times."""
+
+    def __init__(self, module: Module, name: str = ""):
+        self.module = module
+        self.entry: Entry = module.entry(name)
+        self.flow = graph(self.entry)
+        compiler = Compiler(ssa(self.flow))
+        self.segments = compiler.compiled()
+        self.heads, self.slots, self.types, self.suspect = (
+            compiler.heads,
+            compiler.slots,
+            compiler.types,
+            compiler.suspect,
+        )
+
+    def launch(
+        self,
+        launch: Launch,
+        parameters: Sequence[Any],
+        memory: Memory,
+        schedules: int = 1,
+        seed: int = 0,
+        most_steps: int = MOST_STEPS,
+    ) -> Report:
+        """Execute a launch on ``memory`` in place, under ``schedules`` schedules at once; the first is in lockstep.
+
+        ``parameters``: integers, floats, NumPy scalars, bytes, or ``TensorMap`` values, one each.
+        """
+        report = Report()
+        memory.open(schedules)
+        per_cta = -(-launch.threads // 32) * 32 * schedules * launch.cluster_ctas
+        clusters = max(1, MOST_LANES // per_cta)
+        step = clusters * launch.cluster_ctas
+        with np.errstate(all="ignore"):
+            try:
+                for first in range(0, launch.ctas, step):
+                    ctas = np.arange(first, min(first + step, launch.ctas))
+                    Batch(self, launch, parameters, memory, ctas, schedules, seed, report, most_steps).execute()
+            except Stop:
+                pass
+        report.differing = memory.close()
+        return report
+
+
+def run(
+    module: Module,
+    launch: Launch,
+    parameters: Sequence[Any],
+    memory: Memory,
+    *,
+    entry: str = "",
+    schedules: int = 1,
+    seed: int = 0,
+) -> Report:
+    """Compile and execute one launch of an entry."""
+    return Program(module, entry).launch(launch, parameters, memory, schedules, seed)

@@ -1,0 +1,195 @@
+"""Shared memory of all instances of a batch, with a shadow: who wrote and read each granule last, and what is in
+flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewright.ptx.machine.clocks import Clocks
+from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.opcodes.rows import Bits
+from tilewright.ptx.opcodes.words import UNSIGNED
+
+RESERVED = 1024
+"""Bytes at the start of each CTA's window that no variable takes, as on sm_90."""
+RANK_SHIFT = 24
+"""A shared address is the rank of the CTA in its cluster, and an offset of so many bits."""
+Complain = Callable[[str, Bits, str], None]
+"""Reports a fault: its code, the lanes, what happened."""
+
+
+class Shared:
+    """``data[instance]`` are the bytes.
+
+    Shadows count granules of ``grain`` bytes, the narrowest access of the kernel.
+    """
+
+    def __init__(self, lanes: Lanes, clocks: Clocks, size: int, grain: int, complain: Complain):
+        self.lanes, self.clocks, self.grain, self.complain = lanes, clocks, grain, complain
+        self.size = RESERVED + size
+        self.stride = -(-self.size // 1024) * 1024
+        self.data = np.zeros(lanes.instances * self.stride, np.uint8)
+        cells = self.data.size // grain
+        self.write_time, self.writer = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
+        self.read_time, self.reader = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
+        self.first_read_time, self.first_reader = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
+        self.being_read, self.being_written = np.zeros(cells, np.int16), np.zeros(cells, np.int16)
+        self.in_flight = False
+
+    def locate(self, lanes: Bits, address: Bits, size: int) -> tuple[Bits, Bits, Bits]:
+        """(position in ``data``, instance, which lanes are right) of ``size`` bytes at 32-bit shared addresses."""
+        rank = address >> np.uint64(RANK_SHIFT)
+        offset = (address & np.uint64((1 << RANK_SHIFT) - 1)).astype(np.int64)
+        good = (rank < self.lanes.cluster_ctas) & (offset >= RESERVED) & (offset + size <= self.size)
+        if not good.all():
+            self.complain(
+                "PTX010", lanes[~good], f"shared address {int(address[~good][0]):#x}, {size} bytes, of {self.size}"
+            )
+        aligned = offset % size == 0
+        if not aligned.all():
+            self.complain("PTX011", lanes[~aligned], f"shared address {int(address[~aligned][0]):#x}, {size} bytes")
+        good &= aligned
+        instance = self.lanes.instance[lanes]
+        if self.lanes.cluster_ctas > 1:
+            instance = np.where(
+                good,
+                self.lanes.mate(instance, np.minimum(rank, self.lanes.cluster_ctas - 1).astype(np.int64)),
+                instance,
+            )
+        return np.where(good, instance * self.stride + offset, instance * self.stride), instance, good
+
+    def load(self, lanes: Bits, address: Bits, count: int, size: int) -> list[Bits]:
+        """``count`` elements of ``size`` bytes for each lane."""
+        at, instance, good = self.locate(lanes, address, count * size)
+        self.note_read(lanes, at, instance, count * size)
+        view = self.data.view(UNSIGNED[8 * size])
+        first = at // size
+        return [
+            np.where(good, view[first + i], 0).astype(view.dtype) if not good.all() else view[first + i]
+            for i in range(count)
+        ]
+
+    def store(self, lanes: Bits, address: Bits, values: list[Bits], size: int) -> None:
+        """The same, written; where lanes meet, the last lane's value stays."""
+        at, instance, good = self.locate(lanes, address, len(values) * size)
+        if not good.all():
+            lanes, at, instance = lanes[good], at[good], instance[good]
+            values = [np.broadcast_to(v, good.shape)[good] for v in values]
+        self.note_write(lanes, at, instance, len(values) * size)
+        view = self.data.view(UNSIGNED[8 * size])
+        for i, value in enumerate(values):
+            view[at // size + i] = value
+            other = view[at // size + i] != value
+            if other.any():
+                self.complain("PTX012", lanes[other], "write of what another thread writes at the same time")
+
+    # -- what the shadow says
+
+    def note_read(self, lanes: Bits, at: Bits, instance: Bits, size: int) -> None:
+        """Reads of ``size`` bytes at positions: of what was written, by whom the lane knows, and lies still."""
+        for piece in range(0, size, self.grain):
+            cell = (at + piece) // self.grain
+            time, writer = self.write_time[cell], self.writer[cell].astype(np.int64)
+            if not time.all():
+                self.complain("PTX013", lanes[time == 0], "shared memory that nothing wrote")
+            known = self.clocks.ordered(lanes, writer, time, instance) | (time == 0)
+            if not known.all():
+                bad = np.flatnonzero(~known)[0]
+                self.complain("PTX012", lanes[~known], f"read of what participant {int(writer[bad])} wrote, unordered")
+            if self.in_flight and self.being_written[cell].any():
+                self.complain(
+                    "PTX012", lanes[self.being_written[cell] > 0], "read of what an asynchronous copy is writing"
+                )
+            fresh = self.first_read_time[cell] <= time
+            who = self.clocks.who[lanes]
+            self.first_read_time[cell[fresh]], self.first_reader[cell[fresh]] = self.clocks.now, who[fresh]
+            self.read_time[cell], self.reader[cell] = self.clocks.now, who
+
+    def _earlier(self) -> tuple[tuple[str, Bits, Bits], ...]:
+        """(what was done, by whom, when) of the accesses that a write must come after."""
+        first, last = (self.first_reader, self.first_read_time), (self.reader, self.read_time)
+        return ("wrote", self.writer, self.write_time), ("reads", *last), ("reads", *first)
+
+    def note_write(self, lanes: Bits, at: Bits, instance: Bits, size: int) -> None:
+        """Writes: after every access that came before, as far as the lane knows."""
+        who = self.clocks.who[lanes]
+        for piece in range(0, size, self.grain):
+            cell = (at + piece) // self.grain
+            for did, thread, times in self._earlier():
+                time, other = times[cell], thread[cell].astype(np.int64)
+                known = self.clocks.ordered(lanes, other, time, instance) | (time == 0)
+                if not known.all():
+                    bad = np.flatnonzero(~known)[0]
+                    self.complain(
+                        "PTX012", lanes[~known], f"write of what participant {int(other[bad])} {did}, unordered"
+                    )
+            if self.in_flight and (self.being_read[cell].any() or self.being_written[cell].any()):
+                busy = (self.being_read[cell] > 0) | (self.being_written[cell] > 0)
+                self.complain("PTX012", lanes[busy], "write of what an asynchronous operation is using")
+            self.write_time[cell], self.writer[cell] = self.clocks.now, who
+
+    # -- asynchronous operations: footprints are cells of one instance
+
+    def cells(self, instance: int, offset: Bits, size: int) -> Bits:
+        """The cells that elements of ``size`` bytes at offsets of an instance's window take."""
+        start = instance * self.stride // self.grain
+        low, high = int(offset.min()), int(offset.max()) + size
+        if high - low == len(offset) * size:
+            return np.arange(start + low // self.grain, start + -(-high // self.grain))
+        if size <= self.grain:
+            return start + np.unique(offset // self.grain)
+        return start + (offset[:, None] + np.arange(0, size, self.grain)).reshape(-1) // self.grain
+
+    def begin_read(self, lane: int, instance: int, cell: Bits) -> None:
+        """An asynchronous read issued by ``lane``."""
+        time, writer = self.write_time[cell], self.writer[cell].astype(np.int64)
+        lanes = np.array([lane])
+        if not time.all():
+            self.complain("PTX013", lanes, "an asynchronous operation reads shared memory that nothing wrote")
+        known = self.clocks.ordered_fenced(lane, writer, time, instance) | (time == 0)
+        if not known.all():
+            bad = int(writer[~known][0])
+            self.complain(
+                "PTX012",
+                lanes,
+                f"asynchronous read of what participant {bad} wrote, unordered or without proxy fence",
+            )
+        if self.being_written[cell].any():
+            self.complain("PTX012", lanes, "an asynchronous operation reads what a copy is writing")
+        self.being_read[cell] += 1
+        self.in_flight = True
+
+    def end_read(self, cell: Bits) -> None:
+        """It has read."""
+        self.being_read[cell] -= 1
+
+    def begin_write(self, lane: int, instance: int, cell: Bits) -> None:
+        """An asynchronous write issued by ``lane``: nobody may be using the cells, as far as the lane knows."""
+        lanes = np.full(len(cell), lane)
+        where = np.full(len(cell), instance)
+        for did, thread, times in (
+            ("wrote", self.writer, self.write_time),
+            ("reads", self.reader, self.read_time),
+            ("reads", self.first_reader, self.first_read_time),
+        ):
+            time, other = times[cell], thread[cell].astype(np.int64)
+            known = self.clocks.ordered(lanes, other, time, where) | (time == 0)
+            if not known.all():
+                self.complain(
+                    "PTX012",
+                    lanes[:1],
+                    f"asynchronous write of what participant {int(other[~known][0])} {did}, unordered",
+                )
+        if self.being_read[cell].any() or self.being_written[cell].any():
+            self.complain(
+                "PTX012", lanes[:1], "an asynchronous copy writes what another asynchronous operation is using"
+            )
+        self.being_written[cell] += 1
+        self.in_flight = True
+
+    def end_write(self, cell: Bits, column: int) -> None:
+        """It has landed; the writer is an asynchronous column."""
+        self.being_written[cell] -= 1
+        self.write_time[cell], self.writer[cell] = self.clocks.now, column

@@ -1,0 +1,71 @@
+"""Tensor maps as values, and which bytes a box of one takes: a decoder of our own (PTX ISA 9.1, 5.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.ptx.opcodes.rows import Bits
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tiled tensor map. Extents, strides and box are innermost first; ``strides`` are bytes, without the innermost.
+
+    ``swizzle`` is the span in bytes, 0, 32, 64 or 128 (``atom`` 16); ``fill_nan`` where elements out of bounds read as
+    NaN of ``element_bytes``; ``element_strides`` are the traversal strides.
+    """
+
+    address: int
+    element_bytes: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+    element_strides: tuple[int, ...] = ()
+    fill: bytes = b""
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes of shared memory that a box takes."""
+        count = self.element_bytes
+        for extent in self.box_counts:
+            count *= extent
+        return count
+
+    @property
+    def box_counts(self) -> tuple[int, ...]:
+        """Elements that a box brings along each dimension, with the traversal strides."""
+        steps = self.element_strides or (1,) * len(self.box)
+        return tuple(-(-b // s) for b, s in zip(self.box, steps, strict=True))
+
+    def offsets(self, corner: tuple[int, ...]) -> tuple[Bits, Bits]:
+        """(byte offset from ``address`` of each element of the box at ``corner``, whether it lies in the tensor)."""
+        counts = self.box_counts
+        steps = self.element_strides or (1,) * len(counts)
+        offset = np.zeros(tuple(reversed(counts)), np.int64)
+        inside = np.ones(offset.shape, np.bool_)
+        for d, (count, step) in enumerate(zip(counts, steps, strict=True)):
+            at = corner[d] + step * np.arange(count, dtype=np.int64)
+            stride = self.element_bytes if d == 0 else self.strides[d - 1]
+            shape = [1] * len(counts)
+            shape[len(counts) - 1 - d] = count
+            offset = offset + (at * stride).reshape(shape)
+            inside = inside & ((at >= 0) & (at < self.extents[d])).reshape(shape)
+        return offset.reshape(-1), inside.reshape(-1)
+
+    def placed(self, base: int) -> Bits:
+        """The shared-memory offset of each element of a box that starts at offset ``base``: rows of the innermost
+        dimension, one behind another, swizzled by address bits."""
+        return swizzled(
+            base + np.arange(self.box_bytes // self.element_bytes, dtype=np.int64) * self.element_bytes, self.swizzle
+        )
+
+
+def swizzled(offset: Bits, span: int) -> Bits:
+    """16-byte chunks exclusive-ored with the row of 128 bytes that they stand in (PTX ISA 9.1, 5.5.7)."""
+    if span == 0:
+        return offset
+    mask = {32: 1, 64: 3, 128: 7}[span]
+    return offset ^ ((offset >> 7 & mask) << 4)
