@@ -108,6 +108,7 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
         ("runtime", "runtime", "hw", "numpy"),
         ("contract", "contract", "protocol", "xdsl"),
         ("explorer", "contract.explore", "protocol", "tilewright.protocol.graph"),
+        ("ptx", "ptx", "hw", "tilewright.layout"),
         ("torch", "jit", "base", "torch"),
     ],
 )

@@ -70,9 +70,10 @@ def test_indexed_branches() -> None:
     assert [(e.target, e.case) for e in f.blocks[0].out] == [(1, 0), (2, 1)]
 
 
-def test_a_branch_to_no_label_is_refused() -> None:
+@pytest.mark.parametrize("body", ["bra x;", "bra;", "brx.idx %r1, x;", "t: .branchtargets x;\nbrx.idx %r1, t;"])
+def test_a_branch_to_no_label_is_refused(body: str) -> None:
     with pytest.raises(TilewrightError, match="PTX002"):
-        flow(".shared .b32 x;\nbra x;")
+        flow(f".shared .b32 x;\n{body}")
 
 
 def test_dominators_of_random_graphs() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NoReturn
 
 from tilewright.diag import Location, fail
 from tilewright.ptx.syntax import Entry, Guard, Instruction, Symbol
@@ -134,6 +135,8 @@ def _edges(entry: Entry, block: int, last: Instruction, number: dict[int, int], 
         taken = [Edge(block, number.get(_label(entry, last, 0), end), last.guard)]
     elif last.opcode == "brx":
         listed = entry.targets[_name(entry, last, 1)]
+        if not all(label in entry.labels for label in listed):
+            _refuse(entry, last, "labels of the body in the list of targets")
         taken = [
             Edge(block, number.get(entry.labels[label], end), last.guard, case) for case, label in enumerate(listed)
         ]
@@ -153,9 +156,12 @@ def _name(entry: Entry, branch: Instruction, operand: int) -> str:
     named = branch.operands[operand] if operand < len(branch.operands) else None
     known = entry.labels if branch.opcode == "bra" else entry.targets
     if not isinstance(named, Symbol) or named.name not in known:
-        where = Location(f"<ptx {entry.name}>", branch.line)
-        fail("PTX002", where=where, found=branch.name, required="a label of the body as the target of a branch")
+        _refuse(entry, branch, "a label of the body as the target of a branch")
     return named.name
+
+
+def _refuse(entry: Entry, branch: Instruction, required: str) -> NoReturn:
+    fail("PTX002", where=Location(f"<ptx {entry.name}>", branch.line), found=branch.name, required=required)
 
 
 def _analysed(entry: Entry, blocks: tuple[Block, ...]) -> Flow:

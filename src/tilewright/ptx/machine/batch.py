@@ -51,6 +51,7 @@ class Batch(Effects):
         lanes = Lanes(launch, ctas, schedules)
         super().__init__(program, launch, parameters, memory, lanes, report)
         self.registers: list[Bits] = [unsigned(program.types[r])(0) for r in program.slots]
+        self.own = [False] * len(self.registers)  # whose array no other register shares
         self.defined: dict[int, Bits] = {program.slots[r]: np.zeros(lanes.count, np.bool_) for r in program.suspect}
         self.names = list(program.slots)
         self.at = np.zeros(lanes.count, np.int32)
@@ -68,17 +69,21 @@ class Batch(Effects):
     def get(self, slot: int, x: Bits | None) -> Bits:
         """The values of a register; uniform ones come as scalars."""
         value = self.registers[slot]
-        return value if x is None or value.ndim == 0 else value[x]
+        if x is None:
+            self.own[slot] = False  # the caller may put the very array into another register
+            return value
+        return value if value.ndim == 0 else value[x]
 
     def put(self, slot: int, value: Bits, x: Bits | None) -> None:
         """Write a register."""
         if x is None:
-            self.registers[slot] = value
+            self.registers[slot], self.own[slot] = value, False
             return
-        old = self.registers[slot]
-        new = np.full(self.lanes.count, old) if old.ndim == 0 else old.copy()
-        new[x] = value
-        self.registers[slot] = new
+        if not self.own[slot]:
+            old = self.registers[slot]
+            self.registers[slot] = np.full(self.lanes.count, old) if old.ndim == 0 else old.copy()
+            self.own[slot] = True
+        self.registers[slot][x] = value
 
     def _is_defined(self, slot: int, x: Bits | None) -> Bits:
         return self.defined[slot] if x is None else self.defined[slot][x]

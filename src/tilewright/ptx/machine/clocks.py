@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.machine.scratch import Scratch
 from tilewright.ptx.opcodes.rows import Bits
 
 _ASYNCHRONOUS = 64
@@ -24,7 +25,8 @@ class Clocks:
     A *participant* is a thread of a cluster: its CTA's rank times the CTA's threads, plus its own.
     """
 
-    def __init__(self, lanes: Lanes):
+    def __init__(self, lanes: Lanes, scratch: Scratch):
+        self.scratch = scratch
         self.lanes = lanes
         self.now = 1
         self.base = np.zeros(lanes.instances, np.int64)
@@ -42,7 +44,9 @@ class Clocks:
         """The table of each cluster: [cluster, participant, column]."""
         if self._known is None:
             shape = (self.lanes.instances // self.lanes.cluster_ctas, self.participants, self.columns)
-            self._known, self._fenced = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+            size = shape[0] * shape[1] * shape[2]
+            self._known = self.scratch.zeros("known", size, np.int32).reshape(shape)
+            self._fenced = self.scratch.zeros("fenced", size, np.int32).reshape(shape)
             n = self.lanes.padded
             for instance in range(self.lanes.instances):
                 cluster, at = divmod(instance, self.lanes.cluster_ctas)

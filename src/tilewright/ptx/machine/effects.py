@@ -51,9 +51,10 @@ class Effects:
     ):
         self.entry, self.launch, self.lanes, self.report = program.entry, launch, lanes, report
         self.current: Instruction = self.entry.body[0] if self.entry.body else Instruction(0, "", (), (), None, None, 0)
-        self.clocks = Clocks(lanes)
+        self.clocks = Clocks(lanes, program.scratch)
         self.mbarriers = Mbarriers(self.clocks)
-        self.spaces = Spaces(program.module, self.entry, launch, parameters, memory, lanes, self.clocks, self.complain)
+        given = (launch, parameters, memory, lanes, self.clocks, self.complain, program.scratch)
+        self.spaces = Spaces(program.module, self.entry, *given)
         self.shared: Shared = self.spaces.shared
         self.copies = Copies(self)
         self.passed: Bits | None = None

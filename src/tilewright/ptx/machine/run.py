@@ -11,6 +11,7 @@ from tilewright.ptx.flow import graph
 from tilewright.ptx.machine.batch import Batch
 from tilewright.ptx.machine.launch import Launch, Memory
 from tilewright.ptx.machine.report import Report, Stop
+from tilewright.ptx.machine.scratch import Scratch
 from tilewright.ptx.machine.segments import Compiler
 from tilewright.ptx.ssa import ssa
 from tilewright.ptx.syntax import Entry, Module
@@ -27,6 +28,7 @@ class Program:
         self.module = module
         self.entry: Entry = module.entry(name)
         self.flow = graph(self.entry)
+        self.scratch = Scratch()
         compiler = Compiler(ssa(self.flow))
         self.segments = compiler.compiled()
         self.heads, self.slots, self.types, self.suspect = (

@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.machine.scratch import Scratch
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED
 
@@ -26,16 +27,20 @@ class Shared:
     Shadows count granules of ``grain`` bytes, the narrowest access of the kernel.
     """
 
-    def __init__(self, lanes: Lanes, clocks: Clocks, size: int, grain: int, complain: Complain):
+    def __init__(self, lanes: Lanes, clocks: Clocks, size: int, grain: int, complain: Complain, scratch: Scratch):
         self.lanes, self.clocks, self.grain, self.complain = lanes, clocks, grain, complain
         self.size = RESERVED + size
         self.stride = -(-self.size // 1024) * 1024
-        self.data = np.zeros(lanes.instances * self.stride, np.uint8)
+        self.data = scratch.zeros("data", lanes.instances * self.stride, np.uint8)
         cells = self.data.size // grain
-        self.write_time, self.writer = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
-        self.read_time, self.reader = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
-        self.first_read_time, self.first_reader = np.zeros(cells, np.int32), np.zeros(cells, np.int16)
-        self.being_read, self.being_written = np.zeros(cells, np.int16), np.zeros(cells, np.int16)
+        clock = {n: scratch.zeros(n, cells, np.int32) for n in ("write_time", "read_time", "first_read_time")}
+        thread = {
+            n: scratch.zeros(n, cells, np.int16) for n in ("writer", "reader", "first_reader", "reading", "writing")
+        }
+        self.write_time, self.writer = clock["write_time"], thread["writer"]
+        self.read_time, self.reader = clock["read_time"], thread["reader"]
+        self.first_read_time, self.first_reader = clock["first_read_time"], thread["first_reader"]
+        self.being_read, self.being_written = thread["reading"], thread["writing"]
         self.in_flight = False
 
     def locate(self, lanes: Bits, address: Bits, size: int) -> tuple[Bits, Bits, Bits]:

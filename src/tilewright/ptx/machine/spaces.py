@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.lanes import Lanes
 from tilewright.ptx.machine.launch import Launch, Memory, Region
+from tilewright.ptx.machine.scratch import Scratch
 from tilewright.ptx.machine.shared import RANK_SHIFT, RESERVED, Complain, Shared
 from tilewright.ptx.machine.tensormap import TensorMap
 from tilewright.ptx.opcodes.rows import Bits
@@ -42,13 +43,14 @@ class Spaces:
         lanes: Lanes,
         clocks: Clocks,
         complain: Complain,
+        scratch: Scratch,
     ):
         self.memory, self.lanes, self.complain = memory, lanes, complain
         self.symbols: dict[str, int] = {}
         self.maps: dict[int, TensorMap] = {}
         self.local_symbols: dict[str, int] = {}
         self.parameters = self._lay_out_parameters(entry, parameters)
-        self.shared = Shared(lanes, clocks, self._lay_out_shared(entry, launch), narrowest(entry), complain)
+        self.shared = Shared(lanes, clocks, self._lay_out_shared(entry, launch), narrowest(entry), complain, scratch)
         size = 0
         for v in entry.local:
             size = -(-size // v.align) * v.align

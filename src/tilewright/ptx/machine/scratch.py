@@ -1,0 +1,26 @@
+"""Large arrays that batches use one after another: fresh pages cost more than clearing old ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ptx.opcodes.rows import Bits
+
+
+class Scratch:
+    """Arrays by name, kept from batch to batch."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Bits] = {}
+
+    def zeros(self, name: str, count: int, dtype: type[Any]) -> Bits:
+        """``count`` zeros; what ``name`` gave before is gone."""
+        kept = self._kept.get(name)
+        if kept is None or kept.size < count:
+            kept = self._kept[name] = np.zeros(count, dtype)
+            return kept
+        found = kept[:count]
+        found.fill(0)
+        return found
