@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.diag import TilewrightError
-from tilewright.ptx.reader import read, shared_bytes
+from tilewright.ptx.reader import read
 from tilewright.ptx.syntax import (
     Address,
     Arguments,
@@ -139,7 +139,6 @@ def test_module() -> None:
     assert [(v.name, v.count, v.bytes, v.align, v.external) for v in k.shared] == [
         ("dynamic", 0, 0, 1024, True), ("a", 6, 6, 4, False), ("b", 6, 24, 16, False), ("bar", 3, 24, 8, False)
     ]  # fmt: skip
-    assert shared_bytes(k.shared) == 16 + 24 + 24
     assert k.body[0].location == Loc(1, 7, 9, Loc(1, 2, 3))
     table = next(v for v in m.globals if v.name == "t")
     assert (table.count, table.initial.hex()) == (4, "0000803f" + "00000040" + "00004040")

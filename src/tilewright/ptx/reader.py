@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tilewright.ptx.body import Body
 from tilewright.ptx.declarations import LINKAGE, SPACES, number, parameters, variables
 from tilewright.ptx.syntax import Entry, Module, Operand, Symbol, Variable
@@ -185,12 +183,3 @@ def file_directive(tokens: Tokens, at: int, files: dict[int, str]) -> int:
     while tokens.text[at] == "," and NUMBER.match(tokens.text[at + 1]):
         at += 2
     return at
-
-
-def shared_bytes(variables: Iterable[Variable]) -> int:
-    """Bytes of static shared memory that the variables take, laid out in their order."""
-    size = 0
-    for variable in variables:
-        if variable.space == "shared":
-            size = -(-size // variable.align) * variable.align + variable.bytes
-    return size

@@ -1,8 +1,7 @@
 """Asynchronous operations: cp.async, bulk and tensor copies, wgmma (PTX ISA 9.1, 9.7.9.25 to 9.7.9.27, 9.7.15).
 
-An operation reads and writes when it lands: in the first schedule and in those of even number as soon as nothing else
-may run or somebody waits for it; that is as late as it may. From its issue on, its footprint in shared memory is
-marked.
+An operation reads and writes when it lands: when nothing else may run, or when somebody waits for its group; that is as
+late as it may. From its issue on, its footprint in shared memory is marked.
 """
 
 # Operands are scalars, arrays, or lists of them, as an instruction has them.
@@ -39,7 +38,6 @@ class Pending:
     world: int
     land: Callable[[], None]
     landed: bool = False
-    instruction: Instruction | None = None
 
 
 @dataclass

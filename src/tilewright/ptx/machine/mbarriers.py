@@ -66,11 +66,6 @@ class Mbarriers:
         m.into[m.column] = self.clocks.now
         self._turn(m)
 
-    def note(self, key: Key, time: int) -> None:
-        """The asynchronous column of a barrier stands at ``time``."""
-        m = self.objects[key]
-        m.into[m.column] = max(int(m.into[m.column]), time)
-
     def _turn(self, m: Mbarrier) -> None:
         if m.pending == 0 and m.bytes == 0:
             m.phase += 1

@@ -29,9 +29,11 @@ class Fault:
 
 @dataclass
 class Report:
-    """``faults`` found, at most ``MOST``; ``steps`` segments executed; ``differing`` tensors whose bytes depend on the
-    schedule;
-    ``executed`` the indices of the instructions that begin an executed segment."""
+    """``faults`` found, at most ``MOST``; ``steps`` segments executed.
+
+    ``differing`` are the tensors whose bytes depend on the schedule; ``executed`` instructions, by index, with which
+    an executed segment began.
+    """
 
     faults: list[Fault] = field(default_factory=list[Fault])
     steps: int = 0
