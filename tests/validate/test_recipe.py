@@ -39,7 +39,6 @@ from tilewright.compiler import build as building
 from tilewright.compiler.build import build
 from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.descriptors import read_kernel
-from tilewright.compiler.planned import Program
 from tilewright.compiler.program import plan
 from tilewright.compiler.requests import Observed, Request, default_facts, observe_facts
 from tilewright.diag import TilewrightError
