@@ -122,7 +122,7 @@ def _nothing_found(protocol: Protocol) -> bool:
 
         def sizes(name: str, context: int, trips: int = trips) -> int:
             symbol = next(s for s in protocol.symbols if s.name == name)
-            value = max(symbol.least, 2 if name in ("tiles", "programs") else trips)
+            value = max(symbol.least, 2 if name in ("tiles", "programs", "$programs") else trips)
             return value if symbol.most is None else min(value, symbol.most)
 
         if adversarial(protocol, sizes, runs=20, seed=trips).finding is not None:

@@ -76,7 +76,9 @@ def all_variants(seed: int) -> Iterator[tuple[str, Protocol]]:
 def many_or_persistent(p: Protocol) -> bool:
     """Whether data comes by several rings, or tiles follow one another."""
     filled = {step.op.dst.buffer for _, step in spots(p) if isinstance(step.op, o.TmaLoad | o.CpAsync)}
-    return len(filled) > 1 or any(s.per is not None or s.name in ("tiles", "groups", "programs") for s in p.symbols)
+    return len(filled) > 1 or any(
+        s.per is not None or s.name in ("tiles", "groups", "programs", "$programs") for s in p.symbols
+    )
 
 
 def verdict_of(protocol: Protocol) -> tuple[str, str, float]:

@@ -114,7 +114,7 @@ def draw_ragged(rng: np.random.Generator) -> Case:
         answer = ragged_plan(access, axis, start, end)
         if not isinstance(answer, Legal) or answer.fields.shared.size_bytes > SHARED_LIMIT:
             continue
-        index = {f"index{axis}": Sym(f"index{axis}") - start}
+        index = {f"$index{axis}": Sym(f"$index{axis}") - start}
         plan = replace(answer.fields, coordinates=tuple(c.substitute(index) for c in answer.fields.coordinates))
         stored = ragged_plan(replace(access, direction=Direction.STORE), axis, start, end)
         group = replace(access, shape=(*shape[:axis], end, columns))
@@ -203,7 +203,7 @@ def places(case: Case, first: tuple[int, ...]) -> Places:
 
 def origin(case: Case, first: tuple[int, ...]) -> list[int]:
     """The tile's first coordinate in each dimension of the map."""
-    values = {f"index{i}": v for i, v in enumerate(first)}
+    values = {f"$index{i}": v for i, v in enumerate(first)}
     return [int(c.evaluate(values)) for c in case.plan.coordinates]
 
 

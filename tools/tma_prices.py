@@ -220,7 +220,7 @@ def numbers(values: Sequence[Expr]) -> list[int]:
 def per_tile(coordinate: Expr, sample: Sample) -> tuple[int, int]:
     """How far a coordinate moves from tile to tile along both axes."""
     firsts = ((0, 0), (sample.tile[0], 0), (0, sample.tile[1]))
-    at = [int(coordinate.evaluate({"index0": a, "index1": b})) for a, b in firsts]
+    at = [int(coordinate.evaluate({"$index0": a, "$index1": b})) for a, b in firsts]
     assert at[0] == 0, coordinate
     return at[1], at[2]
 

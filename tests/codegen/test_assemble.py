@@ -176,7 +176,7 @@ def test_no_part_of_a_load_is_shorter_than_its_vectors() -> None:
 def test_wide_offsets() -> None:
     facts = Facts(tuple((t.name, TensorFacts(None, 4)) for t in float_ops.tensors), 64)
     for source in compiled(float_ops, facts=facts):
-        strides = re.findall(r"const (\S+ ?\S*) a_stride\d", source)
+        strides = re.findall(r"const (\S+ ?\S*) stride\d_a", source)
         assert strides
         assert set(strides) == {"long long"}
 

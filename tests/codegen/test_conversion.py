@@ -49,7 +49,7 @@ def test_narrow_elements_find_their_places(seed: int, dtype: str, size: int) -> 
     if size == 1 and seed % 3 == 0:
         elements, table = 2, [2 * (x // 2) + e for x in table[::2] for e in range(2)]
     names = [byte for register in range(count) for byte in range(size * register, size * register + size)]
-    memory: dict[str, dict[int, list[int]]] = {"held": {i // 4: names[i : i + 4] for i in range(0, len(names), 4)}}
+    memory: dict[str, dict[int, list[int]]] = {"v_held": {i // 4: names[i : i + 4] for i in range(0, len(names), 4)}}
     for line in emitted(table, count, elements, dtype).splitlines():
         found = LINE.match(line)
         if found is None:
@@ -57,7 +57,7 @@ def test_narrow_elements_find_their_places(seed: int, dtype: str, size: int) -> 
         target, i, a, j, b, k, selector, whole, n = found.groups()
         value = memory[whole][int(n)] if whole else byte_perm(memory[a][int(j)], memory[b][int(k)], selector)
         memory.setdefault(target, {})[int(i)] = value
-    turned = [byte for word in range(-(-count * size // 4)) for byte in memory["turned"][word]]
+    turned = [byte for word in range(-(-count * size // 4)) for byte in memory["v_turned"][word]]
     assert turned[: count * size] == [size * x + byte for x in table for byte in range(size)]
 
 

@@ -220,7 +220,7 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
             row, column = (c.expr for c in stores[0].coords)
             stores[0].attributes["coords"] = type(stores[0].coords)([ExprAttr.of(row), ExprAttr.of(column + 1)])
         case "narrow":
-            guarded.attributes["guard"] = ExprAttr.of(all_of([guarded.guard.expr, Sym("tid") < 31]))
+            guarded.attributes["guard"] = ExprAttr.of(all_of([guarded.guard.expr, Sym("$tid") < 31]))
         case "no store":
             stores[0].detach()
         case "grid":

@@ -54,7 +54,7 @@ def test_staged_tiles_are_those_that_products_read(kernel: tw.Kernel) -> None:
 WRONG = {
     "another byte": lambda op: {"offset": ExprAttr.of(op.offset.expr + 8)},
     "rows exchanged": lambda op: {"offset": ExprAttr.of(op.offset.expr ^ 64)},
-    "threads that do not write": lambda op: {"guard": ExprAttr.of(sym("tid") < 64)},
+    "threads that do not write": lambda op: {"guard": ExprAttr.of(sym("$tid") < 64)},
     "one place for all": lambda op: {"offset": ExprAttr.of(Const(0))},
 }
 

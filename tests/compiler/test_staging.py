@@ -196,10 +196,10 @@ def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -
     planned, artifact, _ = large
     (variant,) = artifact.variants
     launches = [step.kernel for step in variant.steps if isinstance(step, Launch)]
-    assert launches == ["product_stage_a", "product_stage_b", "product"]
+    assert launches == ["kernel_product_stage_a", "kernel_product_stage_b", "kernel_product"]
     assert [w.evaluate({"M": 4100, "N": 7, "K": 4100}) for w in variant.workspace] == [4100 * 8320, 7 * 8320]
     recipes = [step.recipe for step in variant.steps if isinstance(step, EncodeTensorMap)]
-    assert [str(r.address) for r in recipes] == ["workspace0.address", "workspace1.address"]
+    assert [str(r.address) for r in recipes] == ["$workspace0.address", "$workspace1.address"]
     assert [r.strides_bytes[0].evaluate({"K": 4100}) for r in recipes] == [8320, 8320]
     assert [r.dims[0] for r in recipes] == [parse("max(K, 1)")] * 2  # beyond K the hardware fills with zeros
     copy = next(step for step in variant.steps if isinstance(step, Launch))
@@ -212,7 +212,8 @@ def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -
 def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKernel, Artifact, Request]) -> None:
     planned, artifact, _ = large
     (variant,) = artifact.variants
-    kernels = {c.planned.transport.sym_name.data: c.planned for c in planned.copies} | {"product": planned}
+    kernels = {f"kernel_{c.planned.transport.sym_name.data}": c.planned for c in planned.copies}
+    kernels |= {"kernel_product": planned}
     assert certify_steps(variant.steps, kernels, planned.predicate) == variant.certificate
     copies, rest = variant.steps[:2], variant.steps[2:]
     faults = {
@@ -227,19 +228,19 @@ def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKe
         certify_steps(variant.steps, kernels, TRUE)
     first = planned.copies[0].planned
     (item,) = first.workspaces.values()
-    half = replace(first, workspaces={"a_staged": replace(item, dims=(item.dims[0] * 2, item.dims[1]))})
+    half = replace(first, workspaces={"a$staged": replace(item, dims=(item.dims[0] * 2, item.dims[1]))})
     lowered = first.transport.clone()
     next(op for op in lowered.walk() if isinstance(op, transport.Store)).detach()
     for words, kernel in {"another tensor": half, "whole": replace(first, transport=lowered)}.items():
-        wrong = {**kernels, "product_stage_a": kernel}
+        wrong = {**kernels, "kernel_product_stage_a": kernel}
         with pytest.raises(TilewrightError, match=rf"(?s)CRT003.*{words}"):
             certify_steps(variant.steps, wrong, planned.predicate)
 
 
 def test_what_follows_of_a_workspace_is_not_asked() -> None:
-    binding = {"a.address": sym("workspace0.address"), "a.stride0": parse("(K + 63) // 64 * 64")}
+    binding = {"a.address": sym("$workspace0.address"), "a.stride0": parse("(K + 63) // 64 * 64")}
     facts = (parse("a.address % 16 == 0"), parse("M <= 1 or a.stride0 * 2 % 16 == 0"), parse("a.stride0 * M < 100"))
     assert residual(facts, binding) == parse("((K + 63) // 64 * 64) * M < 100")
     assert residual((parse("b.stride0 == 7"),), binding) == TRUE
-    assert residual(facts[:1], {"a.address": sym("workspace0.address") + 8}) != TRUE
+    assert residual(facts[:1], {"a.address": sym("$workspace0.address") + 8}) != TRUE
     assert residual((parse("a.stride0 == 3"),), {"a.stride0": Const(4)}).constant == 0

@@ -113,7 +113,7 @@ def test_guard_off_by_one_names_the_thread() -> None:
     assert witness.element == (extent,)
     assert witness.place == "user.py:3"
     at = dict(witness.points[0].indices)
-    assert at["p"] * 128 + at["tid"] * 4 + at["r"] == extent
+    assert at["p"] * 128 + at["$tid"] * 4 + at["$r"] == extent
 
 
 def test_negative_coordinates() -> None:
@@ -315,7 +315,7 @@ def test_code_outside_programs_runs_in_every_cta() -> None:
         return [v, fill(1.0, v.buffer), t.Store(y, v.buffer, [TID], TID < M)]
 
     op = kernel({"y": tensor("y", [M])}, build, assumptions=[M <= 32])
-    assert dict(refuted(Fault.TWICE, op, whole("y", M)).parameters)["grid"] >= 2
+    assert dict(refuted(Fault.TWICE, op, whole("y", M)).parameters)["$grid"] >= 2
 
 
 # -- atomic additions -------------------------------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_instances_must_be_found() -> None:
 def test_the_last_program_or_step_stores() -> None:
     """Programs walk rows; only the last one of each column tile writes the result."""
 
-    def last(condition: Expr) -> t.Kernel:
+    def last(condition: Expr, *assumptions: Expr) -> t.Kernel:
         place = Q * 512 + TID * 4 + R
 
         def build(x: SSAValue, y: SSAValue) -> list[Operation]:
@@ -357,10 +357,12 @@ def test_the_last_program_or_step_stores() -> None:
             body = [v, fill(1.0, v.buffer), t.If(condition, store, t.block([]))]
             return [programs(["p", "q"], [M, ceildiv(N, 512)], body)]
 
-        return kernel({"x": tensor("x", [M]), "y": tensor("y", [N])}, build, threads=128)
+        args = {"x": tensor("x", [M]), "y": tensor("y", [N])}
+        return kernel(args, build, threads=128, assumptions=assumptions)
 
-    proved(last(P.eq(M - 1)), whole("y", N))
-    proved(last(P.eq(0)), whole("y", N))
+    proved(last(P.eq(M - 1), M >= 1), whole("y", N))
+    proved(last(P.eq(0), M >= 1), whole("y", N))
+    refuted(Fault.MISSED, last(P.eq(0)), whole("y", N))  # without rows there is no program
     refuted(Fault.MISSED, last(P.eq(M)), whole("y", N))
     refuted(Fault.MISSED, last(P.eq(1)), whole("y", N))
     refuted(Fault.TWICE, last(P >= M - 2), whole("y", N))
@@ -384,7 +386,7 @@ def test_tensor_stores_of_a_product_cover_it() -> None:
         return op
 
     refuted(Fault.TWICE, moved([Q * 64, P * 128]), whole("c", M, N))
-    refuted(Fault.MISSED, moved([Q * 64, P * 128 + sym("warpgroup") * 64 + 1]), whole("c", M, N))
+    refuted(Fault.MISSED, moved([Q * 64, P * 128 + sym("$warpgroup") * 64 + 1]), whole("c", M, N))
 
 
 # -- what stays open --------------------------------------------------------------------------------------------------

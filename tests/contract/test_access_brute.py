@@ -22,7 +22,7 @@ from tilewright.protocol.access import (
     StoreDomain,
 )
 
-TID, R = sym("tid"), sym("r")
+TID, R = sym("$tid"), sym("$r")
 SMALL = range(1, 12)
 
 
@@ -123,8 +123,8 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
     inside = all_of(guards)
     scope = (
         *programs,
-        Index("tid", IndexRole.THREAD, Const(0), Const(threads)),
-        Index("r", IndexRole.REGISTER, Const(0), Const(registers)),
+        Index("$tid", IndexRole.THREAD, Const(0), Const(threads)),
+        Index("$r", IndexRole.REGISTER, Const(0), Const(registers)),
     )
 
     def access(op: str, conditions: tuple[Expr, ...], guard: Expr) -> AccessMap:
@@ -155,8 +155,8 @@ def test_streams_with_a_tail(block: int, threads: int, registers: int, begin: in
     whole = begin + (m - begin) // block * block
     place = TID * registers + R
     fixed = (
-        Index("tid", IndexRole.THREAD, Const(0), Const(threads)),
-        Index("r", IndexRole.REGISTER, Const(0), Const(registers)),
+        Index("$tid", IndexRole.THREAD, Const(0), Const(threads)),
+        Index("$r", IndexRole.REGISTER, Const(0), Const(registers)),
     )
     cta = Index("cta", IndexRole.PROGRAM, Const(0), Const(1))
     loop = Index("c", IndexRole.COUNTER, Const(begin), whole, Const(block))

@@ -23,7 +23,9 @@ def matmul() -> Protocol:
 def attention() -> Protocol:
     """Two tiles at most: the carry-over from one to the next without its full search."""
     p = _lowered(products.attention, causal=False)
-    return replace(p, symbols=tuple(replace(s, most=2) if s.name == "programs" else s for s in p.symbols))
+    return replace(
+        p, symbols=tuple(replace(s, most=2) if s.name.removeprefix("$") == "programs" else s for s in p.symbols)
+    )
 
 
 def _lowered(kernel: products.tw.Kernel, **keywords: object) -> Protocol:

@@ -261,7 +261,7 @@ SHIFTED = {
     "zeros too early": lambda op: {"stop": ExprAttr.of(op.stop.expr - 1)},
     "rows beyond the tensor": lambda op: {"guard": ExprAttr.of(TRUE)},
     "half of the copies": lambda op: {"count": IntAttr(op.count.data // 2)},
-    "threads that do not copy": lambda op: {"active": ExprAttr.of(sym("tid") < 64)},
+    "threads that do not copy": lambda op: {"active": ExprAttr.of(sym("$tid") < 64)},
 }
 
 

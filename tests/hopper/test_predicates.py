@@ -55,7 +55,7 @@ def test_as_many_steps_as_hold_everywhere(low: int, strict: bool) -> None:
         rows = np.arange(64)[:, None] + 64 * program
         apart = [rows - np.arange(32 * i, 32 * i + 32)[None, :] for i in range(12)]
         whole = [bool((x > low if strict else x >= low).all()) for x in apart]
-        assert found[0].evaluate({"p0": program}) == whole.index(False)
+        assert found[0].evaluate({"$p0": program}) == whole.index(False)
 
 
 def test_the_far_side_of_a_band_is_always_asked() -> None:
@@ -87,8 +87,8 @@ def test_masks_stay_out_of_the_steps_that_need_none() -> None:
 
 
 def test_long_programs_come_first() -> None:
-    assert longest_first(traced(p.request(p.attention, causal=True))) == ("p0",)
+    assert longest_first(traced(p.request(p.attention, causal=True))) == ("$p0",)
     assert longest_first(traced(p.request(p.attention))) == ()
     found = p.lower(p.attention, Candidate(1, stages=2), causal=True)
     assert not isinstance(found, Refused), found.reason
-    assert {op.downwards for op in found.scheduled.kernel.walk() if isinstance(op, t.Programs)} == {frozenset({"p0"})}
+    assert {op.downwards for op in found.scheduled.kernel.walk() if isinstance(op, t.Programs)} == {frozenset({"$p0"})}

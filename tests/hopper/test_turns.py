@@ -89,7 +89,7 @@ def test_a_program_stored_by_both_is_refuted() -> None:
 @pytest.mark.parametrize(("tiles", "steps"), [(0, 1), (2, 1), (3, 2)])
 def test_small_instances_by_enumeration(tiles: int, steps: int) -> None:
     protocol, *_ = protocols_of(lowered(p.nt).scheduled.kernel)
-    outcome = exhaust(protocol, lambda name, _: {"programs": tiles, "trip0": steps}[name], max_states=20_000)
+    outcome = exhaust(protocol, lambda name, _: {"$programs": tiles, "$trip0": steps}[name], max_states=20_000)
     assert outcome.complete
     assert outcome.finding is None, outcome.finding.detail
 

@@ -64,7 +64,7 @@ def carried_out(access: TileAccess, found: FactoredPlan) -> dict[int, int]:
     held = np.zeros(found.plan.shared.size_bytes // size, np.int64)
     for byte in range(2):  # the number of an element in two copies of its lowest byte
         memory[::size] = numbers >> 8 * byte & 255
-        copy_tile(memory, made.fields, {"index0": 0, "index1": 0}, low, size)
+        copy_tile(memory, made.fields, {"$index0": 0, "$index1": 0}, low, size)
         held |= low[::size].astype(np.int64) << 8 * byte
     places = offsets_of(found.landing)
     source = [

@@ -44,7 +44,7 @@ def test_a_tile_holds_rows_of_its_group_alone(dtype: DType, columns: int, direct
     assert plan.rank == 4
     for start, end in ((0, 16), (16, 16), (7, 40), (100, 101), (3, 20)):
         for first in range(0, max(end - start, 1), 16):
-            values = {"start": start, "end": end, "index0": first, "index1": 32, "M": 200}
+            values = {"start": start, "end": end, "$index0": first, "$index1": 32, "M": 200}
             assert plan.guard.evaluate(values)
             rows = range(start + first, min(end, start + first + 16))
             wanted = sorted((r, c) for r in rows for c in range(32, 64))
@@ -56,7 +56,7 @@ def test_every_copy_is_legal() -> None:
     answer = ragged_plan(access, 0, START, END)
     assert isinstance(answer, Legal)
     plan = answer.fields
-    values = {"start": 1000, "end": 1100, "index0": 0, "index1": 0, "M": 5000}
+    values = {"start": 1000, "end": 1100, "$index0": 0, "$index1": 0, "M": 5000}
     request = TensorMapRequest(
         plan.data_type,
         plan.rank,

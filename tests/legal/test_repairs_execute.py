@@ -109,7 +109,7 @@ def ranks(axes: tuple[int, ...]) -> tuple[int, ...]:
 def check_plan(access: TileAccess, remedy: Remedy, memory: np.ndarray, first: tuple[int, ...], values: Values) -> None:
     """The plan's copies land as the tile that ``remedy.tile`` asks for."""
     assert remedy.plan is not None
-    at = values | {f"index{i}": x for i, x in enumerate(first)}
+    at = values | {f"$index{i}": x for i, x in enumerate(first)}
     assert legal(remedy.plan, at)
     image = load(remedy.plan, at, memory, access.dtype.bytes)
     asked = replace(access, tile=remedy.tile)
@@ -146,7 +146,7 @@ def test_a_condition_says_when_the_plan_is_legal(address: int, pitch: int, ok: b
     remedy = remedy_of(access, Change.CONDITION)
     assert remedy.plan is not None
     values = {"address": address, "pitch": pitch}
-    assert bool(remedy.condition.evaluate(values)) == ok == legal(remedy.plan, values | {"index0": 0, "index1": 0})
+    assert bool(remedy.condition.evaluate(values)) == ok == legal(remedy.plan, values | {"$index0": 0, "$index1": 0})
     if ok:
         numbers = replace(access, strides=(pitch, 1), address=address)
         check_plan(numbers, remedy, memory_for(), (16, 64), values)
@@ -157,7 +157,7 @@ def test_split_columns() -> None:
     remedy = remedy_of(access, Change.SPLIT_COLUMNS)
     assert remedy.plan is not None
     assert remedy.threads is not None
-    assert legal(remedy.plan, {"index0": 16, "index1": 0})
+    assert legal(remedy.plan, {"$index0": 16, "$index1": 0})
     covered = [*range(remedy.plan.shared.extents[0])]
     begin = remedy.threads.first_column
     covered += range(begin, begin + remedy.threads.shared.extents[0])
@@ -202,7 +202,7 @@ def test_the_tail_of_each_row_by_threads() -> None:
                 expected[target : target + 2] = tile[r, c]
                 if column + c >= tail:  # what the threads store
                     memory[target : target + 2] = image[at : at + 2]
-        values = {"index0": row, "index1": column}
+        values = {"$index0": row, "$index1": column}
         assert legal(remedy.plan, values)
         stored(remedy.plan, values, memory, image, 2)
     assert np.array_equal(memory, expected)
@@ -212,7 +212,7 @@ def test_the_tail_of_each_row_by_threads() -> None:
 def test_without_the_tail_a_store_writes_beside_the_tensor() -> None:
     access = TileAccess(bf16, (37, 90), (96, 1), BASE, (16, 64), Direction.LOAD, swizzles=(Swizzle.B128,))
     whole = replace(remedy_of(access, Change.SPLIT_BOX).plan or pytest.fail("no plan"), direction=Direction.STORE)
-    values = {"index0": 0, "index1": 64}
+    values = {"$index0": 0, "$index1": 64}
     assert not legal(whole, values)
     memory = memory_for()
     before = memory.copy()
@@ -228,7 +228,7 @@ def test_a_folded_view() -> None:
     assert remedy.plan is not None
     memory = memory_for()
     for row in (0, 16, 32):
-        values = {"index0": row, "index1": 0}
+        values = {"$index0": row, "$index1": 0}
         assert legal(remedy.plan, values)
         image = load(remedy.plan, values, memory, 4)
         got = tile_of(image, remedy.plan.shared, (0,), (48,)).reshape(16, 3, 4)
@@ -241,7 +241,7 @@ def test_an_axis_too_long_for_a_map_is_split() -> None:
     assert remedy.folds == ((0,), (0,), (1,))
     assert remedy.plan is not None
     for row in (0, 64, (1 << 32) - 64, 1 << 32, (1 << 33) - 64):
-        values = {"index0": row, "index1": 0}
+        values = {"$index0": row, "$index1": 0}
         assert legal(remedy.plan, values)
         (request,) = requests(remedy.plan, values)
         steps = (1, *request.global_strides)
@@ -272,7 +272,7 @@ def test_a_staged_tensor(strides: tuple[int, int]) -> None:
     memory = memory_for()
     staged = staged_copy(access, remedy.staging, memory)
     for first in ((0, 0), (32, 64)):
-        values = {"t.staged": STAGED} | {f"index{i}": x for i, x in enumerate(first)}
+        values = {"t.staged": STAGED} | {f"$index{i}": x for i, x in enumerate(first)}
         assert legal(remedy.plan, values)
         got = tile_of(load(remedy.plan, values, staged, 2), remedy.plan.shared, ranks(remedy.plan.tile_axes), (16, 64))
         assert np.array_equal(got, wanted(access, memory, first))
@@ -290,7 +290,7 @@ def test_bytes_as_wider_words(access: TileAccess, factor: int, first: tuple[int,
     remedy = remedy_of(access, Change.REINTERPRET)
     assert remedy.plan is not None
     assert remedy.words == factor
-    values = {f"index{i}": x for i, x in enumerate(first)}
+    values = {f"$index{i}": x for i, x in enumerate(first)}
     assert legal(remedy.plan, values)
     memory = memory_for()
     image = load(remedy.plan, values, memory, access.dtype.bytes * factor)
@@ -303,7 +303,7 @@ def test_words_make_too_many_elements_legal() -> None:
     access = TileAccess(i8, (1 << 33,), (1,), 0, (4096,))
     remedy = remedy_of(access, Change.REINTERPRET)
     assert remedy.plan is not None
-    assert legal(remedy.plan, {"index0": 1 << 32})
+    assert legal(remedy.plan, {"$index0": 1 << 32})
     assert [int(str(d)) for d in remedy.plan.dims] == [1 << 30]
     odd = TileAccess(i8, ((1 << 33) + 1,), (1,), 0, (4096,))
     assert Change.REINTERPRET not in {r.fields.change for r in repairs_of(odd, Facts())}
@@ -340,7 +340,7 @@ def phased_tile(
     got = np.zeros((*tile, size), np.uint8)
     count = len(remedy.phases.classes)
     for j, part in enumerate(remedy.phases.classes):
-        values = {f"index{i}": x for i, x in enumerate(first)} | {f"tensor.phase{j}": int(part.address.evaluate({}))}
+        values = {f"$index{i}": x for i, x in enumerate(first)} | {f"tensor.phase{j}": int(part.address.evaluate({}))}
         assert legal(part.plan, values)
         image = load(part.plan, values, memory, size)
         shift = int(part.shift.evaluate({}))
@@ -368,7 +368,7 @@ def test_changes_of_a_folded_view(access: TileAccess, change: Change) -> None:
     columns = int(middle) * int(inner)
     assert rows is not None
     for row in (0, 8, 16):
-        values = {"index0": row, "index1": 0, "index2": 0}
+        values = {"$index0": row, "$index1": 0, "$index2": 0}
         if remedy.phases is not None:
             got = phased_tile(remedy, (row, 0, 0), (rows, columns), memory, size)
         elif remedy.threads is not None:
@@ -407,7 +407,7 @@ def test_classes_of_rows_for_any_pitch() -> None:
         numbers = replace(access, shape=extents, strides=(extents[1], 1), address=address)
         got = np.zeros((16, 16, 4), np.uint8)
         for j, part in enumerate(remedy.phases.classes):
-            values = {"M": extents[0], "K": extents[1], "p": address, "index0": 0, "index1": 16}
+            values = {"M": extents[0], "K": extents[1], "p": address, "$index0": 0, "$index1": 16}
             values |= {f"tensor.phase{j}": int(part.address.evaluate(values))}
             assert part.plan.guard.evaluate(values)
             assert legal(part.plan, values)

@@ -45,8 +45,8 @@ def test_a_folded_view_reads_the_same_elements(data: st.DataObject) -> None:
         strides[axis] = strides[axis + 1] * shape[axis + 1] + gap
     whole: list[int | None] = [data.draw(st.sampled_from([n, None, 1])) for n in shape]
     access = TileAccess(f32, tuple(shape), tuple(strides), 0, tuple(whole))
-    own: list[Expr] = [sym(f"index{i}") for i in range(rank)]
-    first = {f"index{i}": 0 if whole[i] == shape[i] else data.draw(st.integers(0, shape[i] - 1)) for i in range(rank)}
+    own: list[Expr] = [sym(f"$index{i}") for i in range(rank)]
+    first = {f"$index{i}": 0 if whole[i] == shape[i] else data.draw(st.integers(0, shape[i] - 1)) for i in range(rank)}
     for view in views(access, Facts()):
         assert len(view.axes) < rank
         assert sorted(a for fold in view.axes for a in fold) == list(range(rank))
@@ -61,7 +61,7 @@ def test_short_rows_become_one_axis() -> None:
     assert remedy.plan is not None
     assert remedy.folds == ((0, 1),)
     assert [d.constant for d in remedy.plan.dims] == [4000]
-    assert remedy.plan.coordinates == (sym("index0") * 4 + sym("index1"),)
+    assert remedy.plan.coordinates == (sym("$index0") * 4 + sym("$index1"),)
     assert answer.repairs[0].fields.change is Change.RESHAPE
 
 

@@ -61,7 +61,7 @@ def test_the_copy_of_a_random_tile_is_the_tile(data: st.DataObject) -> None:
     access = TileAccess(dtype, tuple(shape), tuple(strides), 1 << 20, tuple(tile), first_multiples=firsts)
     chosen = legal(access)
     assert chosen.guard == TRUE
-    first = {f"index{i}": firsts[i] * data.draw(st.integers(0, (shape[i] - 1) // firsts[i])) for i in range(rank)}
+    first = {f"$index{i}": firsts[i] * data.draw(st.integers(0, (shape[i] - 1) // firsts[i])) for i in range(rank)}
 
     rng = np.random.default_rng(0)
     memory = rng.integers(0, 256, (strides[0] * shape[0] + 64) * dtype.bytes, dtype=np.uint8)
@@ -71,7 +71,7 @@ def test_the_copy_of_a_random_tile_is_the_tile(data: st.DataObject) -> None:
     assert all(b.shared_offset_bytes % 128 == 0 for b in chosen.boxes)
     axes = [(i, t) for i, t in enumerate(tile) if t is not None]
     for local in np.ndindex(*(t for _, t in axes)):
-        index = [first[f"index{i}"] for i in range(rank)]
+        index = [first[f"$index{i}"] for i in range(rank)]
         for (axis, _), x in zip(axes, local, strict=True):
             index[axis] += x
         by_axis = dict(zip((a for a, _ in axes), local, strict=True))
@@ -114,7 +114,7 @@ def test_a_symbolic_tile_is_legal_with_a_guard_on_sizes_only() -> None:
     chosen = legal(TileAccess(bf16, (M, K), ROWS, sym("a.address"), (128, 64)), ALIGNED)
     assert chosen.swizzle is Swizzle.B128
     assert (chosen.dims, chosen.box) == ((K, M), (64, 128))
-    assert chosen.coordinates == (sym("index1"), sym("index0"))
+    assert chosen.coordinates == (sym("$index1"), sym("$index0"))
     assert chosen.completion is Completion.MBARRIER
     fits = {"M": 4096, "K": 4096, "a.stride0": 4096}
     assert chosen.guard.evaluate(fits)

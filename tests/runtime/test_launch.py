@@ -13,6 +13,7 @@ from support.artifacts import M, N, scale, staged
 from support.fake_driver import Device, FakeDriver, FakeTensor
 from support.gpu import gpu_present
 from tilewright.artifact.schema import (
+    MAX_EXTENT,
     Access,
     Artifact,
     EncodeTensorMap,
@@ -200,7 +201,9 @@ def test_descriptors_of_a_workspace_follow_its_address() -> None:
     base = staged()
     (variant,) = base.variants
     steps = tuple(
-        replace(s, recipe=replace(s.recipe, address=sym("workspace1.address"))) if isinstance(s, EncodeTensorMap) else s
+        replace(s, recipe=replace(s.recipe, address=sym("$workspace1.address")))
+        if isinstance(s, EncodeTensorMap)
+        else s
         for s in variant.steps
     )
     p, fake = program(replace(base, variants=(replace(variant, steps=steps, workspace=(sym("M") * 4, Const(300))),)))
@@ -367,6 +370,15 @@ def test_bound() -> None:
     assert len(fake.launches) == 1
     with refused("RUN007", "N = 4097", "N <= 4096"):
         p.launch((*xy(cols=4097), 1.0, 1))
+
+
+def test_longest_axis() -> None:
+    p, fake = program()
+    rows = MAX_EXTENT  # without memory: rows are one behind the other's first element
+    p.launch((FakeTensor(X, (rows, 64), (0, 1)), FakeTensor(Y, (rows, 64)), 1.0, 1))
+    assert len(fake.launches) == 1
+    with refused("RUN022", f"dimension 0 of x is {rows + 1}", f"at most {rows}"):
+        p.launch((FakeTensor(X, (rows + 1, 64), (0, 1)), FakeTensor(Y, (rows + 1, 64)), 1.0, 1))
 
 
 def test_facts() -> None:

@@ -120,5 +120,5 @@ def test_transposes_of_whole_tiles_meet_in_no_bank(name: str, rows: int, columns
         assert isinstance(access, VectorAccesses)
         assert access.width == vector
         for warp, first in product(range(threads // 32), range(0, access.registers, vector)):
-            places = [{"tid": 32 * warp + lane, "r": first} for lane in range(32)]
+            places = [{"$tid": 32 * warp + lane, "$r": first} for lane in range(32)]
             assert passes([access.offset.evaluate(p) * size for p in places], 16) == 1

@@ -22,7 +22,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 BF16 = ml_dtypes.bfloat16
-TID, R = sym("tid"), sym("r")
+TID, R = sym("$tid"), sym("$r")
 
 
 def _operands(m: int, n: int, k: int) -> dict[str, np.ndarray]:

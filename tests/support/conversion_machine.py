@@ -23,7 +23,7 @@ Registers = list[list[object]]
 
 
 def pick(p: Pick, thread: int) -> int:
-    return p.choices[p.index.evaluate({"tid": thread})]
+    return p.choices[p.index.evaluate({"$tid": thread})]
 
 
 def run(plan: ConversionPlan, source: Registers, registers: int) -> Registers:
@@ -40,7 +40,7 @@ def run(plan: ConversionPlan, source: Registers, registers: int) -> Registers:
             for r in rounds:
                 sent = [source[t][pick(r.send, t) :][:elements] for t in range(threads)]
                 for t in range(threads):
-                    lane = r.lane.evaluate({"tid": t})
+                    lane = r.lane.evaluate({"$tid": t})
                     assert 0 <= lane < 32
                     if r.xor_mask is not None:
                         assert lane == t % 32 ^ r.xor_mask
@@ -85,7 +85,7 @@ def touched(accesses: Sequence[Access], size: int, threads: int) -> Iterator[tup
 
 def matrices(access: MatrixAccess, threads: int) -> Iterator[tuple[int, int, int]]:
     for warp in range(threads // 32):
-        rows = [access.address.evaluate({"tid": 32 * warp + lane}) for lane in range(32)]
+        rows = [access.address.evaluate({"$tid": 32 * warp + lane}) for lane in range(32)]
         for i in range(access.matrices):
             for lane in range(32):
                 assert rows[8 * i + lane % 8] % 16 == 0
@@ -100,7 +100,7 @@ def matrices(access: MatrixAccess, threads: int) -> Iterator[tuple[int, int, int
 def vectors(access: VectorAccesses, size: int, threads: int) -> Iterator[tuple[int, int, int]]:
     for t in range(threads):
         for first in range(0, access.registers, access.width):
-            place = {"tid": t, "r": first}
+            place = {"$tid": t, "$r": first}
             if access.predicate.evaluate(place):
                 offset = access.offset.evaluate(place)
                 assert offset % access.width == 0, "misaligned vector"

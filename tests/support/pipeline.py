@@ -22,7 +22,7 @@ from tilewright.tile.attributes import DTypeAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-K, TID, IT, WG = sym("K"), sym("tid"), sym("it"), sym("warpgroup")
+K, TID, IT, WG = sym("K"), sym("$tid"), sym("it"), sym("$warpgroup")
 BM, BN, BK, STAGES = 128, 64, 64, 2
 A_BYTES, B_BYTES, C_BYTES = BM * BK * 2, BN * BK * 2, 64 * BN * 2
 A_AT, B_AT, C_AT = 0, STAGES * A_BYTES, STAGES * (A_BYTES + B_BYTES)

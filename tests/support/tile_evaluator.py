@@ -102,7 +102,7 @@ def evaluate(
     counts = [range(g.expr.evaluate(env)) for g in kernel.grid]
     with np.errstate(all="ignore"):
         for program in itertools.product(*counts):
-            run.block(kernel.body.block, {**env, **{f"p{i}": p for i, p in enumerate(program)}})
+            run.block(kernel.body.block, {**env, **{f"$p{i}": p for i, p in enumerate(program)}})
     return run.stores
 
 
@@ -137,7 +137,8 @@ class _Run:
                 first, last = domain(op.axis, env)
                 result = np.arange(first, last, dtype=np.int32)
             case tile.Scalar():
-                result = np.asarray(op.expr.expr.evaluate(env), dtype_of(op))
+                value = (op.expr.expr.evaluate(env) + 2**63) % 2**64 - 2**63  # integers wrap at 64 bits
+                result = np.asarray(value, np.int64).astype(dtype_of(op))
             case tile.Constant():
                 result = np.asarray(op.value.data, dtype_of(op))
                 assert not np.isfinite(op.value.data) or op.dtype.name == "f32" or float(result) == float(op.value.data)

@@ -13,7 +13,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport import dialect as t
 
-M, N, P, TID, R = sym("M"), sym("N"), sym("p"), sym("tid"), sym("r")
+M, N, P, TID, R = sym("M"), sym("N"), sym("p"), sym("$tid"), sym("$r")
 
 
 def scalar(dtype: DType) -> TileType:

@@ -74,5 +74,5 @@ def everything() -> dict[str, Protocol]:
     return {**small(), **larger(), **dict(museum()), **shown, **dict(compiled()), **dict(asked())}
 
 
-TILES = frozenset(("tiles", "groups", "programs"))
+TILES = frozenset(("tiles", "groups", "programs", "$programs"))
 """Symbols that count tiles; the others count steps within one."""

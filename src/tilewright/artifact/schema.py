@@ -8,7 +8,7 @@ expression over these symbols:
     x.stride0       stride of dimension 0 of tensor x, in elements
     x.address       base address of tensor x, in bytes
     n               an integer scalar parameter
-    workspace0.address
+    $workspace0.address
                     address of the variant's workspace 0 in bytes (a descriptor's address only)
 
 A program is a list of variants. The first one whose predicate holds runs its steps in order on one stream.
@@ -21,12 +21,16 @@ from enum import Enum
 from typing import TypeAlias
 
 from tilewright.artifact.descriptor import TensorMapRecipe
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import Const, Expr, own
 
 SCHEMA_VERSION = 3
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
+
+MAX_EXTENT = (1 << 31) - (1 << 21)
+"""Longest axis of a tensor, most programs of a kernel whose CTAs walk them, and most steps that a CTA counts.
+Coordinates in a tile at the end of such an axis still are 32-bit integers: a tile has 2^20 elements at most."""
 
 WORKSPACE_ALIGN_BYTES = 256
 """Alignment of every workspace block; that of ``cuMemAllocAsync`` (CUDA Programming Guide, 6.2.2)."""
@@ -34,7 +38,7 @@ WORKSPACE_ALIGN_BYTES = 256
 
 def workspace_address(index: int) -> str:
     """The symbol of a workspace's address."""
-    return f"workspace{index}.address"
+    return own(f"workspace{index}.address")
 
 
 # -- parameters -----------------------------------------------------------------------------------------------------

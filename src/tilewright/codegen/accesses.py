@@ -8,6 +8,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
 from tilewright.codegen.writer import Writer
+from tilewright.tile.ops import tensor_type
 from tilewright.transport import dialect as t
 
 _BATCHED_WORDS = 20
@@ -17,7 +18,14 @@ _BATCHED_WORDS = 20
 class AccessWriter(Writer):
     """Writes loads, stores, atomic additions, and moves between registers and shared memory."""
 
-    def address(self, tensor: SSAValue, coords: Sequence[Expr], symbol: str) -> str:
+    def address(self, tensor: SSAValue, coords: Sequence[Expr], symbol: str, *, inside: bool = True) -> str:
+        """The address of an element."""
+        return f"{self.names[tensor]} + ({self.offset(coords, symbol, inside=inside)})"
+
+    def offset(self, coords: Sequence[Expr], symbol: str, *, inside: bool = True) -> str:
+        """An element's distance from the tensor's first. ``inside`` the domain it is what the class says it fits; of
+        another, from which nothing is read, it may be any."""
+        wraps = "" if inside or self.kernel.index_bits.data == 64 else "(unsigned)"
         terms: list[str] = []
         for i, coord in enumerate(coords):
             stride = self.constants.get(f"{symbol}.stride{i}", Sym(f"{symbol}.stride{i}"))
@@ -26,9 +34,23 @@ class AccessWriter(Writer):
             if stride == Const(1):
                 terms.append(self.c(coord))
             else:
-                terms.append(f"{self.c(coord)}*{self.c(stride)}")
+                terms.append(f"{wraps}{self.c(coord)}*{self.c(stride)}")
         offset = " + ".join(terms) or "0"
-        return f"{self.names[tensor]} + ({offset})"
+        return f"(int)({offset})" if wraps else offset
+
+    def readable(self, op: t.Load) -> str:
+        """Where a vector can be read in any case: at the tensor's first element if so many stand there, else at a few
+        bytes that are no tensor's."""
+        name, width = self.names[op.tensor], op.vector.data
+        least = [width if axis == op.axis.data else 1 for axis in range(len(op.coords))]
+        dims = [d.expr for d in tensor_type(op.tensor).dims]
+        enough = all_of(dim >= n for dim, n in zip(dims, least, strict=True))
+        if self.holds(enough):
+            return name
+        base = f"base{width}_{self.symbols[op.tensor]}"
+        memory = self.storages[op.buffer].memory
+        self.bases[base] = f"const {memory}* {base} = {self.c(enough)} ? {name} : nothing({name});"
+        return base
 
     def global_access(self, op: t.Load | t.Store | t.ReduceAdd) -> None:
         self.access_elements(op, Const(0), self.storages[op.buffer].count)
@@ -49,27 +71,32 @@ class AccessWriter(Writer):
             return
         with self.unrolled("v", count // width) as step:
             register = first + step * width
-            self._place(op, register)
             here = TRUE if free else self.simplified(whole.substitute({t.REGISTER: register}))
+            self._place(op, register, inside=here == TRUE)
             with self.braces("" if here == TRUE else f"if ({self.text(here)})"):
                 self._write(op)
             if width > 1 and here != TRUE:
                 with self.braces("else"):
                     self._elements(op, register)
 
-    def _place(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr, safe: str = "") -> None:
-        """Declares the register and the address of one vector; ``safe`` is a condition for going there at all."""
+    def _place(
+        self, op: t.Load | t.Store | t.ReduceAdd, register: Expr, safe: str = "", *, inside: bool = True
+    ) -> None:
+        """Declares the register and the address of one vector; ``safe`` is a condition for going there at all. One that
+        is not surely ``inside`` the domain may begin outside, and then is not touched there."""
         coords = [c.expr.substitute({t.REGISTER: register}) for c in op.coords]
         memory = self.storages[op.buffer].memory
         const = "const " if isinstance(op, t.Load) else ""
-        address = self.address(op.tensor, coords, self.symbols[op.tensor])
+        address = self.address(op.tensor, coords, self.symbols[op.tensor], inside=inside)
         if safe:
-            address = f"{safe} ? {address} : {self.names[op.tensor]}"
+            assert isinstance(op, t.Load)
+            offset = self.offset(coords, self.symbols[op.tensor], inside=False)
+            address = f"{self.readable(op)} + ({safe} ? {offset} : 0)"
         self.line(f"{'constexpr' if register.constant is not None else 'const'} int r = {self.c(register)};")
         self.line(f"{const}{memory}* at = {address};")
 
     def _load(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
-        """Vectors that are not wholly in the domain come from the tensor's first element, so that no load waits for a
+        """Vectors that are not wholly in the domain come from the tensor's first elements, so that no load waits for a
         branch, and are mended when all are in flight; of a long row each at once, lest its addresses take more
         registers than the row. Where the tensor itself starts between boundaries, they are 0 first."""
         guard, width = op.guard.expr, op.vector.data
@@ -121,18 +148,17 @@ class AccessWriter(Writer):
     def _load_vector(self, op: t.Load, register: Expr, whole: Expr) -> None:
         here = whole.substitute({t.REGISTER: register})
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
-        lines = storage.vector_load(buffer, "r", width, "at")
         always = self.holds(here)
         with self.braces(""):
             if always or self.aligned.get(self.symbols[op.tensor], 1) >= width * storage.dtype.bytes or width == 1:
                 self._place(op, register, "" if always else self.c(here))
-                for line in lines:
+                for line in storage.vector_load(buffer, "r", width, "at"):
                     self.line(line)
                 return
-            self._place(op, register)
+            self._place(op, register, inside=False)
             self.line(storage.clear(buffer, "r", width))
             with self.braces(f"if ({self.c(here)})"):
-                for line in lines:
+                for line in storage.vector_load(buffer, "r", width, "at"):
                     self.line(line)
 
     def _mend(self, op: t.Load, register: Expr, whole: Expr) -> None:
@@ -141,7 +167,7 @@ class AccessWriter(Writer):
         here = whole.substitute({t.REGISTER: register})
         with self.braces(f"if (!{self.c(here)})"):
             if op.vector.data > 1:
-                self._place(op, register)
+                self._place(op, register, inside=False)
                 self._elements(op, register)
             else:
                 self.line(storage.clear(buffer, self.c(register), 1))

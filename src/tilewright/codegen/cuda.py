@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import Expr, Interval, Sym, expr, interval, simplify
-from tilewright.codegen.c_expr import identifier
+from tilewright.codegen.c_expr import INT, c_type, identifier
 from tilewright.codegen.conversion import CONVERSIONS, ConversionEmitter
 from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.fusion import feeds_only, late_loads
-from tilewright.codegen.hopper import ASYNCHRONOUS, RESERVED, HopperEmitter
+from tilewright.codegen.hopper import ASYNCHRONOUS, HopperEmitter
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType
 from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
-from tilewright.transport.asynchronous import CTA_RANK, CopyOut, TensorMap
+from tilewright.transport.asynchronous import CTA_RANK, CopyOut
 from tilewright.transport.parameters import Kind, Parameter, parameters_of
 
 _ADDRESS_BITS = 0x7FFFFFFF
@@ -46,23 +46,19 @@ class Emitter(ElementWriter):
     """Walks one kernel and writes lines."""
 
     def __init__(self, kernel: t.Kernel, debug: bool = False):
-        super().__init__(kernel, RESERVED)
+        super().__init__(kernel)
         self.debug = debug
         self.shared_bytes = 0
         self.asynchronous = HopperEmitter(self)
         self.conversions = ConversionEmitter(self)
         self.late: set[Operation] = set()
+        self.maps: dict[str, str] = {}  # C names of tensor maps by what the IR calls them
 
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> Emitted:
         body = self.kernel.body.block
         for arg, name in self.symbols.items():
-            self.name(arg, name)
-            if isinstance(arg.type, TensorType):
-                self.bounds[f"{name}.address"] = (0, None)
-                for dim in arg.type.dims:
-                    for symbol in dim.expr.symbols:
-                        self.bounds[symbol] = (0, None)
+            self.names[arg] = identifier(name)
         if self.kernel.shared_bytes is not None:
             self.asynchronous.opening()
         self.block(body)
@@ -70,19 +66,20 @@ class Emitter(ElementWriter):
         parameters = parameters_of(self.kernel)
         unknown = self.used.keys() - {p.symbol for p in parameters}
         assert not unknown, f"{', '.join(sorted(unknown))}: in the text, and no parameter"
-        entry = self.kernel.sym_name.data
+        name, entry = self.kernel.sym_name.data, self.kernel.entry
         threads, ctas = self.kernel.threads.data, self.kernel.min_ctas.data
         text = "\n".join(self.lines)
-        wrappers, functions = self.asynchronous.prelude(), prelude(self.lines)
+        head = [*self._addresses(), *(f"  {line}" for line in self.bases.values())]
+        wrappers, functions = self.asynchronous.prelude(), prelude([*head, *self.lines])
         source = (
-            f"// {entry}: {threads} threads a CTA. Emitted by Tilewright from transport IR.\n\n"
+            f"// {name}: {threads} threads a CTA. Emitted by Tilewright from transport IR.\n\n"
             + (wrappers + "\n\n" if wrappers else "")
             + (functions + "\n\n" if functions else "")
             + f'extern "C" __global__ void __launch_bounds__({threads}, {ctas}) {entry}(\n'
             + ",\n".join(f"    {self._declare(p)}" for p in parameters)
             + ") {\n"
             + "  const int tid = threadIdx.x;\n"
-            + "".join(f"{line}\n" for line in self._addresses())
+            + "".join(f"{line}\n" for line in head)
             + text
             + "\n}\n"
         )
@@ -107,14 +104,11 @@ class Emitter(ElementWriter):
                 qualifiers = "" if written and read else "__restrict__ "
                 return f"{'' if written else 'const '}{element}* {qualifiers}{self.names[arg]}"
             case Kind.TENSOR_MAP:
-                declared = (op for op in self.kernel.body.block.ops if isinstance(op, TensorMap))
-                op = next(op for op in declared if op.hint.data == parameter.symbol)
-                return f"const __grid_constant__ TensorMap {self.names[op.map]}"
-            case Kind.FLOAT | Kind.INTEGER:
-                arg = next((arg for arg, symbol in self.symbols.items() if symbol == parameter.symbol), None)
-                name = identifier(parameter.symbol) if arg is None else self.names[arg]
-                wide = "long long" if parameter.bits == 64 else "int"
-                return f"const {'float' if parameter.kind is Kind.FLOAT else wide} {name}"
+                return f"const __grid_constant__ TensorMap {self.maps[parameter.symbol]}"
+            case Kind.FLOAT:
+                return f"const float {identifier(parameter.symbol)}"
+            case Kind.INTEGER:
+                return f"const {'long long' if parameter.bits == 64 else 'int'} {identifier(parameter.symbol)}"
 
     def block(self, block: Block) -> None:
         ops = ops_in(block)
@@ -181,12 +175,13 @@ class Emitter(ElementWriter):
     # -- control --------------------------------------------------------------------------------------------------
 
     def let(self, symbol: str, value: Expr) -> None:
-        self.line(f"const int {identifier(symbol)} = {self.c(value)};")
-        self.declare(symbol, interval(simplify(value, self.bounds), self.bounds))
+        bounds = interval(self.simplified(value), self.bounds)
+        self.line(f"const {c_type(bounds)} {identifier(symbol)} = {self.c(value)};")
+        self.declare(symbol, bounds)
 
     def programs(self, op: t.Programs) -> None:
         names, extents = [identifier(n.data) for n in op.names], [e.expr for e in op.extents]
-        bounds = {n.data: _below(e) for n, e in zip(op.names, extents, strict=True)}
+        bounds = {n.data: self._below(e) for n, e in zip(op.names, extents, strict=True)}
         if not names:
             self.block(op.body.block)
             return
@@ -200,10 +195,10 @@ class Emitter(ElementWriter):
         total = expr(1)
         for extent in extents:
             total = total * extent
-        with self.braces(self.program_loop(op, self.c(total))), self.binding(bounds):
+        with self.braces(self.program_loop(op, self.c_int(total))), self.binding(bounds):
             rest = "program" if op.group is None else self.band(names, extents, op.group.data)
             for i in reversed(range(len(names) if op.group is None else len(names) - 2)):
-                extent = self.c(extents[i])
+                extent = self.c_int(extents[i])
                 if i == 0:
                     self.line(f"const int {names[i]} = {rest};")
                     break
@@ -217,6 +212,11 @@ class Emitter(ElementWriter):
                 if name != other:
                     self.line(f"const int {name} = {self.c(whole[name] - 1)} - {other};")
             self.block(op.body.block)
+
+    def _below(self, extent: Expr) -> Interval:
+        """The coordinates of programs along an axis; a grid has no more CTAs than an ``int`` counts."""
+        _, high = interval(self.simplified(extent), self.bounds)
+        return 0, max(0, INT[1] if high is None else min(high, INT[1]) - 1)
 
     def program_loop(self, op: t.Programs, total: str) -> str:
         """The head of the loop over a CTA's programs; empty where each has one."""
@@ -235,12 +235,13 @@ class Emitter(ElementWriter):
     def band(self, names: Sequence[str], extents: Sequence[Expr], group: int) -> str:
         """The last two coordinates, walked in bands; returns what is left for the names before them."""
         row, column = names[-2:]
-        rows, columns = (self.c(e) for e in extents[-2:])
+        rows, columns = (self.c_int(e) for e in extents[-2:])
         rest = place = "program"
         if len(names) > 2:
-            rest, place = f"(program / ({rows} * {columns}))", "in_matrix"
-            self.line(f"const int in_matrix = program % ({rows} * {columns});")
-        self.line(f"const int first_row = {place} / ({group} * {columns}) * {group};")
+            matrix = self.c_int(extents[-2] * extents[-1])
+            rest, place = f"(program / {matrix})", "in_matrix"
+            self.line(f"const int in_matrix = program % {matrix};")
+        self.line(f"const int first_row = {place} / ({self.c(extents[-1] * group)}) * {group};")
         self.line(f"const int band_rows = min({group}, {rows} - first_row);")
         self.line(f"const int in_band = {place} - first_row * {columns};")
         self.line(f"const int {row} = first_row + in_band % band_rows;")
@@ -253,10 +254,13 @@ class Emitter(ElementWriter):
         name = identifier(counter)
         self.comment(op)
         self.line("#pragma unroll 1")
-        low = op.begin.expr.constant
-        bounds = {counter: (low, None if op.end.expr.constant is None else op.end.expr.constant - 1)}
+        low, end_high = (interval(self.simplified(a.expr), self.bounds)[i] for i, a in ((0, op.begin), (1, op.end)))
+        step_high = interval(self.simplified(op.step.expr), self.bounds)[1]
+        bounds = {counter: (low, None if end_high is None else end_high - 1)}
+        last = None if end_high is None or step_high is None else end_high - 1 + step_high
         advance = f"++{name}" if step == "1" else f"{name} += {step}"
-        with self.braces(f"for (int {name} = {begin}; {name} < {end}; {advance})"), self.binding(bounds):
+        kind = c_type((low, last))
+        with self.braces(f"for ({kind} {name} = {begin}; {name} < {end}; {advance})"), self.binding(bounds):
             self.block(op.body.block)
 
     def branch(self, op: t.If) -> None:
@@ -276,11 +280,6 @@ class Emitter(ElementWriter):
             return
         self.shared_bytes += -(-dtype.bytes * count // 16) * 16
         self.line(f"__shared__ __align__(16) {storage.memory} {self.name(op.buffer, op.hint.data)}[{count}];")
-
-
-def _below(extent: Expr) -> Interval:
-    value = extent.constant
-    return 0, None if value is None else value - 1
 
 
 __all__ = ["Emitted", "emit_kernel"]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Sym
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 _REDUCTIONS = frozenset((t.Fold, t.Shuffle))
+_READS = (t.Load, a.TmaLoad, a.ThreadCopies)
+"""All that may be done with a tensor without changing it."""
 
 
 def late_loads(ops: Sequence[Operation]) -> set[Operation]:
     """Loads after a reduction whose elements only one map reads, each where it computes: weights of a normalised row.
 
-    They wait for the map's loop, which needs one vector of them at a time, not the whole row.
+    They wait for the map's loop, which needs one vector of them at a time, not the whole row: unless something on the
+    way to it, the map's own store included, may change their elements or places.
     """
     found: set[Operation] = set()
     if _REDUCTIONS.isdisjoint(map(type, ops)):
@@ -32,9 +36,29 @@ def late_loads(ops: Sequence[Operation]) -> set[Operation]:
             load = next((u for u in users if isinstance(u, t.Load) and u in ops[: ops.index(op)]), None)
             if load is None or users != {load, op} or list(op.inputs).count(value) != 1:
                 continue
-            if read.expr == Sym(t.REGISTER) and _after_reduction(load, ops):
+            passed = ops[ops.index(load) + 1 : ops.index(following) + 1]
+            if read.expr == Sym(t.REGISTER) and _after_reduction(load, ops) and _may_move(load, passed):
                 found.add(load)
     return found
+
+
+def _may_move(load: t.Load, passed: Sequence[Operation]) -> bool:
+    """The load reads the same behind the ops ``passed``, and behind all that stands in their regions.
+
+    Tensors are different arguments or the same: those of a launch share no byte of which one is written.
+    """
+    symbols = load.guard.expr.symbols.union(*(c.expr.symbols for c in load.coords))
+    for op in (inner for outer in passed for inner in outer.walk()):
+        if isinstance(op, a.Advance) and op.symbol.data in symbols:
+            return False
+        if not isinstance(op, _READS) and any(_is_of(load.tensor, operand) for operand in op.operands):
+            return False
+    return True
+
+
+def _is_of(tensor: SSAValue, operand: SSAValue) -> bool:
+    """``operand`` is the tensor, or a tensor map of it."""
+    return operand == tensor or (isinstance(operand.owner, a.TensorMap) and tensor in operand.owner.operands)
 
 
 def _after_reduction(load: Operation, ops: Sequence[Operation]) -> bool:
@@ -42,9 +66,12 @@ def _after_reduction(load: Operation, ops: Sequence[Operation]) -> bool:
 
 
 def feeds_only(op: t.Map, reader: Operation) -> bool:
-    """``reader`` is a fold or a store of outputs of ``op`` that nothing else reads."""
+    """``reader`` is a fold or a store of outputs of ``op`` that nothing else reads; ``op`` reads nothing of what it
+    changes."""
     match reader:
         case t.Fold():
+            if not set(reader.targets).isdisjoint(op.inputs):
+                return False
             sources = list(reader.sources)
         case t.Store():
             sources = [reader.buffer]

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Const, Expr, Sum
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
-from tilewright.codegen.thread_copies import BYTES, FROM, HELD, ROWS, STEP, CopyOutWriter, ThreadCopyWriter
+from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -23,23 +24,6 @@ ASYNCHRONOUS = frozenset(a.OPS)
 SHARED_BASE = "shared_base"
 LEADER = "leader"
 BARRIER_BYTES = 8
-RESERVED: frozenset[str] = frozenset(
-    (
-        SHARED_BASE,
-        LEADER,
-        "shared",
-        "dynamic_shared",
-        debug.COUNTERS,
-        "in_matrix",
-        "first_row",
-        "band_rows",
-        "in_band",
-        a.WARPGROUP,
-        a.CTA_RANK,
-        *(FROM, STEP, ROWS, BYTES, HELD),
-    )
-)
-"""Names that this room's lines declare."""
 _FIXED: dict[type[Operation], str] = {
     a.FenceProxyAsync: 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
     a.FenceMbarrierInit: 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");',
@@ -108,7 +92,7 @@ class HopperEmitter:
             line(debug.declared(self.counters))
         cluster = self.emitter.kernel.cluster
         if cluster is not None:
-            line(f"const int {a.CTA_RANK} = cluster_rank();")
+            line(f"const int {identifier(a.CTA_RANK)} = cluster_rank();")
             self.emitter.declare(a.CTA_RANK, (0, cluster.data - 1))
 
     def closing(self) -> None:
@@ -175,7 +159,7 @@ class HopperEmitter:
                     self.elected = False
             case a.Counter():
                 e.line(f"int {identifier(op.symbol.data)} = {op.start.data};")
-                e.declare(op.symbol.data, (0, None))
+                e.declare(op.symbol.data, (0, MAX_EXTENT))
             case a.Advance():
                 e.line(f"{identifier(op.symbol.data)} += {e.c(op.by.expr)};")
             case a.SetMaxRegisters():
@@ -185,7 +169,7 @@ class HopperEmitter:
                 self.offsets[op.bars] = op.offset.data
                 self.hints[op.bars] = op.hint.data
             case a.TensorMap():
-                e.name(op.map, op.hint.data)
+                e.maps[op.hint.data] = e.name(op.map, op.hint.data)
             case a.NamedBarrierSync():
                 e.line(f"named_barrier_sync({e.c(op.id.expr)}, {op.threads.data});")
             case a.NamedBarrierArrive():
@@ -228,7 +212,7 @@ class HopperEmitter:
             if threads == a.WARPGROUP_THREADS:
                 e.constants[a.WARPGROUP] = Const(0)
             else:
-                e.line(f"const int {a.WARPGROUP} = tid >> 7;")
+                e.line(f"const int {identifier(a.WARPGROUP)} = tid >> 7;")
             e.block(op.body.block)
             self.leave(op.body.block)
         e.constants = constants

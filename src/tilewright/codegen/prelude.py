@@ -21,13 +21,35 @@ def _approximation(name: str, instruction: str) -> str:
 
 
 _FUNCTIONS: dict[str, str] = {
+    "nothing": """const __device__ uint4 no_elements = {0u, 0u, 0u, 0u};
+template <class T> __device__ __forceinline__ const T* nothing(const T*) {
+  return reinterpret_cast<const T*>(&no_elements);
+}""",
+    # Every operand has a quotient: of 0 it is 0, and that of the least number by -1 wraps, as in NumPy.
+    "wrap_neg": """__device__ __forceinline__ int wrap_neg(int a) { return (int)(0u - (unsigned)a); }
+__device__ __forceinline__ long long wrap_neg(long long a) { return (long long)(0ull - (unsigned long long)a); }""",
     "floor_div": """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
+  if (b == 0) return 0;
+  if (b == -1) return wrap_neg(a);
   T q = a / b;
   return q - (T)((a % b != 0) && ((a < 0) != (b < 0)));
 }""",
     "floor_mod": """template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
+  if (b == 0 || b == -1) return 0;
   T m = a % b;
   return m + ((m != 0 && ((m < 0) != (b < 0))) ? b : (T)0);
+}""",
+    "shift_left": """__device__ __forceinline__ int shift_left(int a, int n) {
+  return (unsigned)n < 32u ? (int)((unsigned)a << n) : 0;
+}
+__device__ __forceinline__ long long shift_left(long long a, long long n) {
+  return (unsigned long long)n < 64ull ? (long long)((unsigned long long)a << n) : 0;
+}""",
+    "shift_right": """__device__ __forceinline__ int shift_right(int a, int n) {
+  return a >> ((unsigned)n < 32u ? n : 31);
+}
+__device__ __forceinline__ long long shift_right(long long a, long long n) {
+  return a >> ((unsigned long long)n < 64ull ? n : 63);
 }""",
     "floor_mod_f32": """__device__ __forceinline__ float floor_mod_f32(float a, float b) {
   float m = fmodf(a, b);

@@ -1,8 +1,8 @@
 """Scalar arithmetic of map bodies, folds and shuffles as C.
 
 Floats narrower than f32 are computed in it and rounded to their dtype after each operation, as NumPy and PyTorch do; i8
-is computed in 32 bits and wraps. A value that goes straight into a buffer of its own dtype is brought back by the
-packing conversion instead.
+is computed in 32 bits. Integers wrap: their sums and products are formed without sign, where C says what happens. A
+value that goes straight into a buffer of its own dtype is brought back by the packing conversion instead.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _BINARY_FLOAT = {  # intrinsics are never fused, whatever the options; ``assembl
     "min": "min_nan({0}, {1})",
     "max": "max_nan({0}, {1})",
 }
-_UNARY_INT = {"neg": "-{0}", "abs": "({0} < 0 ? -{0} : {0})", "not": "~{0}"}
+_UNARY_INT = {"neg": "wrap_neg({0})", "abs": "({0} < 0 ? wrap_neg({0}) : {0})", "not": "~{0}"}
 _BINARY_INT = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "mul": "{0} * {1}",
+    "add": "({type})(({unsigned}){0} + ({unsigned}){1})",
+    "sub": "({type})(({unsigned}){0} - ({unsigned}){1})",
+    "mul": "({type})(({unsigned}){0} * ({unsigned}){1})",
     "floordiv": "floor_div({0}, {1})",
     "mod": "floor_mod({0}, {1})",
     "min": "({0} < {1} ? {0} : {1})",
@@ -64,8 +64,8 @@ _BINARY_INT = {
     "and": "{0} & {1}",
     "or": "{0} | {1}",
     "xor": "{0} ^ {1}",
-    "shl": "{0} << {1}",
-    "shr": "{0} >> {1}",
+    "shl": "shift_left({0}, {1})",
+    "shr": "shift_right({0}, {1})",
 }
 _STAYS = frozenset(("not", "and", "or", "xor", "shr", "mod", "min", "max"))
 """Functions of two integers of a dtype whose value is one of the dtype."""
@@ -153,9 +153,8 @@ def _operation(
             return _UNARY_INT[fn].format(x), fn in _STAYS
         case tile.Binary():
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
-            if dtype.is_float:
-                return _BINARY_FLOAT[fn].format(a, b), fn in ("min", "max")
-            return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b), dtype.is_bool or fn in _STAYS
+            exact = fn in ("min", "max") if dtype.is_float else dtype.is_bool or fn in _STAYS
+            return _combine(fn, dtype, a, b), exact
         case t.Fma():
             return f"__fmaf_rn({', '.join(map(get, op.operands))})", True
         case t.Approximate():
@@ -192,7 +191,10 @@ def _combine(fn: str, dtype: DType, a: str, b: str) -> str:
         fn = "add"
     if dtype.is_float:
         return _BINARY_FLOAT[fn].format(a, b)
-    return (_BINARY_BOOL if dtype.is_bool else _BINARY_INT)[fn].format(a, b)
+    if dtype.is_bool:
+        return _BINARY_BOOL[fn].format(a, b)
+    kind = Storage(dtype, 1).compute
+    return _BINARY_INT[fn].format(a, b, type=kind, unsigned=f"unsigned {kind}")
 
 
 Buffers = Sequence[tuple[Storage, str]]

@@ -50,12 +50,12 @@ class CopyWriter:
             return
         e = self.emitter
         const = "const " if isinstance(self.copies, a.ThreadCopies) else ""
-        source = e.address(self.copies.tensor, [c.substitute(_FIRST) for c in self.coords], self.symbol)
+        source = e.address(self.copies.tensor, [c.substitute(_FIRST) for c in self.coords], self.symbol, inside=False)
         e.line(f"{const}{self.memory}* {FROM} = {source};")
         advance: Expr = Const(0)
         for axis, s in enumerate(self.steps):
             advance = advance + e.constants.get(f"{self.symbol}.stride{axis}", Sym(f"{self.symbol}.stride{axis}")) * s
-        e.line(f"const auto {STEP} = {e.c(advance)};")
+        e.line(f"const auto {STEP} = {e.c(advance) if e.kernel.index_bits.data == 64 else e.c_int(advance)};")
 
     def guard(self) -> str:
         """The guard of copy ``r``; empty if it always holds. Rows that are left are counted."""
@@ -89,7 +89,7 @@ class CopyWriter:
     @property
     def place(self) -> str:
         """The address of copy ``r``."""
-        return FROM if self.walks else self.emitter.address(self.copies.tensor, self.coords, self.symbol)
+        return FROM if self.walks else self.emitter.address(self.copies.tensor, self.coords, self.symbol, inside=False)
 
     @property
     def left(self) -> Expr:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, All, Compare, Const, Expr, Interval, Mod, Sum, Sym, all_of, interval, simplify
-from tilewright.codegen.c_expr import LOCALS, LOOP, c_expr, identifier
+from tilewright.codegen.c_expr import INT, LONG, c_expr, c_int, local
 from tilewright.codegen.storage import Storage
+from tilewright.tile.dialect import TensorType
 from tilewright.transport import dialect as t
 
 _INDENT = "  "
@@ -18,7 +20,7 @@ _INDENT = "  "
 class Writer:
     """The text of one kernel; holds the names of buffers and the bounds of symbols."""
 
-    def __init__(self, kernel: t.Kernel, reserved: frozenset[str]):
+    def __init__(self, kernel: t.Kernel):
         self.kernel = kernel
         self.lines: list[str] = []
         self.depth = 1
@@ -26,22 +28,43 @@ class Writer:
         self.constants: dict[str, Expr] = {}
         self.storages: dict[SSAValue, Storage] = {}
         self.names: dict[SSAValue, str] = {}
-        self.taken: set[str] = set(LOCALS) | reserved
+        self.taken: set[str] = set()
         self.symbols: dict[SSAValue, str] = dict(
             zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True)
         )
         self.addresses: dict[str, None] = {}  # tensors of whose address something is asked
+        self.bases: dict[str, str] = {}  # declarations of places that can be read in any case, by name
         self.used: dict[str, None] = {}  # integer parameters in order of first use
         self.bound: set[str] = {t.THREAD, t.REGISTER}
         self._simple: dict[Expr, Expr] = {}  # what was simplified under the present bounds
         self._texts: dict[Expr, str] = {}  # what was written under them
         self.aligned: dict[str, int] = {}  # bytes that divide a tensor's address
         self.assumed: frozenset[Expr] = frozenset()  # conditions that hold where the code being written runs
+        for arg, name in self.symbols.items():
+            self._bound(arg.type, name)
         for assumption in kernel.assumptions:
             self._assume(assumption.expr)
 
+    def _bound(self, kind: Attribute, name: str) -> None:
+        """What a launch may give for the symbols of an argument. An address counts by its low bits."""
+        if not isinstance(kind, TensorType):
+            self.bounds[name] = INT
+            return
+        self.bounds[f"{name}.address"] = (0, INT[1])
+        wide = self.kernel.index_bits.data == 64
+        for axis, dim in enumerate(kind.dims):
+            self.bounds[f"{name}.stride{axis}"] = LONG if wide else INT
+            self.bounds |= dict.fromkeys(dim.expr.symbols, (0, MAX_EXTENT))
+
     def _assume(self, fact: Expr) -> None:
-        """A symbol that the specialisation class fixes is printed as its value; alignments are kept."""
+        """A symbol that the specialisation class fixes is printed as its value; alignments and bounds are kept."""
+        if isinstance(fact, Compare) and fact.op in ("<", "<="):
+            strict = fact.op == "<"
+            for side, other, sign in ((fact.lhs, fact.rhs, 1), (fact.rhs, fact.lhs, -1)):
+                if isinstance(side, Sym) and other.constant is not None and side.name in self.bounds:
+                    low, high = self.bounds[side.name]
+                    end = other.constant - sign * strict
+                    self.bounds[side.name] = (low, _lesser(high, end)) if sign > 0 else (_greater(low, end), high)
         if isinstance(fact, Compare) and fact.op == "==":
             for side, other in ((fact.lhs, fact.rhs), (fact.rhs, fact.lhs)):
                 if isinstance(side, Sym) and other.constant is not None:
@@ -63,10 +86,14 @@ class Writer:
     def comment(self, op: Operation) -> None:
         words = [a.data for a in (op.note, op.loc) if a is not None] if isinstance(op, t.TransportOp) else []
         if words:
-            self.line(f"// {'  '.join(words)}")
+            printable = (
+                c if c.isprintable() else " " for c in "  ".join(words)
+            )  # a file's name may have any character
+            self.line(f"// {''.join(printable)}")
 
     def name(self, value: SSAValue, hint: str) -> str:
-        base = identifier(hint) or "x"
+        """A name of its own for a buffer, after what the program calls it."""
+        base = f"v_{hint}"
         name, n = base, 1
         while name in self.taken:
             name, n = f"{base}_{n}", n + 1
@@ -76,6 +103,12 @@ class Writer:
 
     def c(self, node: Expr) -> str:
         return self.text(self.simplified(node))
+
+    def c_int(self, node: Expr) -> str:
+        """``node`` as an ``int``: of a value that does not fit the low bits."""
+        simple = self.simplified(node)
+        self.text(simple)
+        return c_int(simple, self.bounds)
 
     def simplified(self, node: Expr) -> Expr:
         """``node`` as it is written: constants in place, and what the bounds decide."""
@@ -119,9 +152,9 @@ class Writer:
                 yield Const(0)
             return
         self.line("#pragma unroll")
-        bounds: dict[str, Interval] = {LOOP + name: (0, count - 1)}
+        bounds: dict[str, Interval] = {local(name).name: (0, count - 1)}
         with self.braces(f"for (int {name} = 0; {name} < {count}; ++{name})"), self.binding(bounds):
-            yield Sym(LOOP + name)
+            yield local(name)
 
     @contextmanager
     def registers(self, count: int, step: int = 1) -> Generator[None]:
@@ -144,10 +177,10 @@ class Writer:
                 yield Sym(t.REGISTER)
             return
         self.line("#pragma unroll")
-        bounds: dict[str, Interval] = {LOOP + "v": (0, count // width - 1), t.REGISTER: (0, count - 1)}
+        bounds: dict[str, Interval] = {local("v").name: (0, count // width - 1), t.REGISTER: (0, count - 1)}
         with self.braces(f"for (int v = 0; v < {count // width}; ++v)"), self.binding(bounds):
             self.line(f"const int r = v * {width};")
-            yield Sym(LOOP + "v") * width
+            yield local("v") * width
 
     def parts(
         self,
@@ -183,14 +216,15 @@ class Writer:
 
     def _inside(self, conditions: Sequence[Expr], base: Expr, part: int) -> Expr | None:
         """A uniform predicate under which all conditions hold for every thread and the registers from ``base``."""
-        bounds: dict[str, Interval] = {**self.bounds, LOOP + "i": (0, part - 1)}
+        step = local("i")
+        bounds: dict[str, Interval] = {**self.bounds, step.name: (0, part - 1)}
         found: list[Expr] = []
         for condition in conditions:
             for atom in condition.args if isinstance(condition, All) else (condition,):
                 if not isinstance(atom, Compare) or atom.op not in ("<", "<="):
                     return None
-                gap = (atom.rhs - atom.lhs).substitute({**self.constants, t.REGISTER: base + Sym(LOOP + "i")})
-                least = _least(simplify(gap, bounds), {t.THREAD, LOOP + "i"}, bounds)
+                gap = (atom.rhs - atom.lhs).substitute({**self.constants, t.REGISTER: base + step})
+                least = _least(simplify(gap, bounds), {t.THREAD, step.name}, bounds)
                 if least is None:
                     return None
                 found.append(least > 0 if atom.op == "<" else least >= 0)
@@ -200,9 +234,18 @@ class Writer:
         """``live`` does not change over ``part`` registers from any multiple of ``part`` after ``first``."""
         if part == 1:
             return True
-        bounds: dict[str, Interval] = {**self.bounds, LOOP + "g": (0, None), LOOP + "i": (0, part - 1)}
-        inner = simplify(live.substitute({t.REGISTER: first + Sym(LOOP + "g") * part + Sym(LOOP + "i")}), bounds)
-        return LOOP + "i" not in inner.symbols
+        block, step = local("g"), local("i")
+        bounds: dict[str, Interval] = {**self.bounds, block.name: (0, None), step.name: (0, part - 1)}
+        inner = simplify(live.substitute({t.REGISTER: first + block * part + step}), bounds)
+        return step.name not in inner.symbols
+
+
+def _lesser(a: int | None, b: int) -> int:
+    return b if a is None else min(a, b)
+
+
+def _greater(a: int | None, b: int) -> int:
+    return b if a is None else max(a, b)
 
 
 def _least(node: Expr, varying: set[str], bounds: Mapping[str, Interval]) -> Expr | None:

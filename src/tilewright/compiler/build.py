@@ -13,6 +13,7 @@ from tilewright.codegen.cuda import Emitted, emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.collector import collector_resting
+from tilewright.compiler.counts import counts_fit
 from tilewright.compiler.left_out import Remainder
 from tilewright.compiler.obligations import require
 from tilewright.compiler.passes import timed
@@ -55,8 +56,10 @@ def build(program: Program) -> Artifact:
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
             widest = planned
     remainder.require_one(variants)
+    found = interface(request, widest.tile, widest.sizes)
     artifact = replace(
-        interface(request, widest.tile, widest.sizes),
+        found,
+        facts=tuple(dict.fromkeys((*found.facts, *(f for planned in program.variants for f in counts_fit(planned))))),
         variants=variants,
         kernels=tuple(images.values()),
         left_out=remainder.left_out,
@@ -86,11 +89,11 @@ def _compiled(kernel: _Kernel | TilewrightError) -> _Kernel:
 
 def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[KernelImage, ...]]:
     """What launches ``kernels`` in order, the last of which the others serve; and what it launches."""
-    planned, name = kernels[-1].planned, kernels[-1].emitted.entry
+    planned = kernels[-1].planned
     launch = recipe([each.planned.transport for each in kernels])
     by_symbol = {each.emitted.entry: each.planned for each in kernels}
     variant = Variant(
-        name=name,
+        name=planned.transport.sym_name.data,
         predicate=planned.predicate,
         steps=launch.steps,
         workspace=launch.workspace,

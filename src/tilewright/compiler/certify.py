@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base import verdict
-from tilewright.base.expr import Const, Expr, Sym, all_of, negate
+from tilewright.base.expr import Const, Expr, Sym, all_of, negate, own
 from tilewright.base.verdict import Proof, Proved
 from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
@@ -18,7 +18,7 @@ from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span
 from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import operations
+from tilewright.tile.ops import operations, program_index
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of
 
@@ -96,7 +96,8 @@ def recorded(proved: verdict.Obligation) -> Obligation:
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
     """What every store of the tile program promises to write."""
-    programs = [Index(f"p{i}", IndexRole.PROGRAM, Const(0), extent.expr) for i, extent in enumerate(kernel.grid)]
+    grid = [extent.expr for extent in kernel.grid]
+    programs = [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(grid)]
     found: list[StoreDomain] = []
     for op in operations(kernel):
         if not isinstance(op, tile.Store | tile.ReduceAdd):
@@ -109,7 +110,7 @@ def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
             if not isinstance(coord, Span):
                 coords.append(coord)
                 continue
-            name = f"axis{position}"
+            name = own(f"axis{position}")
             indices.append(Index(name, IndexRole.AXIS, Const(0), Const(coord.size)))
             coords.append(coord.origin + Sym(name))
             guard.append(coord.origin + Sym(name) < coord.stop)

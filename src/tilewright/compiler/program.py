@@ -10,9 +10,10 @@ from typing import NoReturn, TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
 
-from tilewright.base.expr import TRUE, Expr, all_of
+from tilewright.base.expr import FALSE, TRUE, Expr, all_of
 from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.left_out import Remainder
+from tilewright.compiler.no_steps import no_steps, without_steps
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, Program, StagedCopy
 from tilewright.compiler.products import Found, search_products
@@ -61,6 +62,10 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
             if dims is not None:
                 break
     remainder.require_one(variants)
+    rest = no_steps(variants) if products and dims is None else FALSE
+    if rest != FALSE:
+        with remainder.trying(rest, ()):
+            variants += (without_steps(request, variants[-1].tile, rest),)
     return Program(request, variants, remainder.left_out, traces)
 
 

@@ -62,7 +62,7 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
         steps += (EncodeTensorMap(slots + i, _tensor_map(op, known)) for i, op in enumerate(maps.values()))
         numbered = {name: slots + i for i, name in enumerate(maps)}
         args = tuple(_argument(p, kernel, known, numbered) for p in parameters_of(kernel))
-        steps.append(Launch(kernel.sym_name.data, (_grid(kernel), Const(1), Const(1)), args))
+        steps.append(Launch(kernel.entry, (_grid(kernel), Const(1), Const(1)), args))
         slots += len(maps)
     return Recipe(tuple(map(_shape, kernels)), tuple(steps), tuple(sizes[i] for i in sorted(sizes)))
 
@@ -88,14 +88,28 @@ def _cluster(kernel: transport.Kernel) -> int:
 
 def _grid(kernel: transport.Kernel) -> Expr:
     """CTAs of a launch: one a program, or as many as run at once; in a cluster kernel whole clusters."""
-    programs = next(op for op in operations(kernel) if isinstance(op, transport.Programs))
+    at_once = ctas_at_once(kernel)
+    return programs_of(kernel) if at_once is None else minimum(programs_of(kernel), at_once)
+
+
+def programs_of(kernel: transport.Kernel) -> Expr:
+    """Programs of a launch."""
     total: Expr = Const(1)
-    for extent in programs.extents:
+    for extent in _programs(kernel).extents:
         total = total * extent.expr
-    if not programs.persistent.data:
-        return total
+    return total
+
+
+def ctas_at_once(kernel: transport.Kernel) -> int | None:
+    """CTAs that walk the programs, at most: whole clusters; None where every program has its own."""
+    if not _programs(kernel).persistent.data:
+        return None
     at_once, cluster = kernel.target.sm_count * kernel.min_ctas.data, _cluster(kernel)
-    return minimum(total, at_once // cluster * cluster)
+    return at_once // cluster * cluster
+
+
+def _programs(kernel: transport.Kernel) -> transport.Programs:
+    return next(op for op in operations(kernel) if isinstance(op, transport.Programs))
 
 
 def _bound(kernel: transport.Kernel) -> dict[str, Expr]:

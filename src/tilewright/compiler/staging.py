@@ -19,7 +19,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.artifact.schema import WORKSPACE_ALIGN_BYTES, workspace_address
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Expr, Sym, all_of
+from tilewright.base.expr import OWN, Expr, Sym, all_of, own
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
@@ -51,7 +51,7 @@ class Staged:
     @property
     def copy_name(self) -> str:
         """What the copying kernel calls it."""
-        return f"{self.name}_staged"
+        return f"{self.name}{OWN}staged"
 
     @property
     def strides(self) -> tuple[Expr, ...]:
@@ -170,7 +170,7 @@ def residual(assumptions: Iterable[Expr], binding: Mapping[str, Expr]) -> Expr:
     bound = [a.substitute(binding) for a in assumptions if not binding.keys().isdisjoint(a.symbols)]
     symbols = set[str]().union(*(a.symbols for a in bound))
     known = Known(
-        bounds={name: (1, None) for name in symbols if "." not in name},
-        divisors={name: WORKSPACE_ALIGN_BYTES for name in symbols if name.startswith("workspace")},
+        bounds={name: (0, None) for name in symbols if "." not in name},
+        divisors={name: WORKSPACE_ALIGN_BYTES for name in symbols if name.startswith(own("workspace"))},
     )
     return all_of(known.residual(a) for a in bound)

@@ -42,6 +42,7 @@ from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import COLUMNS, Analysis, Fed, source_of
 from tilewright.schedule.tiles import element, moved, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
 
 _FEMTO = 10**15
 _SAMPLE_BYTES = 10**6
@@ -136,7 +137,7 @@ def _times(kernel: tile.Kernel, op: Operation) -> Expr:
             trip = parent.trip.expr
             total = total.substitute({parent.counter.data: trip // 2}) * trip
         parent = parent.parent_op()
-    return total.substitute({f"p{i}": extent.expr // 2 for i, extent in enumerate(kernel.grid)})
+    return total.substitute({program_index(i): extent.expr // 2 for i, extent in enumerate(kernel.grid)})
 
 
 def _product(items: Iterable[Expr]) -> Expr:

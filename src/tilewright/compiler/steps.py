@@ -21,7 +21,7 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
-from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts
+from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import prove_domains
 from tilewright.compiler.planned import PlannedKernel
@@ -94,7 +94,7 @@ def _written(kernel: PlannedKernel) -> set[int]:
 def _whole(kernel: PlannedKernel, item: Staged) -> Obligation:
     """The kernel's stores are exactly the whole tensor."""
     name = next(n for n, i in kernel.workspaces.items() if i == item)
-    axes = [Index(f"axis{d}", IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
+    axes = [Index(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
     everything = StoreDomain(name, "", tuple(axes), tuple(Sym(axis.name) for axis in axes))
     answer = prove_domains(kernel.transport, (everything,))
     if not isinstance(answer, Proved):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.disassemble import sass
-from tilewright.artifact.schema import Artifact
+from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Expr
 from tilewright.compiler.build import build
 from tilewright.compiler.passes import Stopwatch, watch
@@ -193,7 +193,8 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         planned = _serving(program, symbols)
         announce("emitting CUDA C++ and assembling it")
         artifact = build(replace(program, variants=(planned,), left_out=()))
-    image = artifact.kernel(artifact.variants[0].name)  # the last step; copies into workspaces come before it
+    launches = [step.kernel for step in artifact.variants[0].steps if isinstance(step, Launch)]
+    image = artifact.kernel(launches[-1])  # copies into workspaces come before it
     with stopwatch.run("disassemble"):
         instructions = Instructions(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))
     again = () if image.transport_ir == str(planned.transport) else (_AGAIN,)

@@ -14,7 +14,7 @@ from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import SharedType
-from tilewright.transport.protocol import has_roles, protocols_of
+from tilewright.transport.protocol import PROGRAM_COUNT, has_roles, protocols_of
 
 PROGRAMS, TRIPS = 2, 6
 """Shown in the picture: enough to see a ring fill, run and hand over to the next tile."""
@@ -52,7 +52,7 @@ def pipeline_of(kernel: t.Kernel) -> Pipeline | None:
     protocol = protocols_of(kernel)[0]
     sizes: dict[str, int] = {}
     for s in protocol.symbols:
-        wanted = PROGRAMS if s.name.startswith("program") else TRIPS
+        wanted = PROGRAMS if s.name == PROGRAM_COUNT else TRIPS
         wanted = max(s.least, wanted - (wanted - s.least) % s.multiple_of)
         sizes[s.name] = wanted if s.most is None else min(wanted, s.most)
     blocks = tuple(sorted(_blocks(kernel), key=lambda b: (b.begin, b.end, b.name)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import keyword
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -99,9 +98,6 @@ class KernelFunction:
         return tuple(dict.fromkeys(d for t in self.tensors for d in t.dims if isinstance(d, str)))
 
 
-_RESERVED = re.compile(r"(p|k)\d+|tid|r|min|max|xor")
-
-
 class _Names(dict[str, object]):
     """Names for annotation text: the definer's, the module's, Python's; any other stands for itself.
 
@@ -167,13 +163,13 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
 def _dim(dim: object, name: str, where: Location) -> str | int:
     if isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1:
         return dim
-    if isinstance(dim, str) and dim.isidentifier() and not keyword.iskeyword(dim) and not _RESERVED.fullmatch(dim):
+    if isinstance(dim, str) and dim.isidentifier() and dim.isascii() and not keyword.iskeyword(dim):
         return dim
     refuse(
         "LNG001",
         where=where,
         found=f"dimension {dim!r} of {name}",
-        required="an extent of at least 1, or an identifier other than p0, k0, tid, r, min, max, xor",
+        required="an extent of at least 1, or an identifier in ASCII",
         help='write tw.Tensor["M", 128]',
     )
 
@@ -187,15 +183,15 @@ def _scalar_default(default: object, dtype: DType, name: str, where: Location) -
 def _check_names(params: tuple[Param, ...], where: Location) -> None:
     dims = {d for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
     for param in params:
-        clash = param.name in dims or (isinstance(param, ScalarParam) and _RESERVED.fullmatch(param.name))
-        if clash:
+        if param.name in dims:
             refuse(
                 "LNG001",
                 where=where,
-                found=f"{param.name} is a parameter and the name of a dimension or of the compiler's",
+                found=f"{param.name} is a parameter and the name of a dimension",
                 required="one meaning a name",
                 help=f"rename the parameter {param.name}",
             )
+        _check_ascii(param.name, "parameter", where)
     if not any(isinstance(p, TensorParam) for p in params):
         refuse(
             "LNG001",
@@ -203,6 +199,17 @@ def _check_names(params: tuple[Param, ...], where: Location) -> None:
             found="no tensor parameter",
             required="at least one",
             help='a kernel writes tensors: y: tw.Tensor["M"]',
+        )
+
+
+def _check_ascii(name: str, what: str, where: Location) -> None:
+    if not name.isascii():
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"the {what} {name}",
+            required="a name in ASCII: it stands in the kernel's artifact",
+            help=f"rename the {what}",
         )
 
 
@@ -218,4 +225,5 @@ def read_kernel(fn: Callable[..., None], numerics: str, scope: FrameType | None)
             required=" or ".join(Numerics),
             help='write @tw.kernel(numerics="fast")',
         )
+    _check_ascii(fn.__name__, "kernel", where)
     return KernelFunction(fn, fn.__name__, read_parameters(fn, where, scope), Numerics(numerics), where)

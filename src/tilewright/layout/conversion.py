@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import NoReturn
 
-from tilewright.base.expr import Expr, Sym, expr, sym
+from tilewright.base.expr import Expr, Sym, expr, own, sym
 from tilewright.diag import fail
 from tilewright.layout import words
 from tilewright.layout.bit_expr import Field, linear_expr
@@ -21,7 +21,7 @@ from tilewright.layout.register import RegisterLayout
 from tilewright.layout.shuffle import Rounds, WarpMap, schedule, warp_map
 from tilewright.layout.staging import shared_plan
 
-TID = sym("tid")
+TID = sym(own("tid"))
 
 
 def conversion_plan(

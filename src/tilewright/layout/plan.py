@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from tilewright.base.expr import Expr, sym
+from tilewright.base.expr import Expr, own, sym
 from tilewright.hw.spaces import Grain
 from tilewright.layout.shared import SharedTile
 
-REGISTER = sym("r")
+REGISTER = sym(own("r"))
 """The register of a vector access."""
 
 

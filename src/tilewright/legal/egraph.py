@@ -20,9 +20,9 @@ import egglog
 from egglog import EGraph, i64Like, relation, rewrite, rule, vars_
 from egglog.bindings import EggSmolError
 
-from tilewright.base.expr import Expr, expr, sym
+from tilewright.base.expr import Expr, expr
 from tilewright.hw.tensormap import MAX_EXTENT
-from tilewright.legal.facts import Facts
+from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.tma import TileAccess
 
 MAX_AXES = 8
@@ -75,7 +75,7 @@ class FoldedView:
     """An access to the same elements through folded axes.
 
     ``axes`` lists, for each axis of ``access``, the tensor axes folded into it, outermost first; an axis in two lists
-    is split, its outer part first. ``indices`` is the first index along each, over ``index0, index1, ...`` of the
+    is split, its outer part first. ``indices`` is the first index along each, over ``$index0, $index1, ...`` of the
     tensor's axes.
     """
 
@@ -147,7 +147,7 @@ def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
 def _leaves(access: TileAccess, facts: Facts) -> list[_Folded]:
     leaves: list[_Folded] = []
     for i, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True)):
-        leaf = _Folded((i,), facts.apply(expr(extent)), facts.apply(expr(stride)), tile, sym(f"index{i}"))
+        leaf = _Folded((i,), facts.apply(expr(extent)), facts.apply(expr(stride)), tile, index_symbol(i))
         inner = _inner_extent(leaf)
         if inner is None:
             leaves.append(leaf)

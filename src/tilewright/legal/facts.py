@@ -24,8 +24,19 @@ from tilewright.base.expr import (
     any_of,
     divisor,
     negate,
+    own,
     simplify,
 )
+
+
+def index_symbol(axis: int) -> Sym:
+    """The first index of an access along an axis of its tensor."""
+    return Sym(own(f"index{axis}"))
+
+
+def index_axis(index: Sym) -> int:
+    """The axis whose ``index_symbol`` it is."""
+    return int(index.name.removeprefix(own("index")))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from math import gcd
 from tilewright.base.expr import Expr, divisor, expr, sym
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, Direction, Swizzle
-from tilewright.legal.facts import Facts
+from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
 
 
@@ -111,6 +111,6 @@ def _row_class(
     plan = next(iter(candidates(asked, known, target, limit=1).plans), None)
     if plan is None:
         return None
-    index = {f"index{axis}": sym(f"index{axis}") // count} if axis != dense and count > 1 else {}
+    index = {index_symbol(axis).name: index_symbol(axis) // count} if axis != dense and count > 1 else {}
     plan = replace(plan, coordinates=tuple(c.substitute(index) for c in plan.coordinates))
     return RowClass(plan, first - first % ADDRESS_ALIGN_BYTES, shift)

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.base.expr import Const, Expr, expr, sym
+from tilewright.base.expr import Const, Expr, expr, own, sym
 from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
 from tilewright.hw.tensormap import Interleave
-from tilewright.legal.facts import Facts
+from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
 
@@ -86,14 +86,14 @@ def _same_addresses(
     for coordinate, step, group in dimensions:
         inside: Expr = Const(0)
         for axis in group:
-            local = Const(0) if access.tile[axis] is None else sym(f"x{axis}")
+            local = Const(0) if access.tile[axis] is None else sym(own(f"x{axis}"))
             inside = inside * facts.apply(expr(access.shape[axis])) + local
         planned = planned + (coordinate + inside) * step
     asked: Expr = facts.apply(access.address)
     for axis, (stride, tile) in enumerate(zip(access.strides, access.tile, strict=True)):
         extent = facts.apply(expr(access.shape[axis])).constant
-        index: Expr = Const(0) if tile is None and extent == 1 else sym(f"index{axis}")
-        inside = Const(0) if tile is None else sym(f"x{axis}")
+        index: Expr = Const(0) if tile is None and extent == 1 else index_symbol(axis)
+        inside = Const(0) if tile is None else sym(own(f"x{axis}"))
         asked = asked + (index + inside) * facts.apply(expr(stride)) * size
     if planned == asked:
         return None

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.base.expr import ExprLike, expr, sym
+from tilewright.base.expr import ExprLike, expr
 from tilewright.base.verdict import Illegal, Legal, Violation
 from tilewright.hw.target import SM90A, Target
-from tilewright.legal.facts import Facts
+from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.tma import TensorMapPlan, TileAccess, plan
 
 BOUND = 1 << 30
@@ -62,7 +62,8 @@ def ragged_plan(
     if not isinstance(answer, Legal):
         assert isinstance(answer, Illegal), "the direct way has no other answers"
         return answer
-    row, group = sym(f"index{axis}"), expr(end) - expr(start)
-    names = {row.name: row + BOUND - group, f"index{rank}": expr(end), f"index{rank + 1}": expr(BOUND)}
+    row, group = index_symbol(axis), expr(end) - expr(start)
+    last, beyond = index_symbol(rank), index_symbol(rank + 1)
+    names = {row.name: row + BOUND - group, last.name: expr(end), beyond.name: expr(BOUND)}
     coordinates = tuple(c.substitute(names) for c in answer.fields.coordinates)
     return Legal(replace(answer.fields, coordinates=coordinates))

@@ -14,7 +14,7 @@ from math import gcd
 from tilewright.base.dtypes import DType, f16, i32, i64
 from tilewright.base.expr import Expr, divisor, expr, sym
 from tilewright.hw.tensormap import OobFill
-from tilewright.legal.facts import Facts
+from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.tma import TileAccess
 
@@ -33,7 +33,7 @@ class Words:
     @property
     def indices(self) -> dict[str, Expr]:
         """First indices of the word access, over those of the tensor."""
-        name = f"index{self.dense}"
+        name = index_symbol(self.dense).name
         return {name: sym(name) // self.factor}
 
     def elements(self, shared: LandingTile, element_bytes: int) -> LandingTile:

@@ -18,7 +18,7 @@ from tilewright.base.verdict import Illegal, Legal, Refuted, Repair, Repairs
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, MAX_LANDING_BYTES, PATTERNS, Direction, Swizzle
-from tilewright.legal.facts import Facts
+from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.phases import Phases, phases
 from tilewright.legal.prices import Workload, extra_seconds
@@ -84,7 +84,7 @@ class Remedy:
 
     ``tile`` is the tile that is copied, by tensor axis. With ``folds`` everything describes a view: axes and columns
     are counted as the view's, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first; coordinates
-    are still over the tensor's own ``index0, index1, ...``. With ``words`` above 1 the plan counts words of
+    are still over the tensor's own ``$index0, $index1, ...``. With ``words`` above 1 the plan counts words of
     so many elements along the dense axis. With ``phases`` there are several maps, of which ``plan`` is the first. With
     ``tail`` threads store what lies from that column of the tensor on, out of the plan's landing tile.
     """
@@ -183,7 +183,7 @@ def _reshaped(access: TileAccess, facts: Facts, target: Target) -> Iterator[Reme
 
 def _through(view: FoldedView, remedy: Remedy) -> Remedy:
     """A change of a view as one of the tensor: coordinates over the tensor's indices."""
-    names = {f"index{i}": index for i, index in enumerate(view.indices)}
+    names = {index_symbol(i).name: index for i, index in enumerate(view.indices)}
 
     def placed(plan: TensorMapPlan) -> TensorMapPlan:
         return replace(plan, coordinates=tuple(c.substitute(names) for c in plan.coordinates))

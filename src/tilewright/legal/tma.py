@@ -16,7 +16,7 @@ from itertools import product
 from math import gcd, prod
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, expr, sym
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, expr
 from tilewright.base.verdict import Illegal, Legal, Legality, Violation
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import (
@@ -32,7 +32,7 @@ from tilewright.hw.tensormap import (
     OobFill,
     Swizzle,
 )
-from tilewright.legal.facts import Facts
+from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.shortfalls import inner_bytes, landing_bytes, no_dense_axis, too_many_dimensions
 from tilewright.legal.symbolic import Unmet, decide_rules
@@ -110,10 +110,11 @@ class TensorMapPlan:
 
     Dimensions are innermost first. ``dims`` (elements) and ``strides`` (bytes, ``rank - 1`` entries) are expressions
     over the tensor's symbols, evaluated at launch and passed to ``cuTensorMapEncodeTiled`` with ``address``.
-    ``coordinates`` give the tile's first coordinate in each dimension over ``index0, index1, ...``, the first index of
-    the tile (or the index taken) along each tensor axis. ``tile_axes`` names the tensor axis of every kept descriptor
-    dimension, in the order of ``shared.extents``. ``guard`` must hold at launch. The tile's first coordinate in
-    dimension 0 must be a multiple of ``first_multiple`` (0: it must be 0), since copies must begin at 16-byte units.
+    ``coordinates`` give the tile's first coordinate in each dimension over ``$index0, $index1, ...``, the first index
+    of the tile (or the index taken) along each tensor axis. ``tile_axes`` names the tensor axis of every kept
+    descriptor dimension, in the order of ``shared.extents``. ``guard`` must hold at launch. The tile's first
+    coordinate in dimension 0 must be a multiple of ``first_multiple`` (0: it must be 0), since copies must begin at
+    16-byte units.
     """
 
     data_type: DataType
@@ -234,7 +235,7 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
     dropped: list[_Dimension] = []
     for axis, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True)):
         size, step = facts.apply(expr(extent)), facts.apply(expr(stride))
-        entry = _Dimension((axis,), size, step, sym(f"index{axis}"), 1 if tile is None else tile)
+        entry = _Dimension((axis,), size, step, index_symbol(axis), 1 if tile is None else tile)
         if tile is None and (size.constant == 1 or step.constant == 0):
             continue  # one index of one element, or of elements that are all the same: nothing to address
         if tile == 1 and step.constant == 0:

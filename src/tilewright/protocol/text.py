@@ -20,7 +20,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
-from tilewright.base.expr import Expr, ExprError, parse
+from tilewright.base.expr import Expr, ExprError, marked, parse, unmarked
 from tilewright.diag import fail
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Protocol, Role, Step, Symbol
@@ -118,7 +118,7 @@ def from_text(text: str) -> Protocol:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the words of a text that is no program
-            tree = ast.parse(text)
+            tree = ast.parse(marked(text))
         protocol = _Reader().protocol(tree)
     except SyntaxError as e:
         _unreadable(f"line {e.lineno}: {e.msg}")
@@ -162,7 +162,7 @@ class _Reader:
     def role(self, call: ast.Call, body: list[ast.stmt]) -> Role:
         counters: list[tuple[str, int]] = []
         while body and isinstance(first := body[0], ast.Assign) and isinstance(first.targets[0], ast.Name):
-            counters.append((first.targets[0].id, _literal(first.value)))
+            counters.append((unmarked(first.targets[0].id), _literal(first.value)))
             body = body[1:]
         given = {str(k.arg): _literal(k.value) for k in call.keywords}
         if (
@@ -188,12 +188,12 @@ class _Reader:
                 body=body,
                 orelse=[],
             ):
-                loop = Loop(counter, _expr(begin), _expr(end), _literal(step), self.nodes(body, depth))
+                loop = Loop(unmarked(counter), _expr(begin), _expr(end), _literal(step), self.nodes(body, depth))
                 return _checked(loop, node)
             case ast.If(test=test, body=body, orelse=orelse):
                 return If(_expr(test), self.nodes(body, depth), self.nodes(orelse, depth))
             case ast.AugAssign(target=ast.Name(id=counter), op=ast.Add(), value=by):
-                return Step(ops.Advance(counter, _expr(by)))
+                return Step(ops.Advance(unmarked(counter), _expr(by)))
             case ast.Expr(value=ast.Call(func=ast.Name(id=by), args=[ast.Call() as op], keywords=[])) if by in _GRAINS:
                 return Step(self.op(op, _OPS), By(by))
             case _:
@@ -274,10 +274,11 @@ def _expr(node: ast.expr) -> Expr:
 
 def _literal(node: ast.expr) -> Any:
     try:
-        return ast.literal_eval(node)
+        value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):
         _bad(node)
+    return unmarked(value) if isinstance(value, str) else value
 
 
 def _bad(node: ast.AST) -> NoReturn:
-    _unreadable(f"line {getattr(node, 'lineno', '?')}: {ast.unparse(node)[:80]}")
+    _unreadable(f"line {getattr(node, 'lineno', '?')}: {unmarked(ast.unparse(node))[:80]}")

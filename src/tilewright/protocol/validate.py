@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from tilewright.base.expr import Expr, FloorDiv, Mod
+from tilewright.base.expr import OWN, Expr, FloorDiv, Mod
 from tilewright.diag import Diagnostic, Location, TilewrightError
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS, Space
 from tilewright.hw.target import MAX_CTA_THREADS
@@ -60,7 +60,7 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
         ("barrier", [b.name for b in p.barriers]),
         ("symbol", [s.name for s in p.symbols]),
     ):
-        for name in sorted({n for n in names if names.count(n) > 1 or not n.isidentifier()}):
+        for name in sorted({n for n in names if names.count(n) > 1 or not n.removeprefix(OWN).isidentifier()}):
             found = f"{kind} {name!r}, declared {names.count(name)} times"
             yield Diagnostic("MBR001", found=found, required="an identifier, declared once")
     if not p.roles:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.artifact.schema import Artifact, TensorParam
+from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorParam
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
@@ -54,7 +54,7 @@ def _span(f: Footprint, address: int) -> str:
 
 
 def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[str, int]) -> dict[str, int]:
-    """Values of all symbols; refuses arguments the program does not serve (RUN003 to RUN009, RUN019)."""
+    """Values of all symbols; refuses arguments the program does not serve (RUN003 to RUN009, RUN019, RUN022)."""
     env: dict[str, int] = dict(scalars)
     owners: dict[str, str] = {}
     for parameter in artifact.parameters:
@@ -110,6 +110,8 @@ def _bind_tensor(parameter: TensorParam, tensor: Described, env: dict[str, int],
         fail("RUN004", found=f"{name} has dtype {tensor.dtype}", required=parameter.dtype)
     for i, (dim, extent) in enumerate(zip(parameter.dims, tensor.shape, strict=True)):
         place = f"dimension {i} of {name}"
+        if extent > MAX_EXTENT:
+            fail("RUN022", found=f"{place} is {extent}", required=f"at most {MAX_EXTENT}")
         match dim:
             case Const(value):
                 if extent != value:

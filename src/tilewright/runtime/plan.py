@@ -40,6 +40,9 @@ from tilewright.runtime.scalars import CallScalar
 _MAX_ADDRESSES = 256
 """Sets of addresses of which a plan remembers something: callers alternate between few buffers."""
 
+_NOWHERE = 1 << 12
+"""The address in the descriptor of a tensor without elements, which may lie at 0: no copy goes there."""
+
 Kernels = Callable[[KernelImage, LaunchShape], int]
 """Gives the driver's handle of a kernel."""
 
@@ -255,7 +258,7 @@ def _fields(recipe: TensorMapRecipe, env: Mapping[str, int]) -> TensorMapFields:
     try:
         return TensorMapFields(
             int(recipe.element),
-            recipe.address.evaluate(env),
+            recipe.address.evaluate(env) or _NOWHERE,
             tuple(d.evaluate(env) for d in recipe.dims),
             tuple(s.evaluate(env) for s in recipe.strides_bytes),
             recipe.box,

@@ -22,6 +22,7 @@ from tilewright.schedule.tiles import (
 )
 from tilewright.schedule.values import Scope
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
@@ -52,7 +53,9 @@ class Lowering(LoopLowering):
             if self.placement.skew is not None:
                 self.emit(t.Let(SYMBOL, self.placement.skew.distance))
             self.bodies()
-        programs = t.Programs([f"p{i}" for i in range(len(grid))], grid, self.placement.persistent, Region(body))
+        programs = t.Programs(
+            [program_index(i) for i in range(len(grid))], grid, self.placement.persistent, Region(body)
+        )
         result.body.block.add_ops([*self.shared, programs])
         return contracted(result)
 

@@ -20,6 +20,8 @@ from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
 from tilewright.schedule.tiles import Access, coords_of, element, is_tile, moved, spans_of, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
+from tilewright.transport import dialect as t
 
 _LOOP_WEIGHT = 8  # an access in a stream counts as this many outside one
 _HEAVY = 4  # accesses of at least 1/4 of the heaviest one's bytes decide vector widths
@@ -268,13 +270,13 @@ def program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
 
 def _bounds(kernel: tile.Kernel, threads: int, skew: Skew | None) -> dict[str, Interval]:
     """Known intervals of symbols."""
-    found: dict[str, Interval] = {"tid": (0, threads - 1), **dict.fromkeys(symbols_of(kernel), (0, None))}
+    found: dict[str, Interval] = {t.THREAD: (0, threads - 1), **dict.fromkeys(symbols_of(kernel), (0, None))}
     return found if skew is None else {**found, SYMBOL: (0, skew.vector - 1)}
 
 
 def symbols_of(kernel: tile.Kernel) -> set[str]:
     """Dimensions, program ids and counters: never negative."""
-    names = {f"p{i}" for i in range(len(kernel.grid))}
+    names = {program_index(i) for i in range(len(kernel.grid))}
     names |= {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
     for arg in kernel.body.block.args:
         if isinstance(arg.type, tile.TensorType):

@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr, Sym
+from tilewright.base.expr import Const, Expr, Sym, own
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.tiles import Access, coords_of
 from tilewright.tile import dialect as tile
 
-SYMBOL = "skew"
+SYMBOL = own("skew")
 """Name of the distance in a lowered kernel."""
 
 _LEAST_VECTORS = 8

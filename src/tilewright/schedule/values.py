@@ -32,6 +32,7 @@ from tilewright.schedule.tiles import (
     spans_of,
 )
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
@@ -70,7 +71,7 @@ class ValueLowering:
         self.sunk: set[Operation] = set()
         self.moves = bool(placement.foreign) or any(isinstance(op, Relayout) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
-        self.program_extents = {f"p{i}": extent.expr for i, extent in enumerate(kernel.grid)}
+        self.program_extents = {program_index(i): extent.expr for i, extent in enumerate(kernel.grid)}
         self.bounds = {t.THREAD: placement.bounds[t.THREAD]}
 
     warps_meet = True

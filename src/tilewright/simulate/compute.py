@@ -12,7 +12,7 @@ from tilewright.base.dtypes import DType
 from tilewright.simulate import elementwise
 from tilewright.simulate.registers import Buffer
 from tilewright.simulate.report import refuse
-from tilewright.simulate.symbols import Array, Symbols
+from tilewright.simulate.symbols import Array, Symbols, Value
 from tilewright.simulate.values import rounded
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TileType
@@ -76,7 +76,7 @@ def _scalar(
         case tile.Constant():
             return rounded(np.asarray(op.value.data), dtype)
         case tile.Scalar() | Predicate():
-            value = np.asarray(symbols.of(op.expr.expr, count))
+            value = np.asarray(_wrapped(symbols.of(op.expr.expr, count)))
             if piece is not None and value.ndim == 2 and value.shape[1] == count:
                 value = value[:, piece]
             return rounded(value, dtype)
@@ -154,6 +154,11 @@ def _combine(fn: str, buffers: Sequence[Buffer], mine: list[Array], other: list[
         return [np.where(replaced, b, a) for a, b in zip(mine, other, strict=True)]
     dtype = buffers[0].dtype
     return [rounded(elementwise.binary(fn, dtype)(a, b), dtype) for a, b in zip(mine, other, strict=True)]
+
+
+def _wrapped(value: Value) -> Value:
+    """An integer as 64 bits hold it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63) if type(value) is int else value
 
 
 def _live(op: TransportOp, symbols: Symbols, node: Any, count: int) -> Array:

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Min, Mod, simplify
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Max, Min, Mod, expr, simplify
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Coord, Span
 from tilewright.lang.places import here, refuse
 from tilewright.lang.recorder import Array
 from tilewright.tile.limits import Limits
+from tilewright.tile.ops import COUNTER
 
 
 class Use(Enum):
@@ -36,10 +37,11 @@ class _Access:
 class Accesses:
     """The accesses recorded so far, and what they require of a launch."""
 
-    def __init__(self, dims: frozenset[str]):
-        self.limits = Limits(dims)
+    def __init__(self, dims: frozenset[str], scalars: frozenset[str] = frozenset()):
+        self.limits = Limits(dims, scalars)
         self.requires = dict[Expr, None]()
         self._seen = dict[str, list[_Access]]()
+        self._in_range = set[Expr]()
 
     def record(self, use: Use, array: Array, coords: Sequence[Coord], varying: Sequence[str]) -> None:
         """Check an access and remember it; ``varying`` are the symbols a plain store has to depend on."""
@@ -59,6 +61,29 @@ class Accesses:
         if decided not in (TRUE, FALSE):
             self.requires[decided] = None
         return decided != FALSE
+
+    def check_range(self, e: Expr) -> None:
+        """Refuse (LNG023) quotients, remainders, minima and maxima of integers that may not fit 64 bits: sums and
+        products beyond wrap, which those of what has wrapped do not show. What depends on the launch it is asked."""
+        for operand in () if e.polynomial else dict.fromkeys(_operands(e)):
+            if operand in self._in_range:
+                continue
+            self._in_range.add(operand)
+            ends = self.limits.range(operand)
+            if all(end is not None and _I64[0] <= end <= _I64[1] for end in ends):
+                continue
+            low, high = self.limits.lower(operand), self.limits.upper(operand)
+            if (
+                low is None
+                or high is None
+                or not (self.require(expr(_I64[0]) <= low) and self.require(high <= _I64[1]))
+            ):
+                refuse(
+                    "LNG023",
+                    found=f"{operand}, of which a quotient, remainder, minimum or maximum is taken",
+                    required="an integer that fits 64 bits in every program and iteration",
+                    help="divide the factors first, or cast one with .to(tw.i64): tiles wrap after each operation",
+                )
 
     def check_divisors(self, e: Expr) -> None:
         """Refuse (LNG023) divisors that can be 0 or negative: the hardware's quotient differs from Python's there."""
@@ -93,6 +118,15 @@ class Accesses:
         )
 
 
+_I64 = (-(1 << 63), (1 << 63) - 1)
+
+
+def _operands(e: Expr) -> list[Expr]:
+    """What the divisions, minima and maxima in ``e`` are taken of."""
+    own = list(e.children) if isinstance(e, (FloorDiv, Mod, Min, Max)) else []
+    return own + [o for child in e.children for o in _operands(child)]
+
+
 def _divisors(e: Expr) -> list[Expr]:
     """Divisors in ``e`` that are not constants; of constants construction has taken care."""
     own = [e.denominator] if isinstance(e, (FloorDiv, Mod)) and e.denominator.constant is None else []
@@ -103,7 +137,7 @@ def _depends_on(array: Array, access: _Access, varying: Sequence[str]) -> None:
     symbols = frozenset[str]().union(*((c.origin if isinstance(c, Span) else c).symbols for c in access.coords))
     missing = [v for v in varying if v not in symbols]
     if missing:
-        loop = missing[0].startswith("k")
+        loop = missing[0].startswith(COUNTER)
         refuse(
             "LNG015",
             found=f"the coordinates of this store to {array.name} don't depend on "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import (
     Const,
     Expr,
     FloorDiv,
+    Interval,
     Max,
     Min,
     Mod,
@@ -18,16 +20,25 @@ from tilewright.base.expr import (
     minimum,
 )
 
+_I32: Interval = (-(1 << 31), (1 << 31) - 1)
+
 
 class Limits:
     """The values that program ids and stream counters take: symbol -> its greatest value; the least is 0.
 
-    Every other symbol (a dimension, at least 1, or a runtime scalar) is fixed during a launch and stands for itself.
+    Every other symbol (a dimension, at least 0, or a runtime scalar) is fixed during a launch and stands for itself.
     """
 
-    def __init__(self, dims: frozenset[str]):
+    def __init__(self, dims: frozenset[str], scalars: frozenset[str] = frozenset()):
         self._greatest = dict[str, Expr | None]()
-        self.known: Mapping[str, tuple[int | None, int | None]] = dict.fromkeys(dims, (1, None))
+        self.known: Mapping[str, Interval] = dict.fromkeys(dims, (0, MAX_EXTENT)) | dict.fromkeys(scalars, _I32)
+
+    def range(self, e: Expr) -> Interval:
+        """Numbers between which every value of ``e`` lies, whatever the launch."""
+        bounds = dict(self.known)
+        for symbol, top in self._greatest.items():
+            bounds[symbol] = (0, None if top is None else interval(top, bounds)[1])
+        return interval(e, bounds)
 
     def add(self, symbol: str, count: Expr) -> None:
         """``symbol`` runs over ``range(count)``; a count that varies itself is bounded first."""

@@ -14,7 +14,7 @@ from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, opt_attr_def
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, own
 from tilewright.diag import Location
 from tilewright.tile.attributes import (
     ExprAttr,
@@ -23,6 +23,14 @@ from tilewright.tile.attributes import (
     TileType,
 )
 from tilewright.tile.printing import text_of
+
+COUNTER = own("k")
+"""What counters of streams begin with."""
+
+
+def program_index(axis: int) -> str:
+    """The symbol of a program's coordinate along an axis of the grid."""
+    return own(f"p{axis}")
 
 
 @lru_cache(maxsize=1 << 12, typed=True)

@@ -25,7 +25,7 @@ from tilewright.lang.values import Fragment, Range, Scalar, Tile
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Accesses, Use
 from tilewright.tile.dialect import TensorType, TileType
-from tilewright.tile.ops import string
+from tilewright.tile.ops import COUNTER, program_index, string
 from tilewright.tile.streams import Loop, check_rebinding, enter
 
 MAX_TILE_ELEMENTS = 1 << 20
@@ -47,7 +47,8 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
         arg.name_hint = name
     pinned = dict(signature.keywords)
     chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
-    tracer = Tracer(block, frozenset(kernel.dims), chosen, dict(signature.limits))
+    scalars = frozenset(p.name for p in kernel.scalars if not p.dtype.is_float)
+    tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits))
     arguments = _arguments(kernel, signature, tracer, block)
     with within_stack(kernel.where):
         returned = run_body(tracer, kernel.fn, (), arguments)
@@ -101,7 +102,14 @@ def _arguments(kernel: KernelFunction, signature: Signature, tracer: Tracer, blo
 class Tracer:
     """Builds IR as ``lang.recorder.Recorder`` asks for it, and keeps the rules that make a trace mean what it says."""
 
-    def __init__(self, block: Block, dims: frozenset[str], chosen_sizes: frozenset[int], limits: Mapping[Expr, int]):
+    def __init__(
+        self,
+        block: Block,
+        dims: frozenset[str],
+        scalars: frozenset[str],
+        chosen_sizes: frozenset[int],
+        limits: Mapping[Expr, int],
+    ):
         self._limits = limits  # narrower tiles for axes with upto=
         self._chosen_sizes = chosen_sizes  # extents of tw.auto axes: how large they get is the schedule's care
         self._body = block
@@ -110,7 +118,7 @@ class Tracer:
         self._closed = set[str]()  # counters of streams that have ended
         self._grid: tuple[Expr, ...] | None = None
         self._bounds = dict[tuple[Expr, int], None]()
-        self._accesses = Accesses(dims)
+        self._accesses = Accesses(dims, scalars)
         self._left_at: Location | None = None
 
     def array(self, value: BlockArgument) -> Array:
@@ -202,6 +210,7 @@ class Tracer:
                 help="use an extent, or .stop of a Range of the grid, after the stream",
             )
         self._accesses.check_divisors(value)
+        self._accesses.check_range(value)
 
     def _use_coords(self, coords: Sequence[Coord]) -> None:
         for coord in coords:
@@ -222,7 +231,7 @@ class Tracer:
 
     def _record(self, use: Use, array: Array, coords: Sequence[Coord]) -> None:
         self._use_coords(coords)
-        programs = [f"p{i}" for i, extent in enumerate(self._grid or ()) if extent.constant != 1]
+        programs = [program_index(i) for i, extent in enumerate(self._grid or ()) if extent.constant != 1]
         self._accesses.record(use, array, coords, [*programs, *(loop.counter for loop in self._loops)])
 
     # -- integers and numbers -----------------------------------------------------------------------------------------
@@ -304,11 +313,13 @@ class Tracer:
         for extent in extents:
             self.use(extent)
         counts = tuple(e if b is None else ceildiv(e, b) for e, b in zip(extents, blocks, strict=True))
+        for count in counts:
+            self._accesses.check_range(count)
         self._grid = counts
         for i, count in enumerate(counts):
-            self._accesses.limits.add(f"p{i}", count)
+            self._accesses.limits.add(program_index(i), count)
         return tuple(
-            sym(f"p{i}") if block is None else Span(sym(f"p{i}") * block, block, extent)
+            sym(program_index(i)) if block is None else Span(sym(program_index(i)) * block, block, extent)
             for i, (extent, block) in enumerate(zip(extents, blocks, strict=True))
         )
 
@@ -319,8 +330,9 @@ class Tracer:
     def open_stream(self, start: Expr, stop: Expr, step: int, frame: FrameType) -> OpenStream:
         self.use(start)
         self.use(stop)
-        counter = f"k{len(self._closed) + len(self._loops)}"
+        counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
         trip = simplify(maximum(ceildiv(stop - start, step), 0), self._accesses.limits.known)
+        self._accesses.check_range(trip)
         self._accesses.limits.add(counter, trip)
         span = Span(start + sym(counter) * step, step, stop)
         body = Block()

@@ -9,7 +9,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, negate, simplify
+from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, negate, own, simplify
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
@@ -47,9 +47,6 @@ from tilewright.transport.dialect import (
     registers_of,
 )
 
-LEAST_EXTENT = 1
-"""Tensors without elements never reach a kernel: the runtime returns before the launch."""
-
 
 def accesses_of(kernel: Kernel) -> KernelAccesses:
     """All loads, stores and atomic additions of ``kernel``, in program order."""
@@ -59,7 +56,7 @@ def accesses_of(kernel: Kernel) -> KernelAccesses:
         if isinstance(kind, TensorType):
             for axis, dim in enumerate(kind.dims):
                 for extent in sorted(dim.expr.symbols):
-                    parameters[extent] = Parameter(extent, LEAST_EXTENT)
+                    parameters[extent] = Parameter(extent, 0)
                 stride = f"{name.data}.stride{axis}"
                 parameters[stride] = Parameter(stride)
         elif isinstance(kind, TileType) and kind.dtype.dtype.is_int:
@@ -79,7 +76,7 @@ def accesses_of(kernel: Kernel) -> KernelAccesses:
     )
 
 
-_CTA, _GRID = "cta", "grid"
+_CTA, _GRID = own("cta"), own("grid")
 _EVERY_CTA = Index(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
 """What runs outside of ``transport.programs`` runs in every CTA of a grid of unknown size."""
 _FIRST_THREAD = (Sym(THREAD) % WARPGROUP_THREADS).eq(0)

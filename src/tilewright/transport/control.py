@@ -100,6 +100,11 @@ class Kernel(TransportOp):
         )
 
     @property
+    def entry(self) -> str:
+        """The name of the kernel's entry point in its text, which no identifier of CUDA C++ is."""
+        return f"kernel_{self.sym_name.data}"
+
+    @property
     def target(self) -> Target:
         """The GPU that the kernel is for."""
         return TARGETS[self.target_name.data]

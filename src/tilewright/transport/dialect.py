@@ -3,9 +3,9 @@
 Coordinates, guards and offsets are integer expressions (``base.expr``) over
 
     dimensions ``M``, strides ``x.stride0``, runtime integer scalars     given at launch
-    program ids and ``let`` names, loop counters                         the same for all threads of a CTA
-    ``tid``                                                              thread index in the CTA, warp*32 + lane
-    ``r``                                                                register index of the op at hand
+    program ids ``$p0`` and ``let`` names, loop counters ``$k0``         the same for all threads of a CTA
+    ``$tid``                                                             thread index in the CTA, warp*32 + lane
+    ``$r``                                                               register index of the op at hand
 
 so that the code generator, the simulator and the access checker read the same text and share no address arithmetic.
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
+from tilewright.base.expr import own
 from tilewright.tile.dialect import TensorType as TensorType
 from tilewright.transport import asynchronous, control, conversion, elementwise, memory
 from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES as SHARED_BASE_ALIGN_BYTES
@@ -53,8 +54,8 @@ from tilewright.transport.memory import SharedRead as SharedRead
 from tilewright.transport.memory import SharedWrite as SharedWrite
 from tilewright.transport.memory import Store as Store
 
-THREAD = "tid"
-REGISTER = "r"
+THREAD = own("tid")
+REGISTER = own("r")
 
 Transport = Dialect(
     "transport",

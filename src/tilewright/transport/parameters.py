@@ -14,7 +14,7 @@ from typing import cast
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute
 
-from tilewright.base.expr import Compare, Const, Expr, Sym
+from tilewright.base.expr import TRUE, Compare, Const, Expr, Sym
 from tilewright.tile.attributes import ExprAttr, TensorType, TileType
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
@@ -83,6 +83,8 @@ def _used(kernel: t.Kernel) -> set[str]:
             found |= {f"{kind.tensor_name.data}.stride{i}" for i, c in enumerate(op.coords) if c.expr != Const(0)}
             if op.vector.data > 1:
                 found.add(f"{kind.tensor_name.data}.stride{op.axis.data}")
+            if isinstance(op, t.Load) and op.guard.expr != TRUE:  # elements outside are read nowhere in a short tensor
+                found |= {symbol for dim in kind.dims for symbol in dim.expr.symbols}
     return found - {symbol for fact in kernel.assumptions for symbol in _fixed(fact.expr)}
 
 

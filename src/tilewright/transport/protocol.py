@@ -18,7 +18,7 @@ from itertools import product
 
 from xdsl.ir import Block, Operation
 
-from tilewright.base.expr import Const, Expr, Sum, Sym
+from tilewright.base.expr import Const, Expr, Sum, Sym, own
 from tilewright.diag import Location
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
@@ -35,8 +35,10 @@ from tilewright.transport.protocol_threads import (
     reaches_of,
 )
 
-PROGRAM_LOOP = "program"
+PROGRAM_LOOP = own("program")
 """Counter of the loop over a CTA's programs."""
+PROGRAM_COUNT = own("programs")
+"""How many programs a CTA has."""
 
 
 _TOGETHER = (t.Barrier, t.WarpBarrier, t.Shuffle, t.Exchange)
@@ -219,10 +221,10 @@ class _Extraction:
         names = tuple(n.data for n in op.names)
         if not op.persistent.data:
             return self._block(op.body.block, scope.inside(names))
-        self.symbols.setdefault("programs", Symbol("programs"))
+        self.symbols.setdefault(PROGRAM_COUNT, Symbol(PROGRAM_COUNT))
         body = self._block(op.body.block, scope.inside(names, (PROGRAM_LOOP,)))
         first, step = op.turns
-        return (Loop(PROGRAM_LOOP, Const(first), Sym("programs"), step, body, _where(op)),)
+        return (Loop(PROGRAM_LOOP, Const(first), Sym(PROGRAM_COUNT), step, body, _where(op)),)
 
     def _per(self, node: Expr, scope: Scope) -> str | None:
         """The loop with which a value changes: the innermost one whose names it uses."""
@@ -240,7 +242,7 @@ class _Extraction:
         if begin.constant is not None and end.constant is not None:
             return (Loop(counter, begin, end, op.step.expr.constant or 1, body, _where(op)),)
         if (begin, end) not in self.trips:
-            name = f"trip{len(self.trips)}"
+            name = own(f"trip{len(self.trips)}")
             self.trips[begin, end] = name
             self.symbols[name] = Symbol(name, per=self._per(end - begin, scope))
         return (Loop(counter, Const(0), Sym(self.trips[begin, end]), 1, body, _where(op)),)
@@ -272,7 +274,7 @@ class _Extraction:
             if begin == Const(0) and condition == scope.value(end > 0):
                 return (If(Sym(trip) > 0, then, otherwise, _where(op)),)
         if condition not in self.conditions:
-            name = f"case{len(self.conditions)}"
+            name = own(f"case{len(self.conditions)}")
             self.conditions[condition] = name
             self.symbols[name] = Symbol(name, 0, 1, per=self._per(condition, scope))
         return (If(Sym(self.conditions[condition]).eq(1), then, otherwise, _where(op)),)

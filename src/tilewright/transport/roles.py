@@ -8,14 +8,14 @@ from xdsl.irdl import attr_def, irdl_op_definition, region_def, traits_def
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import Const, Expr, own
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.tile.dialect import ExprAttr
 from tilewright.tile.ops import integer, string
 from tilewright.transport.base import TransportOp
 
-WARPGROUP = "warpgroup"
-CTA_RANK = "cluster_ctarank"
+WARPGROUP = own("warpgroup")
+CTA_RANK = own("cluster_ctarank")
 """The executing CTA's rank in its cluster (PTX ISA 9.1, 10.14)."""
 
 _ROLE_BARRIERS = 8

@@ -70,7 +70,7 @@ def places_of(kernel: t.Kernel) -> dict[str, Expr]:
     found: dict[str, Expr] = {}
     for placed in kernel.workspaces or ():
         name = placed.tensor.data
-        found[f"{name}.address"] = Sym(f"workspace{placed.index.data}.address")
+        found[f"{name}.address"] = Sym(f"$workspace{placed.index.data}.address")
         found |= {f"{name}.stride{axis}": s.expr for axis, s in enumerate(placed.strides)}
     return found
 
@@ -133,7 +133,7 @@ def _needed(kernel: t.Kernel) -> set[str]:
     found: set[str] = set()
     for op in operations(kernel):
         if not isinstance(op, t.Kernel | a.TensorMap):
-            found |= _strides(op).union(*map(_symbols, op.attributes.values()))
+            found |= _strides(op).union(_extents(op), *map(_symbols, op.attributes.values()))
     return found - {name for fact in kernel.assumptions for name in _valued(fact.expr)}
 
 
@@ -164,6 +164,15 @@ def _strides(op: Operation) -> set[str]:
     moves = {axis for axis, coord in enumerate(op.coords) if coord.expr.constant != 0}
     moves |= {op.axis.data} if op.vector.data > 1 else set()
     return {f"{kind.tensor_name.data}.stride{axis}" for axis in moves}
+
+
+def _extents(op: Operation) -> set[str]:
+    """The extents by which threads tell whether a tensor is long enough for a read that may lie outside its domain."""
+    if not isinstance(op, t.Load) or op.guard.expr.constant == 1:
+        return set()
+    kind = op.tensor.type
+    assert isinstance(kind, TensorType)
+    return set[str]().union(*(extent.expr.symbols for extent in kind.dims))
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------

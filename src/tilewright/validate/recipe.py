@@ -96,7 +96,7 @@ def _image_faults(artifact: Artifact, image: KernelImage, kernel: t.Kernel) -> I
     cluster = 1 if kernel.cluster is None else kernel.cluster.data
     shared = 0 if kernel.shared_bytes is None else kernel.shared_bytes.data
     asked = {
-        "symbol": (image.symbol, kernel.sym_name.data),
+        "symbol": (image.symbol, _entry(kernel)),
         "target": (artifact.target, kernel.target_name.data),
         "threads": (image.threads, kernel.threads.data),
         "cluster": (image.cluster, (cluster, 1, 1)),
@@ -164,10 +164,11 @@ class _Variant:
 
     def faults(self) -> Iterator[Fault]:
         """All that is wrong."""
-        unknown = [name for name in self.launches if name not in {k.sym_name.data for k in self.kernels}]
+        unknown = [name for name in self.launches if name not in {_entry(k) for k in self.kernels}]
         twice = [name for name, times in Counter(self.launches).items() if times > 1]
-        if unknown or twice or self.launches[-1:] != [self.variant.name]:
-            yield Fault(f"{self.where}.steps", f"launches of {_names(self.launches)}", f"{self.variant.name} last")
+        last = f"kernel_{self.variant.name}"
+        if unknown or twice or self.launches[-1:] != [last]:
+            yield Fault(f"{self.where}.steps", f"launches of {_names(self.launches)}", f"{last} last")
             return
         yield from self._steps()
         yield from self._workspaces()
@@ -190,8 +191,8 @@ class _Variant:
                     return
                 yield from self._tensor_map(f"{self.where}.{op.hint.data}", step.recipe, op, places_of(kernel))
             step = next(found, None)
-            if not isinstance(step, Launch) or step.kernel != kernel.sym_name.data:
-                yield Fault(f"{self.where}.steps", _kind(step), f"the launch of {kernel.sym_name.data}")
+            if not isinstance(step, Launch) or step.kernel != _entry(kernel):
+                yield Fault(f"{self.where}.steps", _kind(step), f"the launch of {_entry(kernel)}")
                 return
             yield from self._launch(step, kernel, {op.hint.data: i for i, op in enumerate(declared, slots)})
             slots += len(declared)
@@ -268,7 +269,7 @@ class _Variant:
             reads, writes = touched_by(kernel)
             early = {placed[name] for name in reads & placed.keys()} - filled
             if early:
-                name = f"{self.where}.{kernel.sym_name.data}"
+                name = f"{self.where}.{_entry(kernel)}"
                 yield Fault(name, f"reads workspace {min(early)}", "what a step before fills")
             filled |= {placed[name] for name in writes & placed.keys()}
             written |= writes - placed.keys()
@@ -305,13 +306,13 @@ class _Variant:
             if rest and places:
                 symbols = set[str]().union(*(node.symbols for node in rest))
                 known = Facts(
-                    bounds={name: (1, None) for name in symbols if "." not in name},
-                    divisors={name: WORKSPACE_ALIGN_BYTES for name in symbols if name.startswith("workspace")},
+                    bounds={name: (0, None) for name in symbols if "." not in name},
+                    divisors={name: WORKSPACE_ALIGN_BYTES for name in symbols if name.startswith("$workspace")},
                 )
                 rest = {c for node in rest for c in conjuncts(known.residual(node))} - asked
             for node in rest:
                 if node.constant != 1:
-                    name = f"{self.where}.{kernel.sym_name.data}"
+                    name = f"{self.where}.{_entry(kernel)}"
                     yield Fault(name, f"{node} is assumed, and asked of no launch", "a fact or a part of the predicate")
 
 
@@ -328,3 +329,8 @@ def _kind(step: Step | None) -> str:
 
 def _names(names: Iterable[str]) -> str:
     return ", ".join(names) or "nothing"
+
+
+def _entry(kernel: t.Kernel) -> str:
+    """The entry point of a kernel's text."""
+    return "kernel_" + kernel.sym_name.data

@@ -11,8 +11,8 @@ Construction normalises: sums and products are flattened, sorted and folded, so 
 polynomials over the same atoms are structurally equal (``==`` and ``hash``). Division, modulus, min, max and xor are
 atoms; ``simplify`` resolves them under known intervals.
 
-Text form: Python infix, e.g. ``(p0*128 + tid // 32) < M``; ``parse`` reads it back through the ``ast`` module, which
-never executes anything.
+Text form: Python infix, e.g. ``($p0*128 + $tid // 32) < M``; ``parse`` reads it back through the ``ast`` module, which
+never executes anything. A leading ``$`` marks symbols of the compiler's own (``own``).
 
 ``nodes`` holds the classes, ``algebra`` the normalising constructors, ``intervals`` bounds, divisors and
 simplification, ``text`` the parser.
@@ -23,6 +23,7 @@ from __future__ import annotations
 from tilewright.base.expr.algebra import FALSE, TRUE, all_of, any_of, ceildiv, conjuncts, maximum, minimum, negate
 from tilewright.base.expr.intervals import Interval, divisor, interval, simplify
 from tilewright.base.expr.nodes import (
+    OWN,
     All,
     Any_,
     Compare,
@@ -41,12 +42,14 @@ from tilewright.base.expr.nodes import (
     Xor,
     children,
     expr,
+    own,
     sym,
 )
-from tilewright.base.expr.text import parse
+from tilewright.base.expr.text import marked, parse, unmarked
 
 __all__ = [
     "FALSE",
+    "OWN",
     "TRUE",
     "All",
     "Any_",
@@ -73,10 +76,13 @@ __all__ = [
     "divisor",
     "expr",
     "interval",
+    "marked",
     "maximum",
     "minimum",
     "negate",
+    "own",
     "parse",
     "simplify",
     "sym",
+    "unmarked",
 ]

@@ -115,7 +115,7 @@ def linear(parts: Iterable[tuple[Expr, int]]) -> Expr:
             coefficients[part] = coefficients.get(part, 0) + factor
     terms = [(t, c) for t, c in coefficients.items() if c]
     if len(terms) > 1:
-        terms.sort(key=lambda tc: tc[0].text)
+        terms.sort(key=lambda tc: tc[0].order)
     return _sum(offset, tuple(terms))
 
 
@@ -168,7 +168,7 @@ def product(a: Expr, b: Expr) -> Expr:
     parts += [(t, c * kb) for t, c in ta] + [(t, c * ka) for t, c in tb]
     for t, c in ta:
         for u, d in tb:
-            factors = sorted((*_factors(t), *_factors(u)), key=lambda e: e.text)
+            factors = sorted((*_factors(t), *_factors(u)), key=lambda e: e.order)
             parts.append((Product(tuple(factors)), c * d))
     return linear(parts)
 
@@ -241,7 +241,7 @@ def xor(a: Expr, b: Expr) -> Expr:
                 rest.remove(arg)
             else:
                 rest.append(arg)
-    rest.sort(key=lambda e: e.text)
+    rest.sort(key=lambda e: e.order)
     if value:
         rest.append(Const(value))
     if not rest:
@@ -258,7 +258,7 @@ def _extremum(kind: type[Min] | type[Max], pick: Callable[..., int], args: Itera
                 constants.append(part.value)
             else:
                 rest[part] = None
-    items = sorted(rest, key=lambda e: e.text)
+    items = sorted(rest, key=lambda e: e.order)
     if constants:
         items.append(Const(pick(constants)))
     if not items:
@@ -282,7 +282,7 @@ def _junction(kind: type[All] | type[Any_], absorbing: Expr, neutral: Expr, args
                 return absorbing
             if part != neutral:
                 parts[part] = None
-    items = tuple(sorted(parts, key=lambda e: e.text))
+    items = tuple(sorted(parts, key=lambda e: e.order))
     if not items:
         return neutral
     return items[0] if len(items) == 1 else kind(items)

@@ -87,6 +87,10 @@ class _OneOfEachValue(_OneOfEach):
             return super().__call__(int(value))
 
 
+OWN = "$"
+"""What the compiler's own symbols begin with, and no identifier does: a user's dimension, scalar or tensor may have any
+name, also ``tid`` or ``p0``, and meets none of them."""
+
 # How tightly each form binds when printed; ATOM needs no parentheses anywhere.
 _ANY, _ALL, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
 
@@ -168,6 +172,11 @@ class Expr(metaclass=_OneOfEach):
     def text(self) -> str:
         """Canonical text, read back by ``parse``."""
         return self._text()
+
+    @_once
+    def order(self) -> tuple[str, str]:
+        """Where it stands among the parts of a sum or product; whose a symbol is plays no part before its name."""
+        return self.text.replace(OWN, ""), self.text
 
     def __str__(self) -> str:
         return self.text
@@ -251,6 +260,11 @@ def sym(name: str) -> Sym:
     return Sym(name)
 
 
+def own(name: str) -> str:
+    """The name of a symbol of the compiler's: a thread, a program, a counter, a definition."""
+    return OWN + name
+
+
 def children(node: Expr) -> tuple[Expr, ...]:
     """Direct sub-expressions, in printing order."""
     return node.children
@@ -282,7 +296,8 @@ class Const(Expr, metaclass=_OneOfEachValue):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Sym(Expr):
-    """A named integer: a dimension ``M``, a stride ``a.stride0``, a program id ``p0``, ``tid``, a loop counter."""
+    """A named integer: a dimension ``M``, a stride ``a.stride0``; by ``own``, a program id ``$p0``, ``$tid``,
+    a loop counter ``$k0``."""
 
     name: str
 

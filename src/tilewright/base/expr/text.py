@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable
 from functools import reduce
 
@@ -17,7 +18,7 @@ from tilewright.base.expr.algebra import (
     negate,
     xor,
 )
-from tilewright.base.expr.nodes import Const, Expr, ExprError, Sym
+from tilewright.base.expr.nodes import OWN, Const, Expr, ExprError, Sym
 
 _BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
     ast.Add: operator.add,
@@ -40,6 +41,19 @@ _CALLS: dict[str, Callable[..., Expr]] = {
     "xor": lambda *args: reduce(xor, args),
 }
 _MAX_TEXT = 100_000
+_MARK = "\N{LATIN LETTER BILABIAL CLICK}"
+"""What stands for ``$`` while Python's parser reads: the first letter of no name, for those are ASCII."""
+_OWN_NAME = re.compile(r"\$(?=[A-Za-z_])")
+
+
+def marked(text: str) -> str:
+    """Text in which the compiler's own names are such that Python's parser reads them."""
+    return _OWN_NAME.sub(_MARK, text)
+
+
+def unmarked(text: str) -> str:
+    """A name, or text with such names, as it was written."""
+    return text.replace(_MARK, OWN)
 
 
 def parse(text: str) -> Expr:
@@ -47,7 +61,7 @@ def parse(text: str) -> Expr:
     if len(text) > _MAX_TEXT:
         raise ExprError(f"expression text of {len(text)} characters; at most {_MAX_TEXT} are read")
     try:
-        body = ast.parse(text.strip(), mode="eval").body
+        body = ast.parse(marked(text.strip()), mode="eval").body
         return _from_ast(body)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ExprError(f"not an integer expression: {text!r} ({type(error).__name__})") from None
@@ -60,7 +74,7 @@ def _from_ast(node: ast.expr) -> Expr:
         case ast.Constant(value=int(value)):
             return Const(value)
         case ast.Name(id=name):
-            return Sym(name)
+            return Sym(unmarked(name))
         case ast.Attribute(value=base, attr=attr):
             return Sym(f"{_from_ast(base).text}.{attr}")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
@@ -76,4 +90,4 @@ def _from_ast(node: ast.expr) -> Expr:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS and args:
             return _CALLS[name](*map(_from_ast, args))
         case _:
-            raise ExprError(f"not part of an integer expression: {ast.unparse(node)!r}")
+            raise ExprError(f"not part of an integer expression: {unmarked(ast.unparse(node))!r}")

@@ -202,4 +202,14 @@ CODES: tuple[Code, ...] = (
         source=_RULES,
         help="use smaller tiles, or stream over the long axis with tw.stream",
     ),
+    Code(
+        "RUN022",
+        "an axis is too long",
+        "Coordinates are 32-bit integers. An axis of at most 2^31 - 2^21 elements leaves room for a whole tile behind "
+        "its end, so that no coordinate of a kernel wraps around.",
+        bad="x of shape (2147483000,) for x: tw.Tensor['M']",
+        good="the same elements as (M // 4096, 4096) and the rest",
+        source=_RULES,
+        help="give the axis two dimensions, or call the kernel on parts of it",
+    ),
 )

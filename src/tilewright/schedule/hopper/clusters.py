@@ -19,6 +19,7 @@ from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.tiles import coords_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
 from tilewright.transport.asynchronous import CTA_RANK
 
 RANK = Sym(CTA_RANK)
@@ -68,7 +69,7 @@ class Cluster:
     @property
     def names(self) -> tuple[str, str]:
         """The programs' coordinates along the last two axes."""
-        return f"p{self.axes - 2}", f"p{self.axes - 1}"
+        return program_index(self.axes - 2), program_index(self.axes - 1)
 
     def varies(self, symbols: Iterable[str]) -> bool:
         """What depends on ``symbols`` differs between the CTAs of a cluster."""

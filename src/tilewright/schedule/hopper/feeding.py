@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, conjuncts, maximum
+from tilewright.base.expr import Const, Expr, Sym, conjuncts, maximum, own
+from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.arrangement import Arrangement
@@ -87,6 +88,8 @@ class RingLowering(HandOperands):
         self.declarations.append(declared)
         # what the encoding of the map needs; what the copies need besides is the access' own condition
         self.guards += [g for g in conjuncts(plan.guard) if isinstance(op, tile.Load) or about_strides(g)]
+        if isinstance(op, tile.Load):
+            self.guards += _filled(op)
         self.maps[op, plan.box] = declared.map
         return declared.map
 
@@ -183,6 +186,13 @@ def arrivals(ring: Ring) -> int:
     return (1 if ring.tx_bytes else 0) + a.WARPGROUP_THREADS * (ring.asynchronous + ring.loaded)
 
 
+def _filled(load: tile.Load) -> Iterator[Expr]:
+    """A map has no extent of 0, so that a copy that stands in no loop over an axis asks for an element of it."""
+    for coord, dim in zip(coords_of(load), tile.tensor_type(load.tensor).dims, strict=True):
+        if isinstance(coord, Span) and coord.origin.constant is not None and dim.expr.constant is None:
+            yield Const(0) < dim.expr
+
+
 def counter(ring: Ring) -> str:
     """The carried counter of a ring's uses."""
-    return f"i_{ring.name}"
+    return own(f"i_{ring.name}")

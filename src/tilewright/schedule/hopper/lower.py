@@ -38,6 +38,7 @@ from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import element, hint, owner
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
@@ -130,7 +131,7 @@ class RoleLowering(RingLowering):
         if cluster is not None:
             grid, group, shape = cluster.extents(grid), max(1, GROUP // cluster.rows), cluster.shape
         return t.Programs(
-            [f"p{i}" for i in range(len(grid))],
+            [program_index(i) for i in range(len(grid))],
             grid,
             self.placement.persistent,
             Region(body),

@@ -25,6 +25,7 @@ from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
+from tilewright.legal.facts import index_axis, index_symbol
 from tilewright.legal.landing import LandingTile
 from tilewright.legal.repairs import Remedy, ThreadCopy, thread_copies
 from tilewright.legal.tma import TensorMapPlan
@@ -369,7 +370,7 @@ def _first_multiple(known: LegalFacts, coord: Coord, extent: int | None) -> int:
 
 def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
     """The tensor axis of each dimension of a map without folded dimensions."""
-    return tuple(int(c.name.removeprefix("index")) for c in plan.coordinates if isinstance(c, Sym))
+    return tuple(index_axis(c) for c in plan.coordinates if isinstance(c, Sym))
 
 
 def reaches_edge(access: tile.Load | tile.Store, axis: int) -> bool:
@@ -426,6 +427,6 @@ def instruction_columns(columns: int) -> int:
 
 
 def index_value(node: Expr, coords: Sequence[object]) -> Expr:
-    """A map's coordinate with the access' first indices in place of ``index0, index1, ...``."""
-    places = {f"index{d}": c.origin if isinstance(c, Span) else c for d, c in enumerate(coords)}
+    """A map's coordinate with the access' first indices in place of ``$index0, $index1, ...``."""
+    places = {index_symbol(d).name: c.origin if isinstance(c, Span) else c for d, c in enumerate(coords)}
     return node.substitute(places)  # pyright: ignore[reportArgumentType]

@@ -28,6 +28,7 @@ from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.plan import Placement, program_spans, symbols_of, tiles_of
 from tilewright.schedule.tiles import coords_of, moved
 from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
 
 MAX_REGISTERS = {1: 224, 2: 224, 3: 144}
 """Words of values that live side by side in one thread, by the number of consumer warpgroups; the rest of what a thread
@@ -89,7 +90,7 @@ def place_around(
         foreign={},
         axes_of=axes_of,
         program_spans=program_spans(kernel),
-        bounds={"tid": (0, threads - 1)} | dict.fromkeys(symbols_of(kernel), (0, None)),
+        bounds={t.THREAD: (0, threads - 1)} | dict.fromkeys(symbols_of(kernel), (0, None)),
         assumptions=assumptions,
         min_ctas=1,
         persistent=persistent,

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import TRUE, Expr, Interval, expr, maximum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of, expr, maximum, simplify
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
 
 _SOME_EXTENT = 4096
 _SHAPES = (tile.Expand, tile.Broadcast, tile.Transpose)
@@ -35,11 +36,18 @@ def leading_steps(op: tile.Stream) -> tuple[Expr, frozenset[SSAValue]] | None:
     return least, frozenset(found)
 
 
-def always(kernel: tile.Kernel, stream: tile.Stream, bounds: Mapping[str, Interval]) -> bool:
-    """A stream has a step whatever the extents: tensors without elements never reach a kernel."""
+def always(kernel: tile.Kernel, stream: tile.Stream, bounds: Mapping[str, Interval]) -> Expr | None:
+    """Under what a stream has a step in every program: extents are not 0; None if it may have none all the same.
+
+    Where an extent of the grid is 0 there is no program.
+    """
     kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
-    extents = {symbol: (1, None) for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
-    return simplify(stream.trip.expr > 0, {**bounds, **extents}) == TRUE
+    extents = {symbol for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
+    filled: dict[str, Interval] = dict.fromkeys(extents, (1, None))
+    if simplify(stream.trip.expr > 0, {**bounds, **filled}) != TRUE:
+        return None
+    grid = {s for extent in kernel.grid for s in extent.expr.symbols if extent.expr.substitute({s: 0}) == Const(0)}
+    return all_of(Const(0) < Sym(s) for s in sorted((stream.trip.expr.symbols & extents) - grid))
 
 
 def longest_first(kernel: tile.Kernel) -> tuple[str, ...]:
@@ -48,7 +56,7 @@ def longest_first(kernel: tile.Kernel) -> tuple[str, ...]:
     A matter of order alone, so extents of a middling size stand for all.
     """
     streams = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
-    names = [f"p{i}" for i in range(len(kernel.grid))]
+    names = [program_index(i) for i in range(len(kernel.grid))]
     return tuple(n for n in names if any(_at(trip, {n: 0}) < _at(trip, {n: 4}) for trip in streams))
 
 

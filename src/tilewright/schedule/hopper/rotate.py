@@ -145,7 +145,9 @@ class RotatedLoop:
                 with low.within_part(part):
                     self.loop(part.begin, part.end, held, first=False, split=split and part.whole)
             self.drain(held)
-        if always(low.kernel, self.rotation.stream, low.placement.bounds):
+        filled = always(low.kernel, self.rotation.stream, low.placement.bounds)
+        if filled is not None:
+            low.require(filled)
             for op in list(body.ops):
                 op.detach()
                 low.block.add_op(op)

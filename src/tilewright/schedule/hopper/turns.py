@@ -11,6 +11,7 @@ from tilewright.base.expr import Const, Expr
 from tilewright.schedule.hopper.operands import DotPlan
 from tilewright.schedule.hopper.rings import Ring, at_level
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
 from tilewright.transport import asynchronous as a
 
 ORDER_BARRIER = 4
@@ -69,6 +70,6 @@ def uses(ring: Ring) -> Expr:
 
 def alike(kernel: tile.Kernel, rings: Sequence[Ring]) -> bool:
     """Every program uses the rings equally often."""
-    own = {f"p{i}" for i in range(len(kernel.grid))}
+    own = {program_index(i) for i in range(len(kernel.grid))}
     own |= {op.counter.data for op in kernel.walk() if isinstance(op, tile.Stream)}
     return all(uses(ring).symbols.isdisjoint(own) for ring in rings)
