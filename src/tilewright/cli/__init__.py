@@ -24,6 +24,7 @@ from tilewright.cli import (
     show,
     show_banks,
     show_layout,
+    validate,
 )
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
@@ -36,6 +37,7 @@ _COMMANDS = (
     show,
     show_layout,
     show_banks,
+    validate,
     explain,
     explain_tma,
     explain_wgmma,

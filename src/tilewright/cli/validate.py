@@ -1,0 +1,49 @@
+"""``tilewright validate``: whether a bundle's PTX and launch recipes do what its Transport IR says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli.check import REFUTED, UNKNOWN, answering
+
+
+def register(app: typer.Typer) -> None:
+    app.command("validate", help="Compare a bundle's PTX and launch recipes with its Transport IR.")(validate)
+
+
+def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or file")]) -> None:
+    """Exit status 0: every kernel validated; 1: a recipe is refuted; 2: no bundle; 3: some kernel is undecided.
+
+    The machine code of the bundle is not compared with its PTX, and the proofs of its IR are not made again.
+    """
+    with answering(str(bundle)):
+        raise typer.Exit(_validated(bundle))
+
+
+def _validated(bundle: Path) -> int:
+    from tilewright.artifact.bundle import read
+    from tilewright.artifact.schema import Launch
+    from tilewright.compiler.descriptors import read_kernel
+    from tilewright.validate.kernel import compare
+    from tilewright.validate.recipe import recipe_faults
+
+    artifact = read(bundle)
+    kernels = {image.symbol: read_kernel(image.transport_ir) for image in artifact.kernels}
+    faults = recipe_faults(artifact, kernels)
+    for fault in faults:
+        typer.echo(f"recipe: {fault}")
+    undecided = 0
+    launches = {
+        s.kernel: s for v in artifact.variants for s in v.steps if isinstance(s, Launch) and s.kernel in kernels
+    }
+    for name, launch in launches.items():
+        found = compare(kernels[name], artifact.kernel(name).ptx, launch.args, launch.grid[0])
+        undecided += bool(found)
+        typer.echo(f"{name}: {f'{len(found)} differences or open questions' if found else 'validated'}")
+        for difference in found[:3]:
+            typer.echo(f"  {difference}")
+    typer.echo("not compared: machine code with PTX; not made again: the proofs of the IR")
+    return REFUTED if faults else UNKNOWN if undecided else 0

@@ -1,0 +1,253 @@
+"""PTX's pure instructions on values: what each computes, exactly, in the normal form of ``terms`` (PTX ISA 9.1, 9.7).
+
+Where an instruction equals an operation on integers only without wrap-around, the result is that of the integers and
+the condition is noted as a need, which is proved where the result is used.
+"""
+
+from __future__ import annotations
+
+from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.floats import Floats
+from tilewright.validate.regions import Need, Undecided
+from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.values import Choice, Value, Values
+
+_SIZES = {"8": 8, "16": 16, "32": 32, "64": 64}
+
+
+def bits_of(kind: str) -> int:
+    """Bits of a PTX type such as ``s32``."""
+    if kind == "pred":
+        return 1
+    for size in ("64", "32", "16x2", "16", "8"):
+        if kind.endswith(size):
+            return 32 if size == "16x2" else int(size)
+    raise Undecided(f"type .{kind}")
+
+
+class Arithmetic:
+    """Evaluates pure instructions; ``needs`` collects what they rest on."""
+
+    def __init__(self, values: Values):
+        self.values = values
+        self.terms: Terms = values.terms
+        self.cases: Cases = values.cases
+        self.floats = Floats(values)
+        self.needs: set[Need] = set()
+
+    # -- readings -------------------------------------------------------------------------------------------------
+    def is_data(self, p: Poly) -> bool:
+        """Some of the value is raw data, whose size nothing is known of."""
+        return any(self.terms.atoms[i].bits for monomial, _ in p.terms for i in monomial)
+
+    def signed(self, p: Poly) -> Poly:
+        """The signed reading of a word over the integers."""
+        low, high = self.terms.interval(p)
+        half = 1 << (p.width - 1)
+        if low is None or high is None or low < -half or high >= half:
+            self.needs.add(Need(self.terms.resize(p, 0), -half, half - 1, self.cases.true))
+        return self.terms.resize(p, 0)
+
+    def extended(self, p: Poly, bits: int, width: int) -> Poly:
+        """The low ``bits`` bits, sign-extended: x - 2**bits * x[bits - 1]."""
+        numbers = self.terms.per_thread(p)
+        if numbers is None and not self.is_data(p) and p.width == bits:
+            return self.terms.resize(self.signed(p), width)
+        word = self.terms.field(p, 0, bits, width)
+        sign = self.terms.field(p, bits - 1, 1, width)
+        return self.terms.sub(word, self.terms.scale(sign, 1 << bits))
+
+    def within(self, p: Poly, low: int, high: int | None) -> Poly:
+        """The integer polynomial, noted to lie in the range."""
+        least, most = self.terms.interval(p)
+        if least is None or least < low or (high is not None and (most is None or most > high)):
+            self.needs.add(Need(p, low, high, self.cases.true))
+        return p
+
+    # -- integers -------------------------------------------------------------------------------------------------
+    def bitwise(self, name: str, a: Poly, b: Poly) -> Poly:
+        """and, or, xor."""
+        terms, width = self.terms, a.width
+        x, y = terms.per_thread(a), terms.per_thread(b)
+        if x is not None and y is not None:
+            return terms.table(width, {"and": x & y, "or": x | y, "xor": x ^ y}[name])
+        for u, v in ((a, b), (b, a)):
+            mask = terms.number(v)
+            if mask is None:
+                continue
+            mask &= (1 << width) - 1
+            if name == "and":
+                if mask == 0:
+                    return terms.const(width, 0)
+                low = (mask & -mask).bit_length() - 1
+                run = mask >> low
+                if run & (run + 1) == 0:
+                    return terms.scale(terms.field(u, low, run.bit_length(), width), 1 << low)
+            elif mask == 0:
+                return u
+            elif name == "xor" and mask == (1 << width) - 1:
+                return terms.sub(terms.const(width, -1), u)
+        if name != "and" and terms.disjoint(a, b):
+            return terms.add(a, b)
+        first, second = sorted((a, b), key=lambda p: p.id)
+        if name == "xor":
+            if a is b:
+                return terms.const(width, 0)
+            x, y = sorted((terms.unsigned(a), terms.unsigned(b)), key=lambda p: p.id)
+            highs = [terms.interval(p)[1] for p in (x, y)]
+            known = [h for h in highs if h is not None]
+            high = (1 << max(known).bit_length()) - 1 if len(known) == 2 else (1 << width) - 1
+            return terms.of(width, terms.atom("xor", x, y, low=0, high=high))
+        return terms.data(width, width, name, first, second)
+
+    def shift(self, name: str, p: Poly, by: Poly, *, signed: bool) -> Poly:
+        """shl and shr; counts beyond the width are clamped to it."""
+        terms, width = self.terms, p.width
+        count = terms.number(by)
+        if count is None:
+            x, y = terms.per_thread(p), terms.per_thread(by)
+            if x is not None and y is not None and (y >= 0).all() and (y < min(width, 32)).all():
+                word = x if signed or width == 64 else x & ((1 << width) - 1)
+                return terms.table(width, word << y if name == "shl" else word >> y)
+            return terms.data(width, width, f"{name}.{'s' if signed else 'u'}", p, by)
+        count = min(count & 0xFFFFFFFF, width)
+        if name == "shl":
+            return terms.const(width, 0) if count == width else terms.scale(p, 1 << count)
+        if not signed:
+            if not self.is_data(p) and terms.per_thread(p) is None and 0 < count < width:
+                whole = self.within(terms.resize(p, 0), 0, (1 << width) - 1)
+                return terms.resize(terms.floordiv(whole, 1 << count), width)
+            return terms.field(p, count, width - count, width)
+        if self.is_data(p):
+            count = min(count, width - 1)
+            word = terms.field(p, count, width - count, width)
+            sign = terms.field(p, width - 1, 1, width)
+            return terms.sub(word, terms.scale(sign, 1 << (width - count)))
+        return terms.resize(terms.floordiv(self.signed(p), 1 << count), width)
+
+    def quotient(self, a: Poly, b: Poly) -> Poly:
+        """floor(a / b) over the integers; for a >= 0 and b > 0 what div gives, too."""
+        number = self.terms.number(b)
+        self.within(a, 0, None)
+        if number is not None and number > 0:
+            return self.terms.floordiv(a, number)
+        self.within(b, 1, None)
+        return self.divided(a, b)
+
+    def divided(self, a: Poly, b: Poly) -> Poly:
+        """floor(a / b) over the integers for a >= 0 and b > 0."""
+        high = self.terms.interval(a)[1]
+        return self.terms.of(0, self.terms.atom("div", a, b, low=0, high=high))
+
+    def extreme(self, name: str, a: Poly, b: Poly) -> Poly:
+        """min or max over the integers."""
+        apart = self.terms.interval(self.terms.sub(a, b))
+        if apart[1] is not None and apart[1] <= 0:
+            return a if name == "min" else b
+        if apart[0] is not None and apart[0] >= 0:
+            return b if name == "min" else a
+        x, y = sorted((a, b), key=lambda p: p.id)
+        (l1, h1), (l2, h2) = self.terms.interval(x), self.terms.interval(y)
+        pick = min if name == "min" else max
+        low = None if l1 is None or l2 is None else pick(l1, l2)
+        if name == "max" and low is None:
+            low = l1 if l2 is None else l2
+        high = None if h1 is None or h2 is None else pick(h1, h2)
+        if name == "min" and high is None:
+            high = h1 if h2 is None else h2
+        return self.terms.of(0, self.terms.atom(name, x, y, low=low, high=high))
+
+    # -- comparisons ----------------------------------------------------------------------------------------------
+    def compare(self, name: str, kind: str, a: Value, b: Value) -> Condition:
+        """setp of integers."""
+        if name in ("lo", "ls", "hi", "hs"):
+            name = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}[name]
+        return self.values.test(lambda x, y: self._compare(name, kind, x, y), a, b)
+
+    def _compare(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
+        cases, _terms = self.cases, self.terms
+        if name in ("gt", "le"):
+            a, b = b, a
+        if self.is_data(a) or self.is_data(b):
+            return self.compare_data(name, kind, a, b)
+        if name in ("eq", "ne"):
+            found = cases.equal(self.signed(a), self.signed(b))
+            return found if name == "eq" else cases.negate(found)
+        if kind[0] == "s":
+            less = cases.less(self.signed(a), self.signed(b))
+        else:
+            less = self.values.test(cases.less, self.unsigned(a), self.unsigned(b))
+        return less if name in ("lt", "gt") else cases.negate(less)
+
+    def unsigned(self, p: Poly) -> Value:
+        """The unsigned reading of a word over the integers: of a negative number, 2**width more."""
+        low, high = self.terms.interval(p)
+        half = 1 << (p.width - 1)
+        if self.is_data(p) or low is None or high is None or low >= 0 or low < -half or high >= half:
+            return self.terms.unsigned(p)
+        number = self.terms.resize(p, 0)
+        wrapped = self.terms.add(number, self.terms.const(0, 1 << p.width))
+        return self.values.select(self.cases.not_negative(number), number, wrapped)
+
+    def compare_data(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
+        """A comparison of words that nothing is known of: a condition of its own."""
+        cases, terms = self.cases, self.terms
+        if name in ("eq", "ne"):
+            apart = terms.sub(a, b)
+            if terms.number(apart) == 0:
+                return cases.true if name == "eq" else 0
+            first = min(apart, terms.scale(apart, -1), key=lambda p: p.id)
+            numbers = [i for m, _ in first.terms for i in m]
+            if len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
+                found = cases.zero(terms.of(0, terms.atoms[numbers[0]]))
+            else:
+                found = self.test("zero", first)
+            return found if name == "eq" else cases.negate(found)
+        found = self.test("lt.s" if kind[0] == "s" else "lt.u", a, b)
+        return found if name in ("lt", "gt") else cases.negate(found)
+
+    def compare_floats(self, name: str, a: Value, b: Value, kind: str = "f32") -> Condition:
+        """setp of floats: unordered forms are the negations of ordered ones."""
+        cases = self.cases
+        if name in ("gt", "ge", "gtu", "geu"):
+            a, b = b, a
+            name = {"gt": "lt", "ge": "le", "gtu": "ltu", "geu": "leu"}[name]
+        if name == "ltu":
+            return cases.negate(self.test(f"le.{kind}", b, a))
+        if name == "leu":
+            return cases.negate(self.test(f"lt.{kind}", b, a))
+        if name in ("eq", "neu", "ne", "equ", "nan", "num"):
+            x, y = sorted((a, b), key=lambda v: (isinstance(v, Choice), v.id))
+            unordered = self.test(f"nan.{kind}", x, y)
+            if name in ("nan", "num"):
+                return unordered if name == "nan" else cases.negate(unordered)
+            same = cases.negate(unordered) if x is y else self.test(f"eq.{kind}", x, y)
+            if name in ("eq", "neu"):
+                return same if name == "eq" else cases.negate(same)
+            found = cases.either(same, unordered)
+            return found if name == "equ" else cases.both(cases.negate(same), cases.negate(unordered))
+        return self.test(f"{name}.{kind}", a, b)
+
+    def test(self, name: str, *args: object) -> Condition:
+        """A condition of its own."""
+        return self.cases.at_least(self.terms.of(0, self.terms.atom(f"test.{name}", *args, low=0, high=1)), 1)
+
+    def as_word(self, condition: Condition, width: int) -> Value:
+        """1 where the condition holds, else 0."""
+        return self.values.select(condition, self.terms.const(width, 1), self.terms.const(width, 0))
+
+    # -- words ----------------------------------------------------------------------------------------------------
+    def permuted(self, a: Poly, b: Poly, selector: int) -> Poly:
+        """prmt with a constant selector, mode generic."""
+        terms = self.terms
+        total = terms.const(32, 0)
+        for i in range(4):
+            pick = selector >> (4 * i) & 15
+            source, byte = (a, pick & 3) if pick & 4 == 0 else (b, pick & 3)
+            if pick & 8:
+                sign = terms.field(source, 8 * byte + 7, 1, 32)
+                part = terms.scale(sign, 255)
+            else:
+                part = terms.field(source, 8 * byte, 8, 32)
+            total = terms.add(total, terms.scale(part, 1 << (8 * i)))
+        return total

@@ -1,0 +1,336 @@
+"""Conditions in one normal form: for every thread, which integers of which quantities.
+
+A comparison of two values says of one quantity (a polynomial without its constant and its per-thread part) that it
+reaches a threshold, which may differ from thread to thread. A condition is a decision diagram over quantities: a node
+cuts the integers at its thresholds and has a child for every piece; a leaf is a set of threads as the bits of an
+integer. Thresholds stay one cut for all threads while their order is the same for every thread. Equal conditions on
+independent quantities are one object, so that equality is identity, and ``p or not p`` is true without a proof.
+(Multi-valued decision diagrams: Srinivasan, Ham, Malik, Brayton, ICCAD 1990.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import gcd
+from typing import TypeAlias
+
+import numpy as np
+
+from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
+
+
+class Node:
+    """``children[i]`` holds where the quantity lies in ``[cuts[i-1], cuts[i])``. Interned."""
+
+    __slots__ = ("children", "cuts", "id", "quantity")
+
+    def __init__(self, id: int, quantity: int, cuts: tuple[Cut, ...], children: tuple[Condition, ...]):
+        self.id, self.quantity, self.cuts, self.children = id, quantity, cuts, children
+
+
+Condition: TypeAlias = "int | Node"
+Cut: TypeAlias = "int | Table"
+
+
+def _values(cut: Cut) -> Ints:
+    return cut.values if isinstance(cut, Table) else np.array([cut], np.int64)
+
+
+class Cases:
+    """All conditions of one kernel."""
+
+    def __init__(self, terms: Terms):
+        self.terms = terms
+        self.true: Condition = (1 << terms.threads) - 1
+        self.quantities: list[Poly] = []
+        self._quantity_ids: dict[Poly, int] = {}
+        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._memo: dict[tuple[str, Condition, Condition], Condition] = {}
+        self._negated: dict[Node, Condition] = {}
+        self._threads: dict[Node, int] = {}
+        self._orders: dict[tuple[Cut, Cut], int | None] = {}
+
+    # -- algebra --------------------------------------------------------------------------------------------------
+    def both(self, a: Condition, b: Condition) -> Condition:
+        """a and b."""
+        return self._apply("and", a, b, lambda x, y: x & y)
+
+    def either(self, a: Condition, b: Condition) -> Condition:
+        """a or b."""
+        return self._apply("or", a, b, lambda x, y: x | y)
+
+    def differ(self, a: Condition, b: Condition) -> Condition:
+        """Where just one of the two holds."""
+        return self._apply("xor", a, b, lambda x, y: x ^ y)
+
+    def negate(self, a: Condition) -> Condition:
+        """not a."""
+        if isinstance(a, int):
+            assert isinstance(self.true, int)
+            return a ^ self.true
+        found = self._negated.get(a)
+        if found is None:
+            found = self._negated[a] = self._node(a.quantity, a.cuts, [self.negate(c) for c in a.children])
+        return found
+
+    def without(self, a: Condition, b: Condition) -> Condition:
+        """a and not b."""
+        return self.both(a, self.negate(b))
+
+    def implies(self, a: Condition, b: Condition) -> bool:
+        """b holds wherever a does."""
+        return a is b or a == 0 or b == self.true or self.without(a, b) == 0
+
+    def all(self, conditions: Iterable[Condition]) -> Condition:
+        """The conjunction."""
+        total = self.true
+        for condition in conditions:
+            total = self.both(total, condition)
+        return total
+
+    def any(self, conditions: Iterable[Condition]) -> Condition:
+        """The disjunction."""
+        total: Condition = 0
+        for condition in conditions:
+            total = self.either(total, condition)
+        return total
+
+    def threads(self, a: Condition) -> int:
+        """The threads for which a condition can hold."""
+        if isinstance(a, int):
+            return a
+        found = self._threads.get(a)
+        if found is None:
+            found = 0
+            for child in a.children:
+                found |= self.threads(child)
+            self._threads[a] = found
+        return found
+
+    def _apply(self, name: str, a: Condition, b: Condition, leaf: Callable[[int, int], int]) -> Condition:
+        if isinstance(a, int) and isinstance(b, int):
+            return leaf(a, b)
+        if name == "and":
+            if a == 0 or b == 0:
+                return 0
+            if a == self.true or a is b:
+                return b
+            if b == self.true:
+                return a
+        elif name == "or":
+            if a == self.true or b == self.true:
+                return self.true
+            if a == 0 or a is b:
+                return b
+            if b == 0:
+                return a
+        key = (name, a, b)
+        found = self._memo.get(key)
+        if found is not None:
+            return found
+        if isinstance(b, int) or (isinstance(a, Node) and a.quantity < b.quantity):
+            assert isinstance(a, Node)
+            result = self._node(a.quantity, a.cuts, [self._apply(name, c, b, leaf) for c in a.children])
+        elif isinstance(a, int) or b.quantity < a.quantity:
+            result = self._node(b.quantity, b.cuts, [self._apply(name, a, c, leaf) for c in b.children])
+        else:
+            result = self._merged(name, a, b, leaf)
+        self._memo[key] = result
+        return result
+
+    def _merged(self, name: str, a: Node, b: Node, leaf: Callable[[int, int], int]) -> Condition:
+        """Both cut the same quantity: the pieces of both, in one order for all threads."""
+        cuts: list[Cut] = []
+        children = [self._apply(name, a.children[0], b.children[0], leaf)]
+        i = j = 0
+        while i < len(a.cuts) or j < len(b.cuts):
+            if j == len(b.cuts):
+                order = -1
+            elif i == len(a.cuts):
+                order = 1
+            else:
+                order = self._order(a.cuts[i], b.cuts[j])
+            if order is None:  # which comes first depends on the thread
+                return self._apply(name, self._spread(a), self._spread(b), leaf)
+            cuts.append(a.cuts[i] if order <= 0 else b.cuts[j])
+            i += order <= 0
+            j += order >= 0
+            children.append(self._apply(name, a.children[i], b.children[j], leaf))
+        return self._node(a.quantity, tuple(cuts), children)
+
+    def _order(self, a: Cut, b: Cut) -> int | None:
+        """-1, 0 or 1 where ``a`` is at most, equal to or at least ``b`` for all threads; None otherwise."""
+        if a is b or a == b:
+            return 0
+        if isinstance(a, int) and isinstance(b, int):
+            return -1 if a < b else 1
+        found = self._orders.get((a, b), 2)
+        if found == 2:
+            x, y = _values(a), _values(b)
+            found = -1 if (x <= y).all() else 1 if (x >= y).all() else None
+            self._orders[a, b] = found
+        return found
+
+    def _spread(self, a: Node) -> Condition:
+        """The same condition with one number for each cut: its pieces differ from thread to thread instead."""
+        numbers = sorted({int(v) for cut in a.cuts for v in np.unique(_values(cut))})
+        children = [a.children[0]]
+        for number in numbers:
+            total: Condition = 0
+            before: Condition = self.true
+            for cut, child in zip(reversed(a.cuts), reversed(a.children[1:]), strict=True):
+                reached = self.threads_where(np.broadcast_to(_values(cut) <= number, self.terms.threads))
+                total = self.either(total, self.both(child, self.both(before, reached)))
+                before = self.both(before, self.negate(reached))
+            children.append(self.either(total, self.both(a.children[0], before)))
+        return self._node(a.quantity, tuple(numbers), children)
+
+    def _node(self, quantity: int, cuts: tuple[Cut, ...], children: list[Condition]) -> Condition:
+        kept: list[Condition] = [children[0]]
+        last: list[Cut] = []
+        for i, (cut, child) in enumerate(zip(cuts, children[1:], strict=True)):
+            following = cuts[i + 1] if i + 1 < len(cuts) else None
+            if following is not None and (isinstance(cut, Table) or isinstance(following, Table)):
+                apart = np.broadcast_to(_values(cut) < _values(following), self.terms.threads)
+                if not apart.all():  # for some threads the piece is empty: there it says what the one before says
+                    mask = self.threads_where(apart)
+                    child = self.either(self.both(child, mask), self.both(kept[-1], self.negate(mask)))
+            if child is kept[-1] or child == kept[-1]:
+                continue
+            kept.append(child)
+            last.append(cut)
+        if not last:
+            return kept[0]
+        key = (quantity, tuple(last), tuple(kept))
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = Node(len(self._nodes), quantity, tuple(last), tuple(kept))
+        return found
+
+    # -- comparisons ----------------------------------------------------------------------------------------------
+    def threads_where(self, holds: np.ndarray) -> Condition:
+        """The threads for which an array of booleans says so."""
+        return int.from_bytes(np.packbits(holds, bitorder="little").tobytes(), "little")
+
+    def at_least(self, value: Poly, bound: int) -> Condition:
+        """value >= bound, over the integers."""
+        return self.not_negative(self.terms.sub(value, self.terms.const(0, bound)))
+
+    def reaches(self, value: Poly, cut: Cut) -> Condition:
+        """value >= cut, over the integers."""
+        return self.not_negative(self.terms.sub(value, self.terms.make(0, {(): cut})))
+
+    def less(self, a: Poly, b: Poly) -> Condition:
+        """a < b, over the integers."""
+        return self.negate(self.not_negative(self.terms.sub(a, b)))
+
+    def equal(self, a: Poly, b: Poly) -> Condition:
+        """a = b, over the integers."""
+        apart = self.terms.sub(a, b)
+        return self.both(self.not_negative(apart), self.not_negative(self.terms.scale(apart, -1)))
+
+    def zero(self, a: Poly) -> Condition:
+        """a = 0, over the integers."""
+        return self.both(self.not_negative(a), self.not_negative(self.terms.scale(a, -1)))
+
+    def not_negative(self, value: Poly) -> Condition:
+        """value >= 0, over the integers."""
+        terms = self.terms
+        numbers = terms.per_thread(value)
+        if numbers is not None:
+            return self.threads_where(numbers >= 0)
+        low, high = terms.interval(value)
+        if low is not None and low >= 0:
+            return self.true
+        if high is not None and high < 0:
+            return 0
+        lifted = self._without_quotient(value)
+        if lifted is not None:
+            return self.not_negative(lifted)
+        chosen = self._without_minimum(value)
+        if chosen is not None:
+            return chosen
+        constant: Coefficient = 0
+        symbolic: dict[Monomial, Coefficient] = {}
+        for monomial, c in value.terms:
+            if monomial == ():
+                constant = c
+            else:
+                symbolic[monomial] = c
+        content, tables = 0, False
+        for c in symbolic.values():
+            tables |= isinstance(c, Table)
+            content = gcd(content, c if isinstance(c, int) else int(np.gcd.reduce(c.values)))
+        first = next(iter(sorted(symbolic)))
+        lead = symbolic[first]
+        if (lead if isinstance(lead, int) else int(lead.values[np.flatnonzero(lead.values)[0]])) < 0:
+            content = -content
+        quantity = terms.make(0, {m: self._divided(c, content) for m, c in symbolic.items()})
+        values = constant.values if isinstance(constant, Table) else constant
+        if content > 0:  # content * S + constant >= 0: S >= ceil(-constant / content)
+            return self._reaches(quantity, -(values // content))
+        # S <= floor(constant / |content|): not S >= that + 1
+        return self.negate(self._reaches(quantity, values // -content + 1))
+
+    def _divided(self, c: Coefficient, by: int) -> Coefficient:
+        return c // by if isinstance(c, int) else self.terms.coefficient(0, c.values // by)
+
+    def _reaches(self, quantity: Poly, thresholds: Ints | int) -> Condition:
+        number = self._quantity_ids.get(quantity)
+        if number is None:
+            number = self._quantity_ids[quantity] = len(self.quantities)
+            self.quantities.append(quantity)
+        cut = thresholds if isinstance(thresholds, int) else self.terms.coefficient(0, thresholds)
+        return self._node(number, (cut,), [0, self.true])
+
+    def _without_quotient(self, value: Poly) -> Poly | None:
+        """floor(p / n) + r >= 0 iff p + n r >= 0;  r - floor(p / n) >= 0 iff n r + n - 1 - p >= 0."""
+        terms = self.terms
+        for monomial, c in value.terms:
+            if len(monomial) != 1 or c not in (1, -1):
+                continue
+            atom = terms.atoms[monomial[0]]
+            if atom.kind != "fdiv":
+                continue
+            numerator, n = atom.args
+            assert isinstance(numerator, Poly)
+            assert isinstance(n, int)
+            rest = terms.make(0, {m: k for m, k in value.terms if m != monomial})
+            if c == 1:
+                return terms.add(numerator, terms.scale(rest, n))
+            return terms.sub(terms.add(terms.scale(rest, n), terms.const(0, n - 1)), numerator)
+        return None
+
+    def _without_minimum(self, value: Poly) -> Condition | None:
+        """min(p, q) + r >= 0 iff both are; max: iff either is; negated: the other way round."""
+        terms = self.terms
+        for monomial, c in value.terms:
+            if len(monomial) != 1 or not isinstance(c, int):
+                continue
+            atom = terms.atoms[monomial[0]]
+            if atom.kind not in ("min", "max"):
+                continue
+            rest = terms.make(0, {m: k for m, k in value.terms if m != monomial})
+            sides = [arg for arg in atom.args if isinstance(arg, Poly)]
+            parts = [self.not_negative(terms.add(terms.scale(side, c), rest)) for side in sides]
+            return self.all(parts) if (atom.kind == "min") == (c > 0) else self.any(parts)
+        return None
+
+    # -- printing -------------------------------------------------------------------------------------------------
+    def text(self, a: Condition, depth: int = 3) -> str:
+        """For messages."""
+        if isinstance(a, int):
+            if a in (0, self.true):
+                return "always" if a else "never"
+            return f"{a.bit_count()} threads from {(a & -a).bit_length() - 1}"
+        if depth == 0:
+            return "..."
+        name = self.terms.text(self.quantities[a.quantity])
+        parts: list[str] = []
+        previous = "-inf"
+        for cut, child in zip([*a.cuts, None], a.children, strict=True):
+            shown = "inf" if cut is None else f"T[{cut.low}..{cut.high}]" if isinstance(cut, Table) else str(cut)
+            if child != 0 and len(parts) < 4:
+                parts.append(f"[{previous}, {shown}): {self.text(child, depth - 1)}")
+            previous = shown
+        return f"{{{name} in {'; '.join(parts)}}}"

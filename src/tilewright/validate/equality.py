@@ -1,0 +1,250 @@
+"""Whether a value of the IR and one of the PTX are equal, where a condition holds.
+
+Both are in normal form, so that most equal values are one object. What remains is congruence (equal operations on equal
+operands), case distinction, and induction over loops: a carried variable of the IR equals one of the PTX if their first
+values are equal and, supposing it, their next ones (value graphs: Tristan, Govereau, Morrisett, PLDI 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+
+from tilewright.validate.cases import Condition
+from tilewright.validate.floats import Floats
+from tilewright.validate.loops import Iterations
+from tilewright.validate.plan import ANYTHING
+from tilewright.validate.regions import Region
+from tilewright.validate.terms import Atom, Coefficient, Field, Monomial, Poly, Table
+from tilewright.validate.values import Choice, Value, Values
+
+COMMUTATIVE = ("add.", "mul.", "fma.", "max.", "min.", "and", "or", "xor", "min", "max", "test.eq.", "test.nan.")
+"""Beginnings of the kinds of atoms whose first two arguments may be exchanged."""
+
+
+class Equality:
+    """Compares values. ``same_event(ir, ptx)`` says whether two marks stand for matched events, ``impossible``
+    whether no arguments fulfil a condition."""
+
+    def __init__(
+        self,
+        values: Values,
+        plan: dict[str, Region],
+        program: dict[str, Region],
+        care: dict[str, Condition],
+        shuffles: dict[int, dict[str, Condition]],
+        same_event: Callable[[str, tuple[object, ...], tuple[object, ...]], bool],
+        impossible: Callable[[Condition], bool],
+        parents: dict[str, str],
+    ):
+        self.values, self.terms, self.cases = values, values.terms, values.cases
+        self.iterations = Iterations(values)
+        self.floats = Floats(values)
+        self.plan, self.program, self.care = plan, program, care
+        self.shuffles, self.same_event, self.impossible = shuffles, same_event, impossible
+        self._known: dict[tuple[Poly, Poly], list[Condition]] = {}
+        self._unequal: dict[tuple[Poly, Poly], list[Condition]] = {}
+        self.parents = parents
+        self._assumed: set[tuple[int, Poly]] = set()
+        self.failure: tuple[Value, Value, Condition] | None = None
+
+    def equal(self, ir: Value, ptx: Value, care: Condition) -> bool:
+        """The values are equal for all threads and arguments of ``care``."""
+        if ir is ptx or care == 0:
+            return True
+        if isinstance(ir, Poly) and isinstance(ptx, Poly):
+            return self._polys(ir, ptx, care)
+        cases = self.cases
+        for c, p in self.values.parts(ir):
+            here = cases.both(care, c)
+            if here == 0 or self._open(p):
+                continue
+            for d, q in self.values.parts(ptx):
+                both = cases.both(here, d)
+                if both != 0 and not self._polys(p, q, both):
+                    return False
+        return True
+
+    def _open(self, p: Poly) -> bool:
+        atom = self.terms.single(p)
+        return atom is not None and atom.kind == ANYTHING
+
+    def _polys(self, p: Poly, q: Poly, care: Condition) -> bool:
+        if p is q or self._open(p):
+            return True
+        key = (p, q)
+        for known in self._known.get(key, ()):
+            if self.cases.implies(care, known):
+                return True
+        for known in self._unequal.get(key, ()):
+            if self.cases.implies(known, care):
+                return False
+        found = self._compared(p, q, care) or self._restricted(p, q, care) or self.impossible(care)
+        if found:
+            self._known.setdefault(key, []).append(care)
+        else:
+            self._unequal.setdefault(key, []).append(care)
+            if self.failure is None:
+                self.failure = (p, q, care)
+        return found
+
+    def _compared(self, p: Poly, q: Poly, care: Condition) -> bool:
+        width = q.width
+        if p.width != q.width:
+            p = self.terms.resize(p, width)
+        left, right = dict(p.terms), dict(q.terms)
+        threads = self.cases.threads(care)
+        only_left: list[tuple[Monomial, Coefficient]] = []
+        only_right: list[tuple[Monomial, Coefficient]] = []
+        for monomial in {**left, **right}:
+            a, b = left.get(monomial, 0), right.get(monomial, 0)
+            if a is b or a == b or self._same_coefficient(a, b, threads, width):
+                continue
+            if monomial not in right:
+                only_left.append((monomial, a))
+            elif monomial not in left:
+                only_right.append((monomial, b))
+            else:
+                return False
+        if not only_left and not only_right:
+            return True
+        if len(only_left) != len(only_right):
+            return self._inductive(p, q, care) or self._by_fields(p, q, care)
+        waiting = list(only_right)
+        for monomial, a in only_left:
+            for i, (other, b) in enumerate(waiting):
+                if len(monomial) != len(other) or not (a == b or self._same_coefficient(a, b, threads, width)):
+                    continue
+                if self._monomials(monomial, other, care):
+                    del waiting[i]
+                    break
+            else:
+                return self._inductive(p, q, care)
+        return True
+
+    def _restricted(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """The same with what ``care`` makes of the operands of either."""
+        x, y = self._under(p, care), self._under(q, care)
+        return (x is not p or y is not q) and self.equal(x, y, care)
+
+    def _under(self, p: Poly, care: Condition) -> Value:
+        """A floating-point operation with the operands that it has where ``care`` holds, in normal form."""
+        atom = self.terms.single(p)
+        if atom is None or not any(isinstance(arg, Choice) for arg in atom.args):
+            return p
+        args: list[Value] = []
+        for arg in atom.args:
+            if not isinstance(arg, Poly | Choice):
+                return p
+            args.append(self.values.restrict(arg, care))
+        if all(x is y for x, y in zip(args, atom.args, strict=True)):
+            return p
+        return self.floats.remade(atom.kind, p.width, args)
+
+    def _by_fields(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """A word put together from several values against one that is whole."""
+        pieces = self.terms.pieces(p)
+        if pieces is None or len(pieces) < 2 or self.terms.single(q) is None:
+            return False
+        return all(self.equal(part, self.terms.field(q, at, count, count), care) for at, count, part in pieces)
+
+    def _inductive(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """A variable of the IR, alone, against a value that no variable of the PTX stands for."""
+        atom = self.terms.single(p)
+        return atom is not None and atom.kind == "carry" and self._carried(atom, q, care)
+
+    def _same_coefficient(self, a: Coefficient, b: Coefficient, threads: int, width: int) -> bool:
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        x = a.values if isinstance(a, Table) else np.full(self.terms.threads, a)
+        y = b.values if isinstance(b, Table) else np.full(self.terms.threads, b)
+        apart = int.from_bytes(np.packbits(x != y, bitorder="little").tobytes(), "little")
+        return not apart & threads
+
+    def _monomials(self, a: Monomial, b: Monomial, care: Condition) -> bool:
+        if len(a) == 1:
+            return self._atoms(self.terms.atoms[a[0]], self.terms.atoms[b[0]], care)
+        rest_a = [i for i in a if i not in b]
+        rest_b = [i for i in b if i not in a]
+        return any(
+            all(self._atoms(self.terms.atoms[i], self.terms.atoms[j], care) for i, j in zip(rest_a, order, strict=True))
+            for order in permutations(rest_b)
+        )
+
+    def _atoms(self, a: Atom, b: Atom, care: Condition) -> bool:
+        if a is b or a.kind == ANYTHING:
+            return True
+        if a.kind == "carry":
+            return self._carried(a, self.terms.of(b.bits or 0, b), care)
+        if a.kind == "choice" or b.kind == "choice":
+            x = a.args[0] if a.kind == "choice" else self.terms.of(a.bits, a)
+            y = b.args[0] if b.kind == "choice" else self.terms.of(b.bits, b)
+            return self._arguments(x, y, care)
+        if a.kind != b.kind or len(a.args) != len(b.args):
+            return False
+        if a.kind in ("after", "stored", "result"):
+            return self.same_event(a.kind, a.args, b.args)
+        if a.kind == "field":
+            f, g = a.args[0], b.args[0]
+            assert isinstance(f, Field)
+            assert isinstance(g, Field)
+            if (f.low, f.count) != (g.low, g.count):
+                return False
+            return self._atoms(self.terms.atoms[f.base], self.terms.atoms[g.base], care)
+        if a.kind in ("exit", "total", "sum"):
+            if a.args[0] != b.args[0]:
+                return False
+            care = self.care[str(a.args[0])]
+        elif a.kind.startswith("shfl."):
+            return self._shuffled(a, b)
+        if a.kind.startswith(COMMUTATIVE):  # the order within a normal form depends on what was seen first
+            (x, y, *rest), (u, v, *more) = a.args, b.args
+            straight = self._arguments(x, u, care) and self._arguments(y, v, care)
+            if not straight and not (self._arguments(x, v, care) and self._arguments(y, u, care)):
+                return False
+            return all(self._arguments(x, y, care) for x, y in zip(rest, more, strict=True))
+        return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
+
+    def _shuffled(self, a: Atom, b: Atom) -> bool:
+        """A lane gets what another lane has: operands are equal wherever the instruction runs."""
+        found = self.shuffles.get(b.id)
+        if found is None:
+            return False
+        places = [self.cases.both(holds, self.care[region]) for region, holds in found.items()]
+        return all(self._arguments(x, y, care) for care in places for x, y in zip(a.args, b.args, strict=True))
+
+    def _arguments(self, x: object, y: object, care: Condition) -> bool:
+        if x is y or x == y:
+            return True
+        if isinstance(x, Poly | Choice) and isinstance(y, Poly | Choice):
+            return self.equal(x, y, care)
+        return False
+
+    def _carried(self, a: Atom, q: Poly, care: Condition) -> bool:
+        """A variable that a loop of the IR carries, against a value of the same loop's PTX."""
+        key = (a.id, q)
+        if key in self._assumed:
+            return True
+        name, label = str(a.args[0]), str(a.args[1])
+        region, other = self.plan[name], self.program.get(name)
+        if other is None:
+            return False
+        carried = region.carried[label]
+        assert carried.next is not None
+        theirs = {r: c for r, c in other.carried.items() if c.next is not None}
+        one = self.terms.add(self.iterations.count(name), self.terms.const(0, 1))
+        try:
+            first = self.iterations.left(q, name, self.terms.const(0, 0), {r: c.initial for r, c in theirs.items()})
+            following = self.iterations.left(q, name, one, {r: c.next for r, c in theirs.items() if c.next is not None})
+        except KeyError:
+            return False
+        self._assumed.add(key)
+        body = self.cases.both(self.care[name], region.again)
+        entry = self.cases.both(region.entry, self.care[self.parents[name]])
+        if self.equal(carried.initial, first, entry) and self.equal(carried.next, following, body):
+            return True
+        self._assumed.discard(key)
+        self._known.clear()
+        return False

@@ -1,0 +1,185 @@
+"""One kernel: its PTX against its Transport IR, with what a launch gives it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from tilewright.artifact.schema import (
+    FloatScalar,
+    IntScalar,
+    KernelArg,
+    TensorMapArg,
+    TensorPointer,
+    WorkspacePointer,
+)
+from tilewright.base.expr import Expr, Min
+from tilewright.ptx.reader import read
+from tilewright.ptx.syntax import Module
+from tilewright.tile.dialect import TensorType
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.library import Library
+from tilewright.validate.match import Difference, Matcher
+from tilewright.validate.memory import SHARED
+from tilewright.validate.needs import Prover, Tensor
+from tilewright.validate.plan import Launch, Plan, scalar_parameter
+from tilewright.validate.program import Program
+from tilewright.validate.regions import Region, Undecided
+from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.values import Value, Values
+
+
+def compare(kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Expr) -> tuple[Difference, ...]:
+    """Where the PTX is not shown to do what the IR says, for all arguments of the kernel's class; empty if nowhere.
+
+    ``arguments`` are what a launch gives the entry's parameters, in order; ``grid`` is its number of CTAs.
+    """
+    try:
+        return _Comparison(kernel, read(ptx), arguments, grid).run()
+    except Undecided as error:
+        return (Difference(error.where, kernel.sym_name.data, error.what),)
+
+
+class _Comparison:
+    """The two evaluations, and what they share."""
+
+    def __init__(self, kernel: t.Kernel, module: Module, arguments: Sequence[KernelArg], grid: Expr):
+        self.kernel, self.entry, self.arguments = kernel, module.entry(kernel.entry), arguments
+        self.constants = {
+            v.name: v.initial.ljust(v.bytes, b"\0")
+            for v in module.globals
+            if v.space in ("global", "const") and not v.references
+        }
+        self.first_slot = min((x.slot for x in arguments if isinstance(x, TensorMapArg)), default=0)
+        self.most_ctas = self._most(grid)
+        self.terms = Terms(kernel.threads.data)
+        self.cases = Cases(self.terms)
+        self.values = Values(self.terms, self.cases)
+        self.tensors = {
+            name.data: arg
+            for name, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True)
+            if isinstance(arg.type, TensorType)
+        }
+        self.maps = [op.hint.data for op in kernel.body.block.ops if isinstance(op, a.TensorMap)]
+
+    def run(self) -> tuple[Difference, ...]:
+        """Evaluate both sides and compare."""
+        given = tuple(v for k, v in self.entry.directives.items() if k.lstrip(".") == "maxntid")
+        if not given or given[0][0] != self.kernel.threads.data:
+            return (Difference(self.entry.name, self.kernel.sym_name.data, "another number of threads"),)
+        element_bytes = self._element_bytes()
+        versioned = self._versioned()
+        ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
+        launch = Launch(ctas, self._shared_names())
+        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values))
+        plan.run()
+        pairing = _Pairing(plan)
+        parameters = self._parameters(plan)
+        program = Program(self.entry, self.values, parameters, ctas, element_bytes, versioned, pairing, self.constants)
+        root = program.run()
+        prover = self._prover(plan)
+        return Matcher(plan, program, root, prover).run(plan.region, root)
+
+    def _most(self, grid: Expr) -> int:
+        """The most CTAs that a launch has."""
+        if isinstance(grid, Min):
+            return min(self._most(arg) for arg in grid.args)
+        constant = grid.constant
+        return (1 << 31) - 1 if constant is None else constant
+
+    def _element_bytes(self) -> dict[str, int]:
+        found = {name: arg.type.dtype.dtype.bytes for name, arg in self.tensors.items()}  # pyright: ignore
+        shared = [t.shared_of(op.buffer).dtype.dtype.bytes for op in self.kernel.walk() if isinstance(op, t.Shared)]
+        return {**found, SHARED: min(shared, default=4)}
+
+    def _versioned(self) -> frozenset[str]:
+        """Tensors that are read and written, and shared memory."""
+        read, written = set[SSAValue](), set[SSAValue]()
+        for op in self.kernel.walk():
+            if isinstance(op, t.Load | a.CpAsync | a.LoadStore):
+                read.add(op.tensor)
+            elif isinstance(op, t.Store | t.ReduceAdd | a.CopyOut):
+                written.add(op.tensor)
+        return frozenset(name for name, arg in self.tensors.items() if arg in read & written) | {SHARED}
+
+    def _shared_names(self) -> dict[SSAValue, str]:
+        """The variables of the PTX that static shared buffers are, by name, size and order."""
+        free = [v for v in self.entry.shared if not v.external]
+        found: dict[SSAValue, str] = {}
+        for op in self.kernel.walk():
+            if not isinstance(op, t.Shared) or op.offset is not None:
+                continue
+            kind, hint = t.shared_of(op.buffer), op.hint.data
+            size = kind.count.data * kind.dtype.dtype.bytes
+            for variable in free:
+                if variable.bytes == size and re.search(rf"\d(v_)?{re.escape(hint)}_?(_\d+)?$", variable.name):
+                    found[op.buffer] = variable.name
+                    free.remove(variable)
+                    break
+            else:
+                found[op.buffer] = f"{hint} of the IR"
+        return found
+
+    def _parameters(self, plan: Plan) -> Mapping[str, Value]:
+        """What the entry's parameters are."""
+        if len(self.arguments) != len(self.entry.parameters):
+            raise Undecided(f"{len(self.entry.parameters)} parameters, {len(self.arguments)} arguments")
+        found: dict[str, Value] = {}
+        for declared, argument in zip(self.entry.parameters, self.arguments, strict=True):
+            match argument:
+                case TensorPointer(name):
+                    found[declared.name] = self.terms.of(64, self.terms.atom("address", name, low=0))
+                case WorkspacePointer(index):
+                    name = next(w.tensor.data for w in self.kernel.workspaces or () if w.index.data == index)
+                    found[declared.name] = self.terms.of(64, self.terms.atom("address", name, low=0))
+                case TensorMapArg(slot):
+                    name = self.maps[slot - self.first_slot]
+                    found[declared.name] = self.terms.of(64, self.terms.atom("map", name, low=0))
+                case FloatScalar(name):
+                    found[declared.name] = scalar_parameter(self.values, name)
+                case IntScalar(value, bits):
+                    found[declared.name] = self.values.resize(plan.expr(value), bits)
+        return found
+
+    def _prover(self, plan: Plan) -> Prover:
+        tensors: dict[str, Tensor] = {}
+        for name, arg in self.tensors.items():
+            assert isinstance(arg.type, TensorType)
+            extents = [plan.expr(d.expr) for d in arg.type.dims]
+            strides = [plan.symbol(f"{name}.stride{i}") for i in range(len(extents))]
+            assert all(isinstance(x, Poly) for x in (*extents, *strides))
+            tensors[name] = Tensor(tuple(extents), tuple(strides), arg.type.dtype.dtype.bytes)  # pyright: ignore
+        bits = 31 if self.kernel.index_bits.data == 32 else 63
+        return Prover(self.terms, self.cases, tensors, plan.facts, bits)
+
+
+class _Pairing:
+    """Which loop of the IR a loop of the PTX is: the first of its region that is entered under the same condition."""
+
+    def __init__(self, plan: Plan):
+        self.cases = plan.cases
+        self.regions: dict[str, Region] = {}
+        self.taken: set[str] = set()
+        self._add(plan.region)
+
+    def _add(self, region: Region) -> None:
+        self.regions[region.name] = region
+        for loop in region.loops:
+            self._add(loop)
+
+    def __call__(self, parent: str, entry: Condition, line: int, top: bool) -> str:
+        free = [loop for loop in self.regions[parent].loops if loop.name not in self.taken]
+        chosen = next((x for x in free if (x.around if top else x.entry) == entry), None)
+        if chosen is None:
+            chosen = next((x for x in free if self.cases.both(x.around, entry) != 0), None)
+        if chosen is None:
+            raise Undecided("a loop that the IR has not", f"line {line}")
+        self.taken.add(chosen.name)
+        return chosen.name
+
+
+__all__ = ["compare"]

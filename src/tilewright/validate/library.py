@@ -1,0 +1,54 @@
+"""The library functions that ops mean: each as the PTX that NVRTC makes of CUDA's, evaluated on an operand."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+from tilewright.ptx.reader import read
+from tilewright.ptx.syntax import Module
+from tilewright.validate.program import Program
+from tilewright.validate.regions import Access, Undecided
+from tilewright.validate.terms import Poly
+from tilewright.validate.values import Choice, Value, Values
+
+
+class Library:
+    """Functions over ``values``."""
+
+    def __init__(self, values: Values):
+        self.values = values
+        self._found: dict[tuple[str, Value], Value] = {}
+
+    def __call__(self, name: str, x: Value) -> Value:
+        """The function of one f32."""
+        found = self._found.get((name, x))
+        if found is None:
+            found = self._found[name, x] = self._evaluated(name, x)
+        return found
+
+    def _evaluated(self, name: str, x: Value) -> Value:
+        module = _module()
+        entry = next((e for e in module.entries if e.name == f"f32_{name}"), None)
+        if entry is None:
+            raise Undecided(f"no library function {name}")
+        terms = self.values.terms
+        address = terms.of(64, terms.atom("address", "library", low=0))
+        parameters = {entry.parameters[0].name: x, entry.parameters[1].name: address}
+        program = Program(
+            entry, self.values, parameters, terms.const(32, 1), {"library": 4, "shared": 4}, frozenset(), _no_loop
+        )
+        region = program.run()
+        (store,) = [e for e in region.events if isinstance(e, Access)]
+        value = store.operands[2]
+        assert isinstance(value, Poly | Choice)
+        return value
+
+
+def _no_loop(parent: str, entry: object, line: int, top: bool) -> str:
+    raise Undecided("a loop in a library function")
+
+
+@cache
+def _module() -> Module:
+    return read(files("tilewright.validate").joinpath("library.ptx").read_text(), "library.ptx")

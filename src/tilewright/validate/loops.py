@@ -1,0 +1,169 @@
+"""Values that loops carry: closed forms in the number of iterations, sums of steps, and what is left behind a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from tilewright.validate.cases import Condition
+from tilewright.validate.terms import Atom, Field, Poly
+from tilewright.validate.values import Choice, Value, Values
+
+
+class Iterations:
+    """Closed forms over ``values``. ``iter(name)`` counts a loop's finished iterations, ``trip(name)`` all it makes."""
+
+    def __init__(self, values: Values):
+        self.values, self.terms = values, values.terms
+        self._varies: dict[tuple[int, str], bool] = {}
+
+    def count(self, name: str) -> Poly:
+        """Iterations of loop ``name`` that lie before the present one."""
+        return self.terms.of(0, self.terms.atom("iter", name, low=0, high=(1 << 31) - 1))
+
+    def trips(self, name: str) -> Poly:
+        """All iterations of a run of loop ``name``."""
+        return self.terms.of(0, self.terms.atom("trip", name, low=0, high=(1 << 31) - 1))
+
+    # -- what changes in a loop -----------------------------------------------------------------------------------
+    def varies(self, value: object, name: str) -> bool:
+        """The value may differ between iterations of loop ``name``."""
+        if isinstance(value, Poly):
+            return any(self._atom_varies(i, name) for monomial, _ in value.terms for i in monomial)
+        if isinstance(value, Choice):
+            return any(self.varies(p, name) or self._condition_varies(c, name) for c, p in value.parts)
+        if isinstance(value, Field):
+            return self._atom_varies(value.base, name)
+        if isinstance(value, tuple):
+            return any(self.varies(v, name) for v in cast("tuple[object, ...]", value))
+        return False
+
+    def _atom_varies(self, number: int, name: str) -> bool:
+        key = (number, name)
+        found = self._varies.get(key)
+        if found is None:
+            atom = self.terms.atoms[number]
+            self._varies[key] = False
+            found = self._varies[key] = (
+                atom.args[0] == name
+                if atom.kind in ("iter", "phi", "carry", "unsolved", "inside")
+                else any(self.varies(arg, name) for arg in atom.args)
+            )
+        return found
+
+    def _condition_varies(self, condition: Condition, name: str) -> bool:
+        if isinstance(condition, int):
+            return False
+        if self.varies(self.values.cases.quantities[condition.quantity], name):
+            return True
+        return any(self._condition_varies(c, name) for c in condition.children)
+
+    # -- closed forms ---------------------------------------------------------------------------------------------
+    def closed(self, name: str, initial: Value, step: Value) -> Value | None:
+        """initial + the sum of ``step`` over the finished iterations; None where no sum of terms is that."""
+        if isinstance(step, Choice):
+            if any(self._condition_varies(c, name) for c, _ in step.parts):
+                return None
+            cases = [(c, self.closed(name, initial, p)) for c, p in step.parts]
+            known = [(c, v) for c, v in cases if v is not None]
+            return self.values.choose(known) if len(known) == len(cases) else None
+        width = step.width
+        total = self.terms.const(width, 0)
+        for monomial, c in step.terms:
+            varying = tuple(i for i in monomial if self._atom_varies(i, name))
+            constant = self.terms.make(width, {tuple(i for i in monomial if i not in varying): c})
+            if any(self.terms.atoms[i].kind in ("phi", "unsolved") for i in varying):
+                return None
+            if varying:
+                summed = self.terms.make(0, {varying: 1})
+                sum_ = self.terms.of(0, self.terms.atom("sum", name, summed, low=0))
+            else:
+                sum_ = self.count(name)
+            total = self.terms.add(total, self.terms.mul(constant, self.terms.resize(sum_, width)))
+        return self.values.add(initial, total)
+
+    # -- behind a loop --------------------------------------------------------------------------------------------
+    def left(self, value: Value, name: str, last: Poly, carried: Mapping[str, Value] | None = None) -> Value:
+        """What a value of an iteration is behind the loop, ``last`` being the number of that iteration.
+
+        With ``carried`` what it is where the variables that the loop carries have these values.
+        """
+        if not self.varies(value, name):
+            return value
+        if isinstance(value, Choice):
+            parts = [(self._condition_left(c, name, last), self.left(p, name, last, carried)) for c, p in value.parts]
+            return self.values.choose(parts)
+        terms = self.terms
+        total: Value = terms.const(value.width, 0)
+        for monomial, c in value.terms:
+            product: Value = terms.make(value.width, {(): c})
+            for i in monomial:
+                factor = self._atom_left(terms.atoms[i], name, last, carried)
+                if terms.atoms[i].bits and factor.width:  # raw data is read as it lies
+                    factor = self.values.field(factor, 0, terms.atoms[i].bits, value.width)
+                product = self.values.mul(product, self.values.resize(factor, value.width))
+            total = self.values.add(total, product)
+        return total
+
+    def _atom_left(self, atom: Atom, name: str, last: Poly, carried: Mapping[str, Value] | None) -> Value:
+        terms = self.terms
+        if not self._atom_varies(atom.id, name):
+            return terms.of(0, atom)
+        if atom.kind == "iter" and atom.args[0] == name:
+            return last
+        if atom.kind == "phi" and carried is not None and atom.args[0] == name:
+            return self.values.resize(carried[str(atom.args[1])], atom.bits)
+        if atom.kind == "fdiv":
+            numerator, n = cast("tuple[Poly, int]", atom.args)
+            return self.values.lift(lambda x: terms.floordiv(x, n), self.left(numerator, name, last, carried))
+        if atom.kind == "field":
+            (field,) = cast("tuple[Field]", atom.args)
+            base = self._atom_left(terms.atoms[field.base], name, last, carried)
+            bits = terms.atoms[field.base].bits
+            return self.values.field(self.values.resize(base, bits), field.low, field.count, 0)
+        if atom.kind in ("div", "xor", "min", "max"):
+            a, b = (self.left(cast("Poly", x), name, last, carried) for x in atom.args)
+            return self.values.lift(
+                lambda x, y: terms.of(0, terms.atom(atom.kind, x, y, low=atom.low, high=atom.high)), a, b
+            )
+        if atom.kind == "sum" and atom.args[0] == name:
+            return terms.of(0, terms.atom("total", *atom.args, last, low=0))
+        return terms.of(0, terms.atom("exit", name, terms.of(0, atom), bits=atom.bits, low=atom.low, high=atom.high))
+
+    def _condition_left(self, condition: Condition, name: str, last: Poly) -> Condition:
+        cases = self.values.cases
+        return self.mapped(condition, lambda q: self.left(q, name, last), lambda q: self.varies(q, name), cases.true)
+
+    def mapped(
+        self,
+        condition: Condition,
+        change: Callable[[Poly], Value],
+        changes: Callable[[Poly], bool],
+        true: Condition,
+    ) -> Condition:
+        """A condition with other quantities in place of some."""
+        cases = self.values.cases
+        memo: dict[Condition, Condition] = {}
+
+        def walk(c: Condition) -> Condition:
+            if isinstance(c, int):
+                return c
+            found = memo.get(c)
+            if found is None:
+                quantity = cases.quantities[c.quantity]
+                children = [walk(child) for child in c.children]
+                new = change(quantity) if changes(quantity) else quantity
+                total, below = children[-1], true
+                total = 0
+                for i, child in enumerate(children):
+                    upper = (
+                        cases.negate(self.values.test(lambda q, t=c.cuts[i]: cases.reaches(q, t), new))
+                        if i < len(c.cuts)
+                        else cases.true
+                    )
+                    total = cases.either(total, cases.both(child, cases.both(below, upper)))
+                    below = cases.negate(upper)
+                found = memo[c] = total
+            return found
+
+        return walk(condition)

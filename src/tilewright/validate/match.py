@@ -1,0 +1,319 @@
+"""The events of the PTX against those of the IR, region by region.
+
+Every synchronising instruction and every access to memory of the PTX is one that the IR says, for the same threads and
+arguments, with equal operands and in the IR's order; and all that the IR says is there. Loads may be left out, merged
+and moved where what they give is proved equal (the contents of memory they see are an operand).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.validate.cases import Condition
+from tilewright.validate.equality import Equality
+from tilewright.validate.needs import Prover
+from tilewright.validate.plan import Plan
+from tilewright.validate.program import Program
+from tilewright.validate.regions import Access, Event, Operand, Region
+from tilewright.validate.terms import Poly
+from tilewright.validate.values import Choice
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where the PTX is not shown to do what the IR says: the place in the PTX, in the IR, and what differs."""
+
+    ptx: str
+    ir: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; PTX {self.ptx}; IR {self.ir}"
+
+
+class Matcher:
+    """Compares ``plan`` with ``program``, both evaluated."""
+
+    def __init__(self, plan: Plan, program: Program, root: Region, prover: Prover):
+        self.plan, self.program = plan, program
+        self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
+        self.prover = prover
+        self.differences: list[Difference] = []
+        self.partners: dict[int, Event] = {}  # by id of a PTX event
+        self.latest: dict[int, int] = {}  # by order of a store of the IR: the last instruction that carries it out
+        self.assumed: dict[tuple[str, int, int], str] = {}
+        self.sequences: dict[str, list[tuple[int, int, Condition, str]]] = {}
+        ours, theirs = dict(_regions(plan.region)), dict(_regions(root))
+        parents = {child.name: region.name for region in ours.values() for child in region.loops}
+        self.care: dict[str, Condition] = {"kernel": plan.conditions.get("kernel", self.cases.true)}
+        for name, region in ours.items():
+            if name != "kernel":
+                inside = self.cases.both(plan.conditions[name], self.cases.threads(region.entry))
+                self.care[name] = self.cases.both(self.care[parents[name]], self.cases.both(region.entry, inside))
+        self.equality = Equality(
+            self.values,
+            ours,
+            theirs,
+            self.care,
+            program.instructions.shuffles,
+            self._same_event,
+            prover.impossible,
+            parents,
+        )
+
+    def run(self, ir: Region, ptx: Region) -> tuple[Difference, ...]:
+        """All differences between two regions and the loops inside."""
+        self._synchronise(ir, ptx)
+        self._access(ir, ptx)
+        for (kind, mine, theirs), where in self.assumed.items():
+            if not self._matched(kind, mine, theirs):
+                self.differ(where, self.plan.marks[mine].where, f"{kind} stands for another instruction")
+        return tuple(self.differences)
+
+    def differ(self, ptx: str, ir: str, what: str) -> None:
+        """Notes a difference."""
+        self.differences.append(Difference(ptx, ir, what))
+
+    def same(self, a: Condition, b: Condition, care: Condition) -> bool:
+        """Two conditions agree where ``care`` holds."""
+        if a is b or a == b:
+            return True
+        apart = self.cases.both(self.cases.differ(a, b), care)
+        return apart == 0 or self.prover.impossible(apart)
+
+    def inside(self, a: Condition, b: Condition, care: Condition) -> bool:
+        """``a`` implies ``b`` where ``care`` holds."""
+        if a is b or a == b:
+            return True
+        outside = self.cases.without(self.cases.both(a, care), b)
+        return outside == 0 or self.prover.impossible(outside)
+
+    # -- regions --------------------------------------------------------------------------------------------------
+    def _synchronise(self, ir: Region, ptx: Region) -> None:
+        """Loops and synchronising instructions, in the order of the PTX."""
+        care = self.care[ir.name]
+        ours = {loop.name: loop for loop in ir.loops}
+        events = [e for e in ptx.events if not isinstance(e, Access) and e.kind != "needs"]
+        wanted = [e for e in ir.events if not isinstance(e, Access)]
+        open_ = {id(e): self.cases.both(e.condition, care) for e in wanted}
+        by_kind: dict[str, list[Event]] = {}
+        for event in wanted:
+            by_kind.setdefault(event.kind, []).append(event)
+        for item in sorted([*events, *ptx.loops], key=lambda item: item.order):
+            if isinstance(item, Event):
+                self._match(item, by_kind.get(item.kind, ()), open_, care)
+                continue
+            loop = ours.pop(item.name, None)
+            if loop is None:
+                self.differ(item.where, "nowhere", "a loop that the IR has not")
+                continue
+            self._heads(loop, item, care)
+            self._synchronise(loop, item)
+        for loop in ours.values():
+            if self.cases.both(loop.entry, care) != 0:
+                self.differ("nowhere", loop.where, "a loop is missing")
+        for event in wanted:
+            left = open_[id(event)]
+            if left != 0 and not self.prover.impossible(left):
+                self.differ("nowhere", event.where, f"{event.kind} is missing where {self.cases.text(left)}")
+        self._ordered(ir, ptx, [e for e in events if id(e) in self.partners], care)
+
+    def _access(self, ir: Region, ptx: Region) -> None:
+        """Loads and stores, and what all rests on."""
+        care = self.care[ir.name]
+        self._stores(ir, ptx, care)
+        self._loads(ir, ptx, care)
+        for event in ptx.events:
+            unproved = self.prover.unproved(event.needs, self.cases.both(event.condition, care), care)
+            if unproved:
+                self.differ(event.where, ir.where, f"{event.kind}: {unproved}")
+        theirs = {loop.name: loop for loop in ptx.loops}
+        for loop in ir.loops:
+            if loop.name in theirs:
+                self._access(loop, theirs[loop.name])
+
+    def _heads(self, ir: Region, ptx: Region, care: Condition) -> None:
+        entry = ir.around if ptx.top_tested else ir.entry
+        if not self.same(ptx.entry, entry, care):
+            what = f"the loop runs where {self.cases.text(ptx.entry)}, not where {self.cases.text(entry)}"
+            self.differ(ptx.where, ir.where, what)
+        body = self.care[ir.name]
+        if ptx.top_tested:
+            again, expected, body = ptx.again, self.plan.conditions[ir.name], self.cases.threads(ir.entry)
+        else:
+            again, expected = ptx.again, ir.again
+        if not self.same(again, expected, body):
+            what = f"the loop goes on where {self.cases.text(again)}, not where {self.cases.text(expected)}"
+            self.differ(ptx.where, ir.where, what)
+
+    # -- synchronisation ------------------------------------------------------------------------------------------
+    def _match(self, event: Event, candidates: Sequence[Event], open_: dict[int, Condition], care: Condition) -> None:
+        """Finds the op that an instruction carries out."""
+        holds = self.cases.both(event.condition, care)
+        if holds == 0 or (not candidates and self.prover.impossible(holds)):
+            return
+        why, best = "no such op", -1
+        for candidate in candidates:
+            if not self.inside(holds, open_[id(candidate)], care):
+                if best < 0:
+                    why = f"{candidate.where} runs where {self.cases.text(open_[id(candidate)])}"
+                continue
+            wrong, text = self._operands(candidate, event, holds)
+            if not text:
+                open_[id(candidate)] = self.cases.without(open_[id(candidate)], holds)
+                self.partners[id(event)] = candidate
+                return
+            if wrong > best:
+                why, best = f"{candidate.where}: {text}", wrong
+        self.differ(event.where, why, f"{event.kind} where {self.cases.text(holds)}")
+
+    def _operands(self, ir: Event, ptx: Event, holds: Condition) -> tuple[int, str]:
+        """The first operand that differs, and how; an empty text if none does."""
+        if len(ir.operands) != len(ptx.operands):
+            return 0, f"{len(ptx.operands)} operands instead of {len(ir.operands)}"
+        for k, (x, y) in enumerate(zip(ir.operands, ptx.operands, strict=True)):
+            care = holds
+            if ir.kind == "cp.async" and k == 1:  # an address from which nothing is read may be any
+                read = ir.operands[3]
+                assert isinstance(read, Poly | Choice)
+                care = self.cases.without(holds, self.values.test(self.cases.zero, self.values.resize(read, 0)))
+            if not self._same_operand(x, y, care):
+                return k, f"operand {k} is {self._text(y)} instead of {self._text(x)}"
+        return 0, ""
+
+    def _same_operand(self, x: Operand, y: Operand, care: Condition) -> bool:
+        if isinstance(x, Poly | Choice) and isinstance(y, Poly | Choice):
+            return self.equality.equal(x, y, care)
+        return x == y
+
+    def _text(self, x: Operand) -> str:
+        return self.values.text(x) if isinstance(x, Poly | Choice) else str(x)
+
+    def _ordered(self, ir: Region, ptx: Region, theirs: list[Event], care: Condition) -> None:
+        items = [(e.order, self.partners[id(e)].order, e.condition, e.where) for e in theirs]
+        ours = {loop.name: loop.order for loop in ir.loops}
+        items += [(loop.order, ours[loop.name], loop.entry, loop.where) for loop in ptx.loops if loop.name in ours]
+        items.sort()
+        self.sequences[ir.name] = items
+        highest = -1
+        for j, (_, order, condition, where) in enumerate(items):
+            if order < highest:
+                for _, earlier, other, place in items[:j]:
+                    if earlier > order and self.cases.both(self.cases.both(condition, other), care) != 0:
+                        self.differ(where, "the other order", f"comes after what is at {place}")
+                        break
+            highest = max(highest, order)
+
+    def _same_event(self, kind: str, ir: tuple[object, ...], ptx: tuple[object, ...]) -> bool:
+        """Whether marks stand for an op and the instruction that carries it out; those not matched yet are checked at
+        the end."""
+        mine, theirs = int(str(ir[1])), int(str(ptx[1]))
+        first, second = self.plan.marks.get(mine), self.program.instructions.marks.get(theirs)
+        if first is None or second is None or ir[2:] != ptx[2:] or first.kind != second.kind:
+            return False
+        if kind != "stored" and id(second) in self.partners:
+            return self.partners[id(second)] is first
+        self.assumed.setdefault((kind, mine, theirs), second.where)
+        return True
+
+    def _matched(self, kind: str, mine: int, theirs: int) -> bool:
+        first, second = self.plan.marks[mine], self.program.instructions.marks[theirs]
+        if kind != "stored" or not isinstance(first, Access):
+            return self.partners.get(id(second)) is first
+        partner = self.partners.get(id(second))
+        return partner is not None and partner.order == first.order and self.latest.get(first.order) == second.order
+
+    # -- accesses -------------------------------------------------------------------------------------------------
+    def _stores(self, ir: Region, ptx: Region, care: Condition) -> None:
+        ours = [e for e in ir.events if isinstance(e, Access) and not e.kind.startswith("ld.")]
+        theirs = [e for e in ptx.events if isinstance(e, Access) and not e.kind.startswith("ld.")]
+        index: dict[tuple[str, object, object, int], list[Access]] = {}
+        for event in ours:
+            index.setdefault((event.kind, event.operands[0], event.operands[1], event.bytes), []).append(event)
+        open_ = {id(e): self.cases.both(e.condition, care) for e in ours}
+        for event in theirs:
+            holds = self.cases.both(event.condition, care)
+            if holds == 0:
+                continue
+            found = index.get((event.kind, event.operands[0], event.operands[1], event.bytes)) or self._near(
+                index, event, holds
+            )
+            why = f"no store of {event.bytes} bytes at {self._text(event.operands[1])}"
+            for candidate in found or ():
+                part = self.cases.both(holds, open_[id(candidate)])
+                if part == 0:
+                    continue
+                if not self._same_operand(candidate.operands[2], event.operands[2], part):
+                    failed = self.equality.failure
+                    why = (
+                        f"another value: {self._text(event.operands[2])} instead of {self._text(candidate.operands[2])}"
+                    )
+                    if failed is not None:
+                        why += f" ({self._text(failed[1])} against {self._text(failed[0])})"
+                    continue
+                open_[id(candidate)] = self.cases.without(open_[id(candidate)], part)
+                holds = self.cases.without(holds, part)
+                self.partners[id(event)] = candidate
+                self.latest[candidate.order] = max(self.latest.get(candidate.order, 0), event.order)
+                self._placed(ir.name, event, candidate, care)
+                if holds == 0:
+                    break
+            if holds != 0 and not self.prover.impossible(holds):
+                self.differ(event.where, why, f"{event.kind} where {self.cases.text(holds)}")
+        for event in ours:
+            left = open_[id(event)]
+            if left != 0 and not self.prover.impossible(left):
+                at = self._text(event.operands[1])
+                self.differ("nowhere", event.where, f"{event.kind} at {at} is missing where {self.cases.text(left)}")
+
+    def _near(
+        self, index: dict[tuple[str, object, object, int], list[Access]], event: Access, holds: Condition
+    ) -> list[Access]:
+        """Stores at addresses that are equal where the instruction runs."""
+        return [
+            e
+            for (kind, tensor, at, size), events in index.items()
+            if (kind, tensor, size) == (event.kind, event.operands[0], event.bytes)
+            and isinstance(at, Poly)
+            and isinstance(event.operands[1], Poly)
+            and self.equality.equal(at, event.operands[1], holds)
+            for e in events
+        ]
+
+    def _placed(self, region: str, event: Access, partner: Access, care: Condition) -> None:
+        """A store lies between the same synchronising instructions and loops as in the IR."""
+        for order, other, condition, where in self.sequences[region]:
+            moved = (order < event.order) != (other < partner.order)
+            if moved and self.cases.both(self.cases.both(condition, event.condition), care) != 0:
+                self.differ(event.where, partner.where, f"{event.kind} on the other side of {where}")
+                return
+
+    def _loads(self, ir: Region, ptx: Region, care: Condition) -> None:
+        index: dict[tuple[object, object, int], Condition] = {}
+        for _, region in _regions(ir):
+            for event in region.events:
+                if isinstance(event, Access) and event.kind.startswith("ld."):
+                    key = (event.operands[0], event.operands[1], event.bytes)
+                    condition = event.condition if region is ir else self.cases.true
+                    index[key] = self.cases.either(index.get(key, 0), condition)
+        for event in ptx.events:
+            if not isinstance(event, Access) or not event.kind.startswith("ld."):
+                continue
+            holds = self.cases.both(event.condition, care)
+            allowed = index.get((event.operands[0], event.operands[1], event.bytes), 0)
+            outside = self.cases.without(holds, allowed)
+            if outside == 0 or self.prover.impossible(outside):
+                continue
+            at = event.operands[1]
+            assert isinstance(at, Poly)
+            if self.prover.readable(str(event.operands[0]), at, event.bytes, outside):
+                continue
+            what = f"reads {event.operands[0]} at {self._text(at)} where {self.cases.text(outside)}"
+            self.differ(event.where, "nowhere", what)
+
+
+def _regions(region: Region) -> Iterator[tuple[str, Region]]:
+    yield region.name, region
+    for loop in region.loops:
+        yield from _regions(loop)

@@ -1,0 +1,331 @@
+"""What the comparison rests on: ranges of integers, and cases that no arguments have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tilewright.validate.cases import Cases, Condition, Cut
+from tilewright.validate.regions import Need, Needs
+from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor argument: extents and strides (in elements) over the integers, bytes of an element."""
+
+    extents: tuple[Poly, ...]
+    strides: tuple[Poly, ...]
+    bytes: int
+
+
+Slacks: TypeAlias = "dict[Monomial, list[tuple[Poly, int]]]"
+"""Polynomials that are not negative, by each of their terms, with its coefficient."""
+Limits: TypeAlias = tuple[Poly, "Coefficient | None", "Coefficient | None"]
+"""A quantity, and the least and the greatest that it is."""
+
+
+class Prover:
+    """Proves needs, from intervals, from conditions, and from what the launch guarantees of tensors.
+
+    ``facts`` are never negative.
+    """
+
+    def __init__(self, terms: Terms, cases: Cases, tensors: dict[str, Tensor], facts: Sequence[Poly], offset_bits: int):
+        self.terms, self.cases = terms, cases
+        self.tensors, self.offset_bits = tensors, offset_bits
+        self._facts = _by_term(facts)
+        self._signs: dict[tuple[Poly, Condition], bool] = {}
+        self._impossible: dict[Condition, bool] = {}
+        self._slacks_of: dict[Condition, Slacks] = {}
+        self._bounds_of: dict[Condition, list[Limits]] = {}
+        self._known: dict[tuple[Poly, int, int | None, Condition], bool] = {}
+
+    def unproved(self, needs: Needs, holds: Condition, region: Condition) -> str:
+        """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
+        for need in needs:
+            if not self._holds(need, region) and not self._holds(need, self.cases.both(holds, need.when)):
+                at_most = "" if need.high is None else f" and at most {need.high}"
+                return f"{self.terms.text(need.value)} is not shown to be at least {need.low}{at_most}"
+        return ""
+
+    def _holds(self, need: Need, holds: Condition) -> bool:
+        if holds == 0:
+            return True
+        key = (need.value, need.low, need.high, holds)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._proved(need, holds)
+        return found
+
+    def _proved(self, need: Need, holds: Condition) -> bool:
+        terms = self.terms
+        if need.low <= -(1 << 31) and self._offset(need.value, holds):
+            return True
+        lower = self.not_negative(terms.sub(need.value, terms.const(0, need.low)), holds)
+        upper = need.high is None or self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
+        return lower and upper
+
+    def not_negative(self, p: Poly, holds: Condition, depth: int = 3) -> bool:
+        """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""
+        low, _ = self.terms.interval(p)
+        if low is not None and low >= 0:
+            return True
+        if depth == 0:
+            return False
+        key = (p, holds)
+        found = self._signs.get(key)
+        if found is None:
+            found = (
+                self.cases.implies(holds, self.cases.not_negative(p))
+                or self._by_minimum(p, holds, depth)
+                or self._by_division(p, holds, depth)
+                or self._by_factor(p, holds)
+                or self._by_slack(p, holds, depth)
+                or self._by_product(p, holds, depth)
+            )
+            self._signs[key] = found
+        return found
+
+    def _by_slack(self, p: Poly, holds: Condition, depth: int) -> bool:
+        """p = k s + rest, where s is known not to be negative, k > 0, and the rest is not negative.
+
+        ``s`` takes a negative term out of p; where there is none, a positive one, for the sake of the constant.
+        """
+        terms = [(m, c) for m, c in p.terms if m != () and isinstance(c, int)]
+        negative = [(m, c) for m, c in terms if c < 0]
+        for monomial, c in negative or terms:
+            for slack, d in (*self._slacks(holds).get(monomial, ()), *self._facts.get(monomial, ())):
+                if c * d <= 0 or c % d:
+                    continue
+                if self.not_negative(self.terms.sub(p, self.terms.scale(slack, c // d)), holds, depth - 1):
+                    return True
+        return False
+
+    def _slacks(self, holds: Condition) -> Slacks:
+        """Polynomials that the condition says are not negative, by their terms."""
+        found = self._slacks_of.get(holds)
+        if found is None:
+            listed: list[Poly] = []
+            for quantity, low, high in self._limits(holds):
+                if low is not None:
+                    listed.append(self.terms.sub(quantity, self.terms.make(0, {(): low})))
+                if high is not None:
+                    listed.append(self.terms.sub(self.terms.make(0, {(): high}), quantity))
+            found = self._slacks_of[holds] = _by_term(listed)
+        return found
+
+    def _limits(self, holds: Condition) -> list[Limits]:
+        """What a condition says of each of its quantities: where it begins and ends."""
+        if isinstance(holds, int):
+            return []
+        found = self._bounds_of.get(holds)
+        if found is None:
+            found = list[Limits]()
+            known, stack = {holds.id: holds}, [holds]
+            while stack:
+                for child in stack.pop().children:
+                    if not isinstance(child, int) and child.id not in known:
+                        known[child.id] = child
+                        stack.append(child)
+            cuts: dict[int, set[Cut]] = {}
+            for node in known.values():
+                cuts.setdefault(node.quantity, set()).update(node.cuts)
+            for number, values in cuts.items():
+                quantity = self.cases.quantities[number]
+                low = [c for c in values if self.cases.implies(holds, self.cases.reaches(quantity, c))]
+                high = [c for c in values if self.cases.both(holds, self.cases.reaches(quantity, c)) == 0]
+                least = max(low, key=_low, default=None)
+                most = min(high, key=_low, default=None)
+                end = (
+                    None
+                    if most is None
+                    else self.terms.coefficient(0, _minus_one(most))
+                    if not isinstance(most, int)
+                    else most - 1
+                )
+                found.append((quantity, least, end))
+            self._bounds_of[holds] = found
+        return found
+
+    def _by_minimum(self, p: Poly, holds: Condition, depth: int) -> bool:
+        """min(a, b) + r is not negative if a + r and b + r are, max(a, b) + r if one is; negated the other way."""
+        for monomial, c in p.terms:
+            if len(monomial) != 1 or not isinstance(c, int):
+                continue
+            atom = self.terms.atoms[monomial[0]]
+            if atom.kind not in ("min", "max"):
+                continue
+            rest = self.terms.make(0, {m: k for m, k in p.terms if m != monomial})
+            sides = [self.terms.add(self.terms.scale(x, c), rest) for x in atom.args if isinstance(x, Poly)]
+            needed = all if (atom.kind, c > 0) in (("min", True), ("max", False)) else any
+            if needed(self.not_negative(side, holds, depth - 1) for side in sides):
+                return True
+        return False
+
+    def _by_division(self, p: Poly, holds: Condition, depth: int) -> bool:
+        """r - g floor(x / d) >= 1 if r d - g x >= 1 and d >= 1."""
+        one = self.terms.const(0, 1)
+        for monomial, c in p.terms:
+            if len(monomial) != 1 or not isinstance(c, int) or c >= 0:
+                continue
+            atom = self.terms.atoms[monomial[0]]
+            if atom.kind != "div":
+                continue
+            x, d = atom.args
+            assert isinstance(x, Poly)
+            assert isinstance(d, Poly)
+            r = self.terms.add(self.terms.make(0, {m: k for m, k in p.terms if m != monomial}), one)
+            apart = self.terms.add(self.terms.mul(r, d), self.terms.scale(x, c))
+            if self.not_negative(self.terms.sub(apart, one), holds, depth - 1) and self.not_negative(
+                self.terms.sub(d, one), holds, depth - 1
+            ):
+                return True
+        return False
+
+    def _by_product(self, p: Poly, holds: Condition, depth: int) -> bool:
+        """r - a >= 0 if r - a b >= 0, b >= 1 and a >= 0, for products that something is known of."""
+        one = self.terms.const(0, 1)
+        for monomial, c in p.terms:
+            if not monomial or not isinstance(c, int) or c >= 0:
+                continue
+            if any((self.terms.atoms[i].low or -1) < 0 and self.terms.atoms[i].low != 0 for i in monomial):
+                continue
+            for larger in self._larger(monomial, holds):
+                extra = list(larger)
+                for i in monomial:
+                    extra.remove(i)
+                factors = (self.terms.sub(self.terms.of(0, self.terms.atoms[i]), one) for i in extra)
+                if not all(self.not_negative(f, holds, depth - 1) for f in factors):
+                    continue
+                smaller = dict(p.terms)
+                del smaller[monomial]
+                moved = self.terms.add(self.terms.make(0, smaller), self.terms.make(0, {larger: c}))
+                if self.not_negative(moved, holds, depth - 1):
+                    return True
+        return False
+
+    def _larger(self, monomial: Monomial, holds: Condition) -> list[Monomial]:
+        """Products with more factors that something is known to bound from above."""
+        found = dict.fromkeys((*self._slacks(holds), *self._facts))
+        return [
+            m
+            for m in found
+            if len(m) > len(monomial)
+            and all(m.count(i) >= monomial.count(i) for i in monomial)
+            and any(d < 0 for _, d in (*self._slacks(holds).get(m, ()), *self._facts.get(m, ())))
+        ]
+
+    def _by_factor(self, p: Poly, holds: Condition) -> bool:
+        """a >= 1 for a that is not negative, where the condition says a b >= 1 + y with b and y not negative."""
+        terms = self.terms
+        constant = next((c for m, c in p.terms if m == ()), 0)
+        rest = [(m, c) for m, c in p.terms if m != ()]
+        if len(rest) != 1 or not isinstance(rest[0][1], int) or not isinstance(constant, int) or len(rest[0][0]) != 1:
+            return False
+        ((monomial, c),) = rest
+        low = terms.atoms[monomial[0]].low
+        if not isinstance(c, int) or c <= 0 or c + constant < 0 or low is None or low < 0:
+            return False
+        both = [(q, low) for q, low, _ in self._limits(holds)]
+        both += [(terms.scale(q, -1), high) for q, _, high in self._limits(holds)]
+        for quantity, least in both:
+            if least is None or not self.cases.implies(holds, self.cases.at_least(quantity, 1)):
+                continue
+            product = {m: k for m, k in quantity.terms if monomial[0] in m}
+            others = terms.make(0, {m: k for m, k in quantity.terms if m not in product})
+            most = terms.interval(others)[1]
+            if not product or most is None or most > 0:
+                continue
+            cofactor = {
+                tuple(i for i in m if i != monomial[0]): k for m, k in product.items() if m.count(monomial[0]) == 1
+            }
+            least_cofactor = terms.interval(terms.make(0, cofactor))[0]
+            if len(cofactor) == len(product) and least_cofactor is not None and least_cofactor >= 0:
+                return True
+        return False
+
+    def _offset(self, value: Poly, holds: Condition) -> bool:
+        """The value is the offset, in elements, of an element of a tensor, all of which fit."""
+        if self.offset_bits != 31:
+            return False
+        return any(self._inside(tensor, value, holds) for tensor in self.tensors.values())
+
+    def _inside(self, tensor: Tensor, value: Poly, holds: Condition) -> bool:
+        coordinates = self.coordinates(tensor, value)
+        if coordinates is None:
+            return False
+        one = self.terms.const(0, 1)
+        for coordinate, extent in zip(coordinates, tensor.extents, strict=True):
+            last = self.terms.sub(self.terms.sub(extent, one), coordinate)
+            if not self.not_negative(coordinate, holds) or not self.not_negative(last, holds):
+                return False
+        return True
+
+    def coordinates(self, tensor: Tensor, value: Poly) -> list[Poly] | None:
+        """A value as a sum of coordinates times the tensor's strides; None if it is none."""
+        terms = self.terms
+        rest = dict(value.terms)
+        found: list[Poly] = []
+        unit: int | None = None
+        for axis, stride in enumerate(tensor.strides):
+            number = terms.number(stride)
+            if number == 1:
+                unit = axis
+                found.append(terms.const(0, 0))
+                continue
+            atom = terms.single(stride)
+            if atom is None:
+                return None
+            part: dict[Monomial, object] = {}
+            for monomial, c in list(rest.items()):
+                if atom.id in monomial:
+                    others = list(monomial)
+                    others.remove(atom.id)
+                    part[tuple(others)] = c
+                    del rest[monomial]
+            found.append(terms.make(0, part))  # pyright: ignore[reportArgumentType]
+        if unit is not None:
+            found[unit] = terms.make(0, rest)
+        elif rest:
+            return None
+        return found
+
+    def readable(self, tensor: str, offset: Poly, size: int, holds: Condition) -> bool:
+        """The bytes at ``offset`` lie in an element of the tensor."""
+        found = self.tensors.get(tensor)
+        if found is None or size != found.bytes:
+            return False
+        if any(isinstance(c, int) and c % size for _, c in offset.terms):
+            return False
+        return self._inside(found, self.terms.floordiv(offset, size), holds)
+
+    def impossible(self, holds: Condition) -> bool:
+        """No arguments of the class fulfil the condition: something that it says is never negative is."""
+        found = self._impossible.get(holds)
+        if found is None:
+            slacks = dict.fromkeys(slack for pairs in self._slacks(holds).values() for slack, _ in pairs)
+            minus_one = self.terms.const(0, -1)
+            found = self._impossible[holds] = any(
+                self.not_negative(self.terms.sub(minus_one, slack), holds) for slack in slacks
+            )
+        return found
+
+
+def _low(cut: Cut) -> int:
+    return cut.low if isinstance(cut, Table) else cut
+
+
+def _minus_one(cut: Cut) -> Ints:
+    assert isinstance(cut, Table)
+    return cut.values - 1
+
+
+def _by_term(slacks: Sequence[Poly]) -> Slacks:
+    found: Slacks = {}
+    for slack in dict.fromkeys(slacks):
+        for monomial, c in slack.terms:
+            if monomial != () and isinstance(c, int):
+                found.setdefault(monomial, []).append((slack, c))
+    return found

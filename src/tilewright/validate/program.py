@@ -1,0 +1,475 @@
+"""PTX to regions of events: a symbolic evaluation of every path at once.
+
+Every register has one value, which may depend on conditions; blocks have the condition under which they run within an
+iteration. A loop's body is evaluated once, for any iteration: integers that it advances have closed forms, what else it
+carries is a variable of its own. Registers that are written once are evaluated in dominance order; the others flow
+along the edges.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import cast
+
+import numpy as np
+
+from tilewright.ptx.flow import Flow, Loop, graph
+from tilewright.ptx.syntax import (
+    Address,
+    Entry,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Special,
+    Symbol,
+    Vector,
+)
+from tilewright.validate.arithmetic import Arithmetic, bits_of
+from tilewright.validate.cases import Condition
+from tilewright.validate.instructions import Instructions
+from tilewright.validate.loops import Iterations
+from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region, Undecided
+from tilewright.validate.terms import Poly
+from tilewright.validate.values import Choice, Value, Values
+
+Environment = dict[str, "Value | int | object"]
+Pairing = Callable[[str, Condition, int, bool], str]
+"""The name of the IR's loop that stands, in a region, where a loop of the PTX does: region, entry, line, top-tested."""
+
+MEMORY = "@"
+"""Names of what stands for the state of memory begin so; they flow like registers."""
+
+
+class Program:
+    """Evaluates one entry. ``parameters`` are the meanings of its parameters, ``pair`` names its loops;
+    ``constants`` are what variables of the module hold that nothing writes."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        values: Values,
+        parameters: Mapping[str, Value],
+        ctas: Value,
+        element_bytes: Mapping[str, int],
+        versioned: frozenset[str],
+        pair: Pairing,
+        constants: Mapping[str, bytes] = MappingProxyType({}),
+    ):
+        self.entry = entry
+        self.flow: Flow = graph(entry)
+        if self.flow.irreducible:
+            raise Undecided("a loop with two entries")
+        self.values, self.terms, self.cases = values, values.terms, values.cases
+        self.arithmetic = Arithmetic(values)
+        self.iterations = Iterations(values)
+        self.parameters, self.pair, self.constants = parameters, pair, constants
+        self.versioned = versioned
+        self.fixed: dict[str, Value] = {}
+        self.conditions: dict[str, Condition] = {}
+        self.needs: dict[str, Needs] = {}
+        self.environment: Environment = {}
+        self.instructions = Instructions(self, ctas, element_bytes)
+        self.written = _destinations(entry)
+        self.readers: dict[str, set[int]] = {}
+        for instruction in entry.body:
+            for r in sources(instruction):
+                self.readers.setdefault(r, set()).add(self.flow.block_of[instruction.index])
+        counts = Counter(name for names in self.written for name in names)
+        self.several = {name for name, n in counts.items() if n > 1}
+        self.spins = {i for i, loop in enumerate(self.flow.loops) if self._spins(loop)}
+        self.names: dict[int, str] = {}
+        self.slice: set[int] | None = None
+        self.pairing = True
+        self.order = 0
+        self.exits: dict[int | None, list[tuple[int, Condition, Environment]]] = {}
+
+    def run(self) -> Region:
+        """The kernel's region."""
+        region = Region("kernel", self.cases.true, 0, self.entry.name, threads=self.cases.threads(self.cases.true))
+        start: Environment = {MEMORY + name: self._version("start", name) for name in sorted(self.versioned)}
+        self._region(region, None, start)
+        return region
+
+    def _version(self, kind: str, *args: object) -> Poly:
+        return self.terms.of(0, self.terms.atom(kind, *args, low=0))
+
+    # -- registers ------------------------------------------------------------------------------------------------
+    def value(self, name: str) -> Value:
+        """The value of a register."""
+        found = self.environment.get(name) if name in self.several else self.fixed.get(name)
+        if found is None:
+            return self.values.undefined(self.width(name))
+        assert isinstance(found, Poly | Choice)
+        return found
+
+    def condition(self, name: str) -> Condition:
+        """The value of a predicate."""
+        found = self.environment.get(name) if name in self.several else self.conditions.get(name)
+        if found is None:
+            return 0
+        return found  # pyright: ignore[reportReturnType]
+
+    def width(self, name: str) -> int:
+        """Bits of a register."""
+        kind = self.entry.registers[name]
+        return 1 if kind == "pred" else bits_of(kind)
+
+    def is_predicate(self, name: str) -> bool:
+        """Whether a register holds a condition."""
+        return self.entry.registers.get(name) == "pred"
+
+    def put(self, name: str, value: Value | Condition, needs: Needs) -> None:
+        """Sets a register."""
+        if name == "_":
+            return
+        if name in self.several:
+            self.environment[name] = value
+        elif self.is_predicate(name):
+            self.conditions[name] = value  # pyright: ignore[reportArgumentType]
+        else:
+            self.fixed[name] = value  # pyright: ignore[reportArgumentType]
+        if needs or name in self.needs:
+            self.needs[name] = needs if name not in self.several else self.needs.get(name, NOTHING) | needs
+
+    # -- regions --------------------------------------------------------------------------------------------------
+    def _region(self, region: Region, loop: int | None, start: Environment) -> Environment:
+        """Evaluates the blocks of a loop's body, or of the kernel; returns what leaves by the exits, merged."""
+        flow = self.flow
+        inside = flow.loops[loop].blocks if loop is not None else frozenset(flow.order)
+        header = flow.loops[loop].header if loop is not None else flow.order[0]
+        arriving: dict[int, list[tuple[Condition, Environment]]] = {header: [(self.cases.true, start)]}
+        leaving: list[tuple[Condition, Environment]] = []
+        back: list[tuple[Condition, Environment]] = []
+        done: set[int] = set()
+
+        def go(target: int, holds: Condition, environment: Environment) -> None:
+            if holds == 0:
+                return
+            if loop is not None and target == header:
+                back.append((holds, environment))
+            elif target == flow.exit or target not in inside:
+                leaving.append((holds, environment))
+                self.exits.setdefault(loop, []).append((target, holds, environment))
+            else:
+                arriving.setdefault(target, []).append((holds, environment))
+
+        for block in flow.order:
+            if block not in inside or block in done or block not in arriving:
+                continue
+            holds, environment = self._merged(arriving.pop(block))
+            inner = self._inner_loop(block, loop)
+            if inner is not None:
+                done |= flow.loops[inner].blocks
+                for target, condition, left in self._loop(region, inner, holds, environment):
+                    go(target, condition, left)
+                continue
+            self.environment = dict(environment)
+            self.threads = self.cases.threads(holds) & region.threads
+            for instruction in flow.instructions(block):
+                if self.slice is None or instruction.index in self.slice:
+                    self.instructions.evaluate(instruction, holds, region)
+            for edge in flow.blocks[block].out:
+                taken = holds
+                if edge.guard is not None:
+                    test = self.condition(edge.guard.register)
+                    needs = self.needs.get(edge.guard.register, NOTHING)
+                    if needs and self.slice is None:
+                        self.instructions.require(region, needs, holds)
+                    taken = self.cases.both(holds, self.cases.negate(test) if edge.guard.negated else test)
+                go(edge.target, taken, self.environment)
+        if loop is not None:
+            region.again, latest = self._merged(back) if back else (0, {})
+            return latest
+        return {}
+
+    def _merged(self, arriving: Sequence[tuple[Condition, Environment]]) -> tuple[Condition, Environment]:
+        if len(arriving) == 1:
+            return arriving[0]
+        total = self.cases.any(c for c, _ in arriving)
+        merged: Environment = {}
+        for name in dict.fromkeys(name for _, environment in arriving for name in environment):
+            given = [(c, environment.get(name)) for c, environment in arriving]
+            first = given[0][1]
+            if all(v is first for _, v in given):
+                merged[name] = first
+            elif self.is_predicate(name):
+                merged[name] = self.cases.any(self.cases.both(c, v) for c, v in given if v is not None)  # pyright: ignore
+            else:
+                known = [(c, v) for c, v in given if isinstance(v, Poly | Choice)]
+                merged[name] = self.values.choose(known)
+        return total, merged
+
+    def _inner_loop(self, block: int, loop: int | None) -> int | None:
+        """The loop directly inside ``loop`` whose header ``block`` is."""
+        for i, found in enumerate(self.flow.loops):
+            if found.header == block and i != loop and found.parent == loop:
+                return i
+        return None
+
+    # -- loops ----------------------------------------------------------------------------------------------------
+    def _spins(self, loop: Loop) -> bool:
+        """The loop tries one mbarrier until its phase is over: it waits."""
+        body = [i for b in loop.blocks for i in self.flow.instructions(b) if i.opcode != "bra"]
+        return len(body) == 1 and body[0].opcode == "mbarrier" and body[0].modifiers[0] in ("try_wait", "test_wait")
+
+    def _loop(
+        self, parent: Region, number: int, entry: Condition, start: Environment
+    ) -> list[tuple[int, Condition, Environment]]:
+        loop, flow = self.flow.loops[number], self.flow
+        outside = [e.target for b in loop.blocks for e in flow.blocks[b].out if e.target not in loop.blocks]
+        if number in self.spins:
+            wait = next(i for b in loop.blocks for i in flow.instructions(b) if i.opcode == "mbarrier")
+            self.environment = dict(start)
+            if self.slice is None:
+                self.instructions.evaluate(wait, entry, parent)
+            if len(set(outside)) != 1:
+                raise Undecided("a wait with two ways out", f"line {wait.line}")
+            return [(outside[0], entry, self.environment)]
+        sources = [e for b in loop.blocks for e in flow.blocks[b].out if e.target not in loop.blocks]
+        if len(sources) != 1:
+            raise Undecided("a loop with several exits", f"line {self._line(loop)}")
+        top = sources[0].source == loop.header and loop.back[0].source != loop.header
+        if not self.pairing:
+            name = f"unpaired{number}"
+        else:
+            name = self.names.get(number) or self.pair(parent.name, entry, self._line(loop), top)
+            self.names[number] = name
+        region = Region(name, entry, parent.order, f"line {self._line(loop)}", top_tested=top)
+        region.threads = self.cases.threads(entry) & parent.threads
+        self.order += 1
+        region.order = self.order
+        written = {r for b in loop.blocks for i in flow.instructions(b) for r in self.written[i.index]}
+        carried = [r for r in self.several if r in written and r in start]
+        bound = {r: start[r] for r in start}
+        closed = (
+            self._closed(number, name, carried, start, region.threads) if self.slice is None or self.pairing else {}
+        )
+        waiting: dict[str, Value] = {}
+        for r in carried:
+            if r in closed:
+                bound[r] = closed[r]
+            elif self.is_predicate(r):
+                bound[r] = self.arithmetic.test("phi", name, r)
+            else:
+                width = self.width(r)
+                waiting[r] = self.terms.data(width, width, "phi", name, r)
+                bound[r] = waiting[r]
+        states = [r for r in start if r.startswith(MEMORY)]
+        for r in states:
+            bound[r] = self._version("phi", name, r)
+        self.exits[number] = []
+        latest = self._region(region, number, bound)
+        for r in [*waiting, *states]:
+            initial = start[r]
+            following = initial if region.again == 0 else latest.get(r)  # never asked for where nothing follows
+            assert isinstance(initial, Poly | Choice)
+            region.carried[r] = Carried(initial, following if isinstance(following, Poly | Choice) else None)
+        if self.slice is None:
+            parent.loops.append(region)
+        last = self.iterations.trips(name)
+        if not top:
+            last = self.terms.sub(last, self.terms.const(0, 1))
+        return [
+            (target, entry, self._behind(region, number, environment, written, last, start))
+            for target, _, environment in self.exits[number]
+        ]
+
+    def _behind(
+        self, region: Region, number: int, environment: Environment, written: set[str], last: Poly, start: Environment
+    ) -> Environment:
+        """Registers behind a loop: what they are after its last iteration."""
+        left = dict(environment)
+        blocks = self.flow.loops[number].blocks
+        leaving = {r for r in written if not self.readers.get(r, set()) <= blocks}
+        resting = frozenset(need for r in leaving for need in self.needs.pop(r, NOTHING))
+        if resting and self.slice is None:  # what values rest on is proved where they are computed
+            region.events.append(Event("needs", self.cases.true, (), region.where, region.order, resting))
+        for r in sorted(written | {n for n in environment if n.startswith(MEMORY)}):
+            flowing = r in environment and (r in self.several or r.startswith(MEMORY))
+            if not flowing and r not in self.fixed:
+                continue
+            value = environment[r] if flowing else self.fixed[r]
+            if not isinstance(value, Poly | Choice):
+                continue
+            if region.top_tested and r in region.carried:
+                following, initial = region.carried[r].next, region.carried[r].initial
+                assert following is not None
+                ran = self.cases.at_least(last, 1)
+                before = self.terms.sub(last, self.terms.const(0, 1))
+                behind = self.values.select(ran, self.iterations.left(following, region.name, before), initial)
+            else:
+                behind = self.iterations.left(value, region.name, last)
+            if flowing:
+                left[r] = behind
+            else:
+                self.fixed[r] = behind
+        return left
+
+    def _closed(self, number: int, name: str, carried: list[str], start: Environment, threads: int) -> dict[str, Value]:
+        """Closed forms of the integers that the loop carries, found on the slice of the body that computes them."""
+        integers = [r for r in carried if not self.is_predicate(r) and self.entry.registers[r][0] != "f"]
+        if not integers:
+            return {}
+        wanted = self._sliced(number, integers)
+        if wanted is None:
+            return {}
+        found: dict[str, Value] = {}
+        saved = self.environment, self.needs, self.pairing, self.slice
+        fixed, conditions = self.fixed, self.conditions
+        pairing = False
+        while True:
+            bound: Environment = dict(start)
+            for r in carried:
+                if r in found:
+                    bound[r] = found[r]
+                elif self.is_predicate(r):
+                    bound[r] = self.arithmetic.test("phi", name, r)
+                else:
+                    width = self.width(r)
+                    bound[r] = self.terms.of(width, self.terms.atom("unsolved", name, r, low=0))
+            self.fixed, self.conditions, self.needs = dict(fixed), dict(conditions), {}
+            self.slice, self.pairing = wanted, pairing
+            self.exits[number] = []
+            trial = Region(name, self.cases.true, 0, "", threads=threads)
+            latest = self._region(trial, number, bound)
+            new = 0
+            for r in integers:
+                if r in found or not isinstance(latest.get(r), Poly | Choice):
+                    continue
+                step = self.values.sub(latest[r], bound[r])  # pyright: ignore[reportArgumentType]
+                if self._settled(step):
+                    closed = self.iterations.closed(name, start[r], step)  # pyright: ignore[reportArgumentType]
+                    if closed is not None:
+                        found[r] = closed
+                        new += 1
+            if len(found) == len(integers) or (not new and pairing):
+                break
+            if not new:
+                pairing = True
+        self.fixed, self.conditions = fixed, conditions
+        self.environment, self.needs, self.pairing, self.slice = saved
+        return found
+
+    def _settled(self, value: Value) -> bool:
+        """Nothing in the value is still open."""
+        seen: set[int] = set()
+
+        def open_(x: object) -> bool:
+            if isinstance(x, Poly):
+                return any(atom(i) for m, _ in x.terms for i in m)
+            if isinstance(x, Choice):
+                return any(open_(p) for _, p in x.parts)
+            if isinstance(x, tuple):
+                return any(open_(y) for y in cast("tuple[object, ...]", x))
+            return False
+
+        def atom(i: int) -> bool:
+            if i in seen:
+                return False
+            seen.add(i)
+            a = self.terms.atoms[i]
+            if a.kind in ("unsolved", "undefined") or (a.args and str(a.args[0]).startswith("unpaired")):
+                return True
+            return any(open_(x) for x in a.args)
+
+        return not open_(value)
+
+    def _sliced(self, number: int, names: list[str]) -> set[int] | None:
+        """Instructions of the loop that the new values of some registers, and its branches, are computed by."""
+        body = [i for b in self.flow.loops[number].blocks for i in self.flow.instructions(b)]
+        writers: dict[str, list[Instruction]] = {}
+        for i in body:
+            for r in self.written[i.index]:
+                writers.setdefault(r, []).append(i)
+        wanted: set[int] = set()
+        pending = list(names)
+        for i in body:
+            if i.opcode == "bra" and i.guard is not None:
+                pending.append(i.guard.register)
+        seen = set(pending)
+        while pending:
+            for i in writers.get(pending.pop(), ()):
+                if i.index in wanted:
+                    continue
+                if not self.instructions.is_pure(i):
+                    continue
+                wanted.add(i.index)
+                for r in sources(i):
+                    if r not in seen:
+                        seen.add(r)
+                        pending.append(r)
+        return wanted
+
+    def _line(self, loop: Loop) -> int:
+        return self.entry.body[self.flow.blocks[loop.header].first].line
+
+
+def registers_in(operand: Operand | None) -> list[str]:
+    """Names of the registers in an operand."""
+    match operand:
+        case Register(name):
+            return [name]
+        case Negated(Register(name)):
+            return [name]
+        case Vector(items):
+            return [r for item in items for r in registers_in(item)]
+        case Pair(a, b):
+            return [*registers_in(a), *registers_in(b)]
+        case Address(base, _, rest):
+            return [*registers_in(base), *(r for item in rest for r in registers_in(item))]
+        case _:
+            return []
+
+
+NO_DESTINATION = frozenset(
+    [
+        "st",
+        "bra",
+        "ret",
+        "exit",
+        "bar",
+        "barrier",
+        "fence",
+        "membar",
+        "cp",
+        "red",
+        "trap",
+        "setmaxnreg",
+        "stmatrix",
+        "wgmma",
+        "griddepcontrol",
+        "prefetch",
+    ]
+)
+
+
+def destinations(instruction: Instruction) -> list[str]:
+    """Registers that an instruction writes."""
+    opcode, modifiers = instruction.opcode, instruction.modifiers
+    if opcode == "wgmma" and modifiers[0] == "mma_async":
+        return registers_in(instruction.operands[0])
+    if opcode in NO_DESTINATION or not instruction.operands:
+        return []
+    if opcode == "mbarrier" and modifiers[0] in ("init", "inval", "complete_tx", "expect_tx"):
+        return []
+    first = instruction.operands[0]
+    return [] if isinstance(first, Address) else registers_in(first)
+
+
+def _destinations(entry: Entry) -> list[list[str]]:
+    return [destinations(i) for i in entry.body]
+
+
+def sources(instruction: Instruction) -> list[str]:
+    """Registers that an instruction reads."""
+    skip = 1 if destinations(instruction) and instruction.opcode != "wgmma" else 0
+    found = [r for operand in instruction.operands[skip:] for r in registers_in(operand)]
+    return [*found, instruction.guard.register] if instruction.guard is not None else found
+
+
+__all__ = ["Address", "Immediate", "Program", "Special", "Symbol", "destinations", "np", "registers_in"]

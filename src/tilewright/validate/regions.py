@@ -1,0 +1,88 @@
+"""What a kernel does, in the form both sides are brought to: regions of events, a region for each loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tilewright.validate.cases import Condition
+from tilewright.validate.terms import Poly
+from tilewright.validate.values import Value
+
+
+class Undecided(Exception):
+    """The validator can't settle a question: ``what``, and where in the PTX or the IR."""
+
+    def __init__(self, what: str, where: str = ""):
+        super().__init__(f"{what} ({where})" if where else what)
+        self.what, self.where = what, where
+
+
+@dataclass(frozen=True)
+class Need:
+    """What makes an operation on words equal to the one on integers: ``value`` lies in ``[low, high]`` where ``when``
+    holds."""
+
+    value: Poly
+    low: int
+    high: int | None
+    when: Condition
+
+
+Needs: TypeAlias = frozenset[Need]
+NOTHING: Needs = frozenset()
+
+Operand: TypeAlias = "Value | str | int | None"
+
+
+@dataclass(eq=False)
+class Event:
+    """One instruction, or one op's use of one, that others can tell happened.
+
+    It runs, in each iteration of its region, for the threads and arguments of ``condition``. ``results`` are the names
+    of what it leaves in registers. ``order`` counts within the region.
+    """
+
+    kind: str
+    condition: Condition
+    operands: tuple[Operand, ...]
+    where: str
+    order: int
+    needs: Needs = NOTHING
+
+
+@dataclass(eq=False)
+class Access(Event):
+    """A load or store of one element: ``operands`` are the tensor or ``shared``, the address, and what is stored."""
+
+    bytes: int = 0
+    group: int = 0
+
+
+@dataclass
+class Carried:
+    """A value carried around a loop: what it is before the first iteration, and after each."""
+
+    initial: Value
+    next: Value | None = None
+
+
+@dataclass(eq=False)
+class Region:
+    """The body of one loop, or of the kernel.
+
+    ``entry``: where, in the region around it, its first iteration runs; ``around``: where that is asked. ``again``:
+    where, in an iteration, another one follows. ``carried``: by name, for values that have no closed form.
+    """
+
+    name: str
+    entry: Condition
+    order: int
+    where: str
+    again: Condition = 0
+    events: list[Event] = field(default_factory=list[Event])
+    loops: list[Region] = field(default_factory=list["Region"])
+    carried: dict[str, Carried] = field(default_factory=dict[str, Carried])
+    top_tested: bool = False
+    around: Condition = 0
+    threads: int = 0

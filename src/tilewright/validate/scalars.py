@@ -1,0 +1,280 @@
+"""The scalar ops of a map's body as PTX computes them: what each op of the tile dialect means, per dtype and policy.
+
+Floats narrower than f32 are computed in it and rounded after each operation; i8 is computed in 32 bits and wraps. Where
+an op is a function of a library, its meaning is the library's PTX (``library``), evaluated on the operand.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from xdsl.ir import Block, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr
+from tilewright.hw.approximations import APPROXIMATIONS
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import ops_in
+from tilewright.transport import dialect as t
+from tilewright.validate.arithmetic import Arithmetic
+from tilewright.validate.cases import Condition
+from tilewright.validate.regions import Undecided
+from tilewright.validate.terms import Poly
+from tilewright.validate.values import Choice, Value
+
+Scalar: TypeAlias = "Value | Condition"
+"""A word as it is computed with, for bools a condition."""
+_ROUND = {
+    "bf16": (16, "cvt.rn.bf16.f32"),
+    "f16": (16, "cvt.rn.f16.f32"),
+    "e4m3": (8, "cvt.rn.satfinite.e4m3.f32"),
+    "e5m2": (8, "cvt.rn.satfinite.e5m2.f32"),
+    "tf32": (32, "cvt.rna.tf32.f32"),
+}
+_STAYS = frozenset(("not", "and", "or", "xor", "shr", "mod", "min", "max"))
+
+
+class Scalars:
+    """Evaluates bodies. ``library(name, x)`` is a library function of an f32."""
+
+    def __init__(self, arithmetic: Arithmetic, library: Callable[[str, Value], Value]):
+        self.arithmetic, self.library = arithmetic, library
+        self.values, self.terms, self.cases = arithmetic.values, arithmetic.terms, arithmetic.cases
+        self.floats = arithmetic.floats
+
+    # -- storage --------------------------------------------------------------------------------------------------
+    def unpack(self, dtype: DType, word: Value) -> Scalar:
+        """A stored element as it is computed with."""
+        if dtype.is_bool:
+            return self.cases.negate(
+                self.values.test(lambda x: self.arithmetic.compare_data("eq", "u8", x, self.terms.const(8, 0)), word)
+            )
+        if dtype.is_float:
+            return self.widened(dtype, word)
+        if dtype.bits < 32:
+            return self.values.lift(lambda x: self.arithmetic.extended(x, dtype.bits, 32), word)
+        return word
+
+    def pack(self, dtype: DType, value: Scalar) -> Value:
+        """A computed value as it is stored."""
+        if dtype.is_bool:
+            assert not isinstance(value, Poly | Choice)
+            return self.arithmetic.as_word(value, 8)
+        assert isinstance(value, Poly | Choice)
+        if dtype.is_float:
+            return self.narrowed(dtype, value)
+        return self.values.field(value, 0, dtype.bits, dtype.bits) if dtype.bits < 32 else value
+
+    def widened(self, dtype: DType, word: Value) -> Value:
+        """A float as f32."""
+        if dtype.name in ("f32", "tf32"):
+            return word
+        if dtype.name == "e4m3" or dtype.name == "e5m2":
+            half = self.values.lift(lambda x: self.terms.data(16, 16, f"cvt.f16.{dtype.name}", x), word)
+            return self.floats.widened("f16", half)
+        return self.floats.widened(dtype.name, word)
+
+    def narrowed(self, dtype: DType, value: Value) -> Value:
+        """An f32 rounded to a dtype."""
+        if dtype.name == "f32":
+            return value
+        size, name = _ROUND[dtype.name]
+        return self.floats.rounded(dtype.name, size, name, value)
+
+    # -- bodies ---------------------------------------------------------------------------------------------------
+    def body(
+        self,
+        block: Block,
+        given: dict[SSAValue, Scalar],
+        expression: Callable[[Expr], Value],
+        predicate: Callable[[Expr], Condition],
+    ) -> list[Scalar]:
+        """The values that a body yields."""
+        values = dict(given)
+        raw: dict[SSAValue, Scalar] = dict(given)
+        for op in ops_in(block):
+            if isinstance(op, t.Yield):
+                return [raw[v] for v in op.values]
+            result = op.results[0]
+            assert isinstance(result.type, tile.TileType)
+            dtype = result.type.dtype.dtype
+            value, exact = self._operation(op, dtype, values, expression, predicate)
+            raw[result] = value
+            if not exact and not dtype.is_bool:
+                assert isinstance(value, Poly | Choice)
+                if dtype.is_float and dtype.name != "f32":
+                    value = self.widened(dtype, self.narrowed(dtype, value))
+                elif dtype.is_int and dtype.bits < 32:
+                    value = self.values.lift(lambda x, b=dtype.bits: self.arithmetic.extended(x, b, 32), value)
+            values[result] = value
+        raise AssertionError("a map's body ends with a yield")
+
+    def _operation(
+        self,
+        op: object,
+        dtype: DType,
+        values: dict[SSAValue, Scalar],
+        expression: Callable[[Expr], Value],
+        predicate: Callable[[Expr], Condition],
+    ) -> tuple[Scalar, bool]:
+        width = 64 if dtype.bits == 64 else 32
+        match op:
+            case tile.Constant():
+                return self.constant(op.value.data, dtype), True
+            case tile.Scalar():
+                return self.values.resize(expression(op.expr.expr), width), True
+            case t.Predicate():
+                return predicate(op.expr.expr), True
+            case tile.Unary():
+                return self._unary(op, dtype, values)
+            case tile.Binary():
+                a, b = values[op.operands[0]], values[op.operands[1]]
+                return self.binary(op.fn.data, dtype, a, b)
+            case t.Fma():
+                a, b, c = (self._word(values[v]) for v in op.operands)
+                return self.floats.fma(a, b, c), True
+            case t.Approximate():
+                return self.values.apply(32, APPROXIMATIONS[op.fn.data].instruction, self._word(values[op.x])), True
+            case tile.Compare():
+                source = tile.tile_type(op.operands[0]).element
+                return self.compare(op.fn.data, source, values[op.operands[0]], values[op.operands[1]]), True
+            case tile.Select():
+                c, a, b = (values[v] for v in op.operands)
+                assert not isinstance(c, Poly | Choice)
+                if dtype.is_bool:
+                    return self.cases.either(self.cases.both(c, a), self.cases.without(b, c)), True  # pyright: ignore
+                assert isinstance(a, Poly | Choice)
+                assert isinstance(b, Poly | Choice)
+                return self.values.select(c, a, b), True
+            case tile.Cast():
+                return self._cast(op, dtype, values[op.operands[0]])
+            case _:
+                raise Undecided(f"op {getattr(op, 'name', op)}")
+
+    def _word(self, value: Scalar) -> Value:
+        assert isinstance(value, Poly | Choice)
+        return value
+
+    def constant(self, value: float | int, dtype: DType) -> Scalar:
+        """A constant as it is computed with."""
+        if dtype.is_bool:
+            return self.cases.true if value else 0
+        if dtype.is_int:
+            return self.terms.const(64 if dtype.bits == 64 else 32, int(value))
+        if value != value:
+            return self.floats.bits(0x7FFFFFFF)
+        with np.errstate(over="ignore"):
+            return self.floats.bits(struct.unpack("<I", np.float32(value).tobytes())[0])
+
+    def _unary(self, op: tile.Unary, dtype: DType, values: dict[SSAValue, Scalar]) -> tuple[Scalar, bool]:
+        fn, x = op.fn.data, values[op.operands[0]]
+        if dtype.is_bool:
+            return self.cases.negate(x), True  # pyright: ignore[reportArgumentType]
+        assert isinstance(x, Poly | Choice)
+        if dtype.is_float:
+            if fn in ("neg", "abs"):
+                return (self.floats.neg(x) if fn == "neg" else self.floats.absolute(x)), True
+            if fn == "sqrt":
+                return self.values.apply(32, "sqrt.rn.f32", x), False
+            return self.library(fn, x), False
+        if fn == "neg":
+            return self.values.scale(x, -1), False
+        if fn == "not":
+            return self.values.sub(self.terms.const(x.width, -1), x), True
+        negative = self.arithmetic.compare("lt", "s32", x, self.terms.const(x.width, 0))
+        return self.values.select(negative, self.values.scale(x, -1), x), False
+
+    def binary(self, fn: str, dtype: DType, a: Scalar, b: Scalar) -> tuple[Scalar, bool]:
+        """One op of two operands; whether the result is of the dtype as it is."""
+        if dtype.is_bool:
+            return self._logic(fn, a, b), True  # pyright: ignore[reportArgumentType]
+        assert isinstance(a, Poly | Choice)
+        assert isinstance(b, Poly | Choice)
+        if dtype.is_float:
+            return self._float_binary(fn, a, b), fn in ("min", "max")
+        return self._int_binary(fn, dtype, a, b), fn in _STAYS
+
+    def _logic(self, fn: str, a: Condition, b: Condition) -> Condition:
+        if fn in ("add", "max", "or", "sum"):
+            return self.cases.either(a, b)
+        if fn in ("mul", "min", "and"):
+            return self.cases.both(a, b)
+        return self.cases.differ(a, b)
+
+    def _float_binary(self, fn: str, a: Value, b: Value) -> Value:
+        floats = self.floats
+        match fn:
+            case "add" | "sum":
+                return floats.add(a, b)
+            case "sub":
+                return floats.sub(a, b)
+            case "mul":
+                return floats.mul(a, b)
+            case "div":
+                return floats.div(a, b, "rn.f32")
+            case "min" | "max":
+                return floats.extreme(f"{fn}.NaN.f32", a, b)
+            case _:
+                raise Undecided(f"{fn} of floats")
+
+    def _int_binary(self, fn: str, dtype: DType, a: Value, b: Value) -> Value:
+        values, kind = self.values, "s64" if dtype.bits == 64 else "s32"
+        match fn:
+            case "add" | "sum":
+                return values.add(a, b)
+            case "sub":
+                return values.sub(a, b)
+            case "mul":
+                return values.mul(a, b)
+            case "and" | "or" | "xor":
+                return values.lift(lambda x, y: self.arithmetic.bitwise(fn, x, y), a, b)
+            case "shl" | "shr":
+                by = values.resize(b, 32)
+                return values.lift(lambda x, y: self.arithmetic.shift(fn, x, y, signed=True), a, by)
+            case "min" | "max":
+                less = self.arithmetic.compare("lt", kind, a, b)
+                return values.select(less, *((a, b) if fn == "min" else (b, a)))
+            case _:
+                raise Undecided(f"{fn} of integers")
+
+    def compare(self, fn: str, dtype: DType, a: Scalar, b: Scalar) -> Condition:
+        """A comparison; all but ``ne`` are false where an operand is NaN."""
+        if dtype.is_bool:
+            apart = self.cases.differ(a, b)  # pyright: ignore[reportArgumentType]
+            return self.cases.negate(apart) if fn == "eq" else apart
+        assert isinstance(a, Poly | Choice)
+        assert isinstance(b, Poly | Choice)
+        if dtype.is_float:
+            return self.arithmetic.compare_floats("neu" if fn == "ne" else fn, a, b)
+        return self.arithmetic.compare(fn, "s64" if dtype.bits == 64 else "s32", a, b)
+
+    def _cast(self, op: tile.Cast, dtype: DType, x: Scalar) -> tuple[Scalar, bool]:
+        source = tile.tile_type(op.operands[0]).element
+        if dtype.is_bool:
+            if source.is_bool:
+                return x, True
+            zero = self.constant(0, source)
+            return self.compare("ne", source, x, zero), True
+        if source.is_bool:
+            word = self.arithmetic.as_word(x, 64 if dtype.bits == 64 else 32)  # pyright: ignore[reportArgumentType]
+            if dtype.is_float:
+                one = self.values.select(x, self.floats.constant(1.0), self.floats.constant(0.0))  # pyright: ignore
+                return one, True
+            return word, True
+        assert isinstance(x, Poly | Choice)
+        if dtype.is_float and source.is_float:
+            widened = source.digits <= dtype.digits and source.bits <= dtype.bits
+            return x, widened and (source == dtype or dtype.bits == 32)
+        if dtype.is_float:
+            return self.values.apply(32, f"cvt.rn.f32.s{x.width}", x), False
+        width = 64 if dtype.bits == 64 else 32
+        if source.is_float:
+            return self.values.apply(width, f"cvt.rzi.s{width}.f32", x), False
+        if x.width == width:
+            return x, source.bits <= dtype.bits
+        if width == 64:
+            return self.values.lift(lambda p: self.arithmetic.extended(p, 32, 64), x), True
+        return self.values.resize(x, 32), False

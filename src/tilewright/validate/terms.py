@@ -1,0 +1,639 @@
+"""Values of both sides in one normal form: polynomials over atoms, with a coefficient for every thread.
+
+A value of ``width`` bits is a polynomial modulo ``2**width``; width 0 means the integers. Its variables are *atoms*:
+parameters, program coordinates, iteration counts, loaded elements, results of floating-point instructions. Each atom
+denotes one integer per thread. Coefficients are integers, or *tables* with one integer for every thread of the CTA, so
+that whatever depends on the thread alone (swizzles, lanes, fragments) is exact and needs no reasoning. Coefficients
+modulo ``2**width`` are kept in ``[-2**(width-1), 2**(width-1))``: read over the integers, the polynomial is what the
+two's complement value means wherever nothing has wrapped.
+
+Equal values that only associate, distribute, shift or mask differently have one normal form; the identities used are
+those of modular arithmetic and of floor division, each named where it is applied.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints: TypeAlias = NDArray[np.int64]
+Interval: TypeAlias = tuple[int | None, int | None]
+Monomial: TypeAlias = tuple[int, ...]
+
+
+class Table:
+    """One integer for every thread. Interned: equal tables are one object."""
+
+    __slots__ = ("high", "key", "low", "values")
+
+    def __init__(self, values: Ints, key: bytes):
+        self.values, self.key = values, key
+        self.low, self.high = int(values.min()), int(values.max())
+
+
+Coefficient: TypeAlias = "int | Table"
+
+
+class Atom:
+    """A variable: ``kind`` and ``args`` say what it stands for, ``low`` and ``high`` bound it.
+
+    ``bits``: the atom is raw data of so many bits, read as an unsigned integer; 0 for integers that are counted with.
+    """
+
+    __slots__ = ("args", "bits", "high", "id", "kind", "low")
+
+    def __init__(self, id: int, kind: str, args: tuple[object, ...], low: int | None, high: int | None, bits: int):
+        self.id, self.kind, self.args, self.low, self.high, self.bits = id, kind, args, low, high, bits
+
+
+class Poly:
+    """A value: terms in ascending order of their monomials. Interned: equal values are one object."""
+
+    __slots__ = ("id", "terms", "width")
+
+    def __init__(self, id: int, width: int, terms: tuple[tuple[Monomial, Coefficient], ...]):
+        self.id, self.width, self.terms = id, width, terms
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bits ``low`` to ``low + count - 1`` of the data atom ``base``: the arguments of an atom of kind ``field``."""
+
+    base: int
+    low: int
+    count: int
+
+
+class Terms:
+    """All values of one kernel, whose CTA has ``threads`` threads."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self.atoms: list[Atom] = []
+        self._atom_ids: dict[tuple[object, ...], int] = {}
+        self._polys: dict[tuple[int, tuple[tuple[Monomial, Coefficient], ...]], Poly] = {}
+        self._tables: dict[bytes, Table] = {}
+        self._intervals: dict[Poly, Interval] = {}
+        self._quotients: dict[tuple[Poly, int], Poly] = {}
+        self._facts: dict[Monomial, list[tuple[Poly, int, int]]] = {}
+
+    # -- making ---------------------------------------------------------------------------------------------------
+    def atom(self, kind: str, *args: object, low: int | None = None, high: int | None = None, bits: int = 0) -> Atom:
+        """The atom of this kind with these arguments; bounds are those given when it is first asked for."""
+        key = (kind, *args)
+        found = self._atom_ids.get(key)
+        if found is None:
+            found = self._atom_ids[key] = len(self.atoms)
+            if bits:
+                low, high = 0, (1 << bits) - 1
+            self.atoms.append(Atom(found, kind, args, low, high, bits))
+        return self.atoms[found]
+
+    def data(self, width: int, bits: int, kind: str, *args: object) -> Poly:
+        """A value of ``bits`` bits of raw data."""
+        return self.of(width, self.atom(kind, *args, bits=bits))
+
+    def of(self, width: int, atom: Atom) -> Poly:
+        """The value of one atom."""
+        return self.make(width, {(atom.id,): 1})
+
+    def const(self, width: int, value: int) -> Poly:
+        """A constant."""
+        return self.make(width, {(): value})
+
+    def table(self, width: int, values: Ints) -> Poly:
+        """One constant for every thread."""
+        return self.make(width, {(): self.coefficient(width, values)})
+
+    def coefficient(self, width: int, values: Ints) -> Coefficient:
+        """A coefficient with a value for every thread; an integer where all are equal."""
+        values = _signed(values, width)
+        first = int(values[0])
+        if (values == first).all():
+            return first
+        key = values.tobytes()
+        found = self._tables.get(key)
+        if found is None:
+            found = self._tables[key] = Table(values, key)
+        return found
+
+    def make(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:
+        """The polynomial with these terms, normalised."""
+        kept: dict[Monomial, Coefficient] = {}
+        pieces = False
+        for monomial, c in terms.items():
+            if isinstance(c, Table):
+                c = self.coefficient(width, c.values)
+            elif width:
+                c = _signed_int(c, width)
+            if isinstance(c, int):
+                if c == 0:
+                    continue
+                if len(monomial) == 1 and width:
+                    bits = self.atoms[monomial[0]].bits
+                    if bits:
+                        pieces = True
+                        room = width - ((c & -c).bit_length() - 1)
+                        if bits > room:  # the bits above fall out of the word
+                            monomial = (self._field_atom(monomial[0], 0, room).id,)
+            if monomial in kept:
+                c = self._plus(width, kept.pop(monomial), c)
+                if c == 0:
+                    continue
+            kept[monomial] = c
+        if pieces and len(kept) > 1:
+            kept = self._joined(width, kept)
+        return self._interned(width, kept)
+
+    def _interned(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:
+        ordered = tuple(sorted(terms.items(), key=_monomial)) if len(terms) > 1 else tuple(terms.items())
+        key = (width, ordered)
+        found = self._polys.get(key)
+        if found is None:
+            found = self._polys[key] = Poly(len(self._polys), width, ordered)
+        return found
+
+    def _plus(self, width: int, a: Coefficient, b: Coefficient) -> Coefficient:
+        if isinstance(a, int) and isinstance(b, int):
+            return _signed_int(a + b, width) if width else a + b
+        return self.coefficient(width, np.asarray(_numbers(a) + _numbers(b)))
+
+    def _times(self, width: int, a: Coefficient, b: Coefficient) -> Coefficient:
+        if isinstance(a, int) and isinstance(b, int):
+            return _signed_int(a * b, width) if width else a * b
+        return self.coefficient(width, np.asarray(_numbers(a) * _numbers(b)))
+
+    def _joined(self, width: int, terms: dict[Monomial, Coefficient]) -> dict[Monomial, Coefficient]:
+        """Adjacent fields of one atom as one field: x[0:16] + 2**16 * x[16:32] is x[0:32]."""
+        fields: dict[tuple[int, int], tuple[Monomial, int, int]] = {}
+        for monomial, c in terms.items():
+            if len(monomial) == 1 and isinstance(c, int):
+                f = self._as_field(monomial[0])
+                if f is not None:
+                    fields[f.base, f.low] = (monomial, c, f.count)
+        joined = False
+        for (base, low), (monomial, c, count) in sorted(fields.items()):
+            if (base, low) not in fields:
+                continue
+            while True:
+                upper = fields.get((base, low + count))
+                if upper is None or (upper[1] - (c << count)) % (1 << width if width else 1 << 80):
+                    break
+                terms.pop(upper[0])
+                terms.pop(monomial)
+                del fields[base, low + count]
+                count += upper[2]
+                atom = self._field_atom(base, low, count)
+                monomial = (atom.id,)
+                terms[monomial] = c
+                fields[base, low] = (monomial, c, count)
+                joined = True
+        return dict(terms) if joined else terms
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+    def add(self, a: Poly, b: Poly, sign: int = 1) -> Poly:
+        """a + b, or a - b."""
+        if not b.terms:
+            return a
+        if not a.terms and sign == 1:
+            return b
+        total = dict(a.terms)
+        width = a.width
+        for monomial, c in b.terms:
+            c = self._times(width, c, -1) if sign < 0 else c
+            old = total.get(monomial)
+            total[monomial] = c if old is None else self._plus(width, old, c)
+        return self.make(width, total)
+
+    def sub(self, a: Poly, b: Poly) -> Poly:
+        """a - b."""
+        return self.add(a, b, -1)
+
+    def sum(self, width: int, values: Iterable[Poly]) -> Poly:
+        """The sum."""
+        total = self.const(width, 0)
+        for value in values:
+            total = self.add(total, value)
+        return total
+
+    def scale(self, a: Poly, factor: int) -> Poly:
+        """a times a constant."""
+        if factor == 1:
+            return a
+        return self.make(a.width, {m: self._times(a.width, c, factor) for m, c in a.terms})
+
+    def mul(self, a: Poly, b: Poly) -> Poly:
+        """a * b."""
+        number = self.number(b)
+        if number is not None:
+            return self.scale(a, number)
+        number = self.number(a)
+        if number is not None:
+            return self.scale(b, number)
+        total: dict[Monomial, Coefficient] = {}
+        width = a.width
+        for m, c in a.terms:
+            for n, d in b.terms:
+                key = tuple(sorted(m + n))
+                product = self._times(width, c, d)
+                old = total.get(key)
+                total[key] = product if old is None else self._plus(width, old, product)
+        return self.make(width, total)
+
+    def resize(self, a: Poly, width: int) -> Poly:
+        """The same polynomial modulo another power of two; over the integers for width 0."""
+        return a if a.width == width else self.make(width, dict(a.terms))
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+    def number(self, a: Poly) -> int | None:
+        """The value, where it is one constant for all threads."""
+        if not a.terms:
+            return 0
+        if len(a.terms) == 1 and a.terms[0][0] == ():
+            c = a.terms[0][1]
+            return c if isinstance(c, int) else None
+        return None
+
+    def per_thread(self, a: Poly) -> Ints | None:
+        """The value for every thread, where it depends on the thread alone."""
+        if not a.terms:
+            return np.zeros(self.threads, np.int64)
+        if len(a.terms) == 1 and a.terms[0][0] == ():
+            c = a.terms[0][1]
+            return c.values if isinstance(c, Table) else np.full(self.threads, c, np.int64)
+        return None
+
+    def single(self, a: Poly) -> Atom | None:
+        """The atom that the value is."""
+        if len(a.terms) == 1 and len(a.terms[0][0]) == 1 and a.terms[0][1] == 1:
+            return self.atoms[a.terms[0][0][0]]
+        return None
+
+    def interval(self, a: Poly) -> Interval:
+        """Bounds of the polynomial over the integers."""
+        found = self._intervals.get(a)
+        if found is None:
+            self._intervals[a] = (None, None)
+            found = self._intervals[a] = self._bounds(a)
+        return found
+
+    def bound(self, a: Poly, low: int, high: int) -> None:
+        """Notes that an integer polynomial lies in a range wherever values are compared."""
+        leading = max((m for m, _ in a.terms if m != ()), key=lambda m: (len(m), m), default=None)
+        if leading is not None and len(leading) > 1:
+            self._facts.setdefault(leading, []).append((a, low, high))
+            self._intervals.clear()
+
+    def _bounds(self, a: Poly) -> Interval:
+        """By terms, by what is known of sums, by residues; the narrowest of each end."""
+        low, high = self._by_terms(a)
+        for monomial, c in a.terms:
+            if not isinstance(c, int):
+                continue
+            for known, least, most in self._facts.get(monomial, ()):
+                factor = dict(known.terms)[monomial]
+                if not isinstance(factor, int) or c % factor:
+                    continue
+                rest = self.sub(self.resize(a, 0), self.scale(known, c // factor))
+                if any(m == monomial for m, _ in rest.terms):
+                    continue
+                first, last = _added(self._by_terms(rest), _product((c // factor, c // factor), (least, most)))
+                low = first if low is None or (first is not None and first > low) else low
+                high = last if high is None or (last is not None and last < high) else high
+        return low, high
+
+    def _by_terms(self, a: Poly) -> Interval:
+        low: int | None = 0
+        high: int | None = 0
+        for monomial, c in a.terms:
+            part: Interval = (c.low, c.high) if isinstance(c, Table) else (c, c)
+            for i in monomial:
+                part = _product(part, (self.atoms[i].low, self.atoms[i].high))
+            low = None if low is None or part[0] is None else low + part[0]
+            high = None if high is None or part[1] is None else high + part[1]
+        for monomial, c in a.terms:  # -n * (p // n) belongs to p - n * (p // n), which is p % n
+            if len(monomial) != 1 or not isinstance(c, int):
+                continue
+            atom = self.atoms[monomial[0]]
+            if atom.kind != "fdiv":
+                continue
+            numerator, n = atom.args
+            assert isinstance(numerator, Poly)
+            assert isinstance(n, int)
+            assert isinstance(c, int)
+            if c % n:
+                continue
+            times = -c // n
+            rest = self.sub(self.resize(a, 0), self.scale(self.residue(numerator, n), times))
+            if any(m == monomial for m, _ in rest.terms):
+                continue
+            other = self.interval(rest)
+            part = _product((times, times), (0, n - 1))
+            first, last = _added(other, part)
+            low = first if low is None or (first is not None and first > low) else low
+            high = last if high is None or (last is not None and last < high) else high
+        return low, high
+
+    def residue(self, numerator: Poly, n: int) -> Poly:
+        """p - n * (p // n) over the integers."""
+        quotient = self.of(0, self.atom("fdiv", numerator, n))
+        return self.sub(numerator, self.scale(quotient, n))
+
+    # -- floor division, over the integers ------------------------------------------------------------------------
+    def floordiv(self, a: Poly, n: int) -> Poly:
+        """floor(a / n) of an integer polynomial by a positive constant."""
+        assert a.width == 0
+        assert n > 0
+        if n == 1:
+            return a
+        key = (a, n)
+        found = self._quotients.get(key)
+        if found is None:
+            found = self._quotients[key] = self._quotient(a, n)
+        return found
+
+    def _quotient(self, a: Poly, n: int) -> Poly:
+        whole: dict[Monomial, Coefficient] = {}
+        rest: dict[Monomial, Coefficient] = {}
+        for monomial, c in a.terms:  # floor((n q + r) / n) = q + floor(r / n)
+            if isinstance(c, int):  # coefficients next to 0, the constant from 0 on
+                q = c // n if monomial == () else -((n // 2 - c) // n)
+                r = c - n * q
+            elif monomial == ():
+                q, r = self.coefficient(0, c.values // n), self.coefficient(0, c.values % n)
+            elif not (c.values % n).any():
+                q, r = self.coefficient(0, c.values // n), 0
+            else:
+                q, r = 0, c
+            if q != 0:
+                whole[monomial] = q
+            if r != 0:
+                rest[monomial] = r
+        quotient, remainder = self.make(0, whole), self.make(0, rest)
+        low, high = self.interval(remainder)
+        if low is not None and high is not None and low // n == high // n:
+            return self.add(quotient, self.const(0, low // n))
+        numbers = self.per_thread(remainder)
+        if numbers is not None:
+            return self.add(quotient, self.table(0, numbers // n))
+        divisors = {gcd(n, c) for m, c in remainder.terms if m != () and isinstance(c, int)}
+        for g in sorted(
+            (d for d in divisors if d > 1), reverse=True
+        ):  # floor((g r + s) / g m) = floor(r / m), 0 <= s < g
+            large: dict[Monomial, Coefficient] = {}
+            small: dict[Monomial, Coefficient] = {}
+            for monomial, c in remainder.terms:
+                if isinstance(c, int) and c % g == 0:
+                    large[monomial] = c // g
+                elif isinstance(c, int) and monomial == ():
+                    large[monomial], small[monomial] = c // g, c % g
+                elif isinstance(c, Table) and monomial == ():
+                    large[monomial] = self.coefficient(0, c.values // g)
+                    small[monomial] = self.coefficient(0, c.values % g)
+                else:
+                    small[monomial] = c
+            least, most = self.interval(self.make(0, small))
+            if least is not None and most is not None and least >= 0 and most < g:
+                return self.add(quotient, self.floordiv(self.make(0, large), n // g))
+        nested = self._nested(remainder, n)
+        if nested is not None:
+            return self.add(quotient, nested)
+        exact = self._reciprocal(remainder, n)
+        if exact is not None:
+            return self.add(quotient, exact)
+        bounds = (None if low is None else low // n, None if high is None else high // n)
+        atom = self.atom("fdiv", remainder, n, low=bounds[0], high=bounds[1])
+        return self.add(quotient, self.of(0, atom))
+
+    def _nested(self, a: Poly, n: int) -> Poly | None:
+        """floor((floor(p / m) + r) / n) = floor((p + m r) / (m n))."""
+        inner = [(m, c) for m, c in a.terms if m != ()]
+        for monomial, c in inner:
+            if c != 1 or len(monomial) != 1:
+                continue
+            atom = self.atoms[monomial[0]]
+            if atom.kind != "fdiv":
+                continue
+            numerator, m = atom.args
+            assert isinstance(numerator, Poly)
+            assert isinstance(m, int)
+            if len(inner) == 1 or m >= 1 << 31:  # with more terms only what a division by a constant becomes
+                rest = self.make(0, {k: d for k, d in a.terms if k != monomial})
+                return self.floordiv(self.add(numerator, self.scale(rest, m)), m * n)
+        return None
+
+    def _reciprocal(self, a: Poly, n: int) -> Poly | None:
+        """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994)."""
+        if n & (n - 1) or n < 1 << 32 or any(not isinstance(c, int) for _, c in a.terms):
+            return None
+        m, constant = 0, 0
+        for k, c in a.terms:
+            assert isinstance(c, int)
+            if k == ():
+                constant = c
+            else:
+                m = gcd(m, c)
+        if m < 2 or m % 2 == 0:
+            return None
+        d = -(-n // m)
+        e = m * d - n
+        k = constant * pow(m, -1, n) % n  # the constant was m k before multiples of n were taken out
+        x = self.make(0, {key: c // m if key != () else 0 for key, c in a.terms if isinstance(c, int)})
+        x = self.add(x, self.const(0, k))
+        low, high = self.interval(x)
+        if d < 2 or low is None or high is None or low < 0 or high * e >= n:
+            return None
+        return self.sub(self.floordiv(x, d), self.const(0, (m * k - constant) // n))
+
+    # -- words ----------------------------------------------------------------------------------------------------
+    def unsigned(self, a: Poly) -> Poly:
+        """The unsigned reading of a word, over the integers."""
+        if a.width == 0:
+            return a
+        low, high = self.interval(a)
+        if low is not None and high is not None and low >= 0 and high < 1 << a.width:
+            return self.resize(a, 0)
+        numbers = self.per_thread(a)
+        if numbers is not None and a.width < 64:
+            return self.table(0, numbers & ((1 << a.width) - 1))
+        joined = self._slice(a, 0, a.width)
+        if joined is not None:
+            return joined
+        whole = self.resize(a, 0)
+        return self.sub(whole, self.scale(self.floordiv(whole, 1 << a.width), 1 << a.width))
+
+    def field(self, a: Poly, low: int, count: int, width: int) -> Poly:
+        """Bits ``low`` to ``low + count - 1`` of a word, as a word of ``width`` bits (over the integers for 0)."""
+        count = min(count, a.width - low) if a.width else count
+        if count <= 0:
+            return self.const(width, 0)
+        numbers = self.per_thread(a)
+        if numbers is not None:
+            if a.width < 64:
+                numbers = numbers & ((1 << a.width) - 1)
+            return self.table(width, (numbers >> low) & ((1 << count) - 1) if count < 63 else numbers >> low)
+        parts = self._slice(a, low, count)
+        if parts is not None:
+            return self.resize(parts, width)
+        top = low + count  # floor(p / 2**low) - 2**count floor(p / 2**top), for any p that is equal modulo 2**top
+        reduced = self.resize(self.resize(a, top), 0) if a.width != top else self.resize(a, 0)
+        upper = self.scale(self.floordiv(reduced, 1 << top), 1 << count)
+        return self.resize(self.sub(self.floordiv(reduced, 1 << low), upper), width)
+
+    def _slice(self, a: Poly, low: int, count: int) -> Poly | None:
+        """The bits of a word put together from disjoint fields of data; None for any other word."""
+        pieces: list[tuple[int, int, int | None, int]] = []  # position, bits, atom, constant
+        for monomial, c in a.terms:
+            if not isinstance(c, int):
+                return None
+            if monomial == ():
+                c &= (1 << a.width) - 1
+                base = (c & -c).bit_length() - 1
+                pieces.append((base, c.bit_length() - base, None, c >> base))
+                continue
+            if len(monomial) != 1 or not self.atoms[monomial[0]].bits:
+                return None
+            c = c & ((1 << a.width) - 1) if a.width else c
+            if c <= 0 or c & (c - 1):
+                return None
+            pieces.append((c.bit_length() - 1, self.atoms[monomial[0]].bits, monomial[0], 0))
+        pieces.sort(key=lambda piece: piece[0])
+        if any(p + n > q for (p, n, _, _), (q, _, _, _) in itertools.pairwise(pieces)):
+            return None
+        total: dict[Monomial, Coefficient] = {}
+        for position, bits, atom, constant in pieces:
+            first, last = max(position, low), min(position + bits, low + count)
+            if first >= last:
+                continue
+            if atom is None:
+                total[()] = ((constant >> (first - position)) & ((1 << (last - first)) - 1)) << (first - low)
+            else:
+                part = self._field_atom(atom, first - position, last - first)
+                total[part.id,] = 1 << (first - low)
+        return self.make(0, self._joined(0, total) if len(total) > 1 else total)
+
+    def pieces(self, a: Poly) -> list[tuple[int, int, Poly]] | None:
+        """The disjoint fields of data that a word is put together from: position, bits, value; None for other words."""
+        found: list[tuple[int, int, Poly]] = []
+        for monomial, c in sorted(a.terms, key=lambda term: term[1] if isinstance(term[1], int) else 0):
+            if len(monomial) != 1 or not isinstance(c, int):
+                return None
+            atom, unsigned = self.atoms[monomial[0]], c & ((1 << a.width) - 1)
+            if not atom.bits or unsigned & (unsigned - 1):
+                return None
+            found.append((unsigned.bit_length() - 1, atom.bits, self.of(atom.bits, atom)))
+        found.sort(key=lambda piece: piece[0])
+        if any(at + n > other for (at, n, _), (other, _, _) in itertools.pairwise(found)):
+            return None
+        return found
+
+    def _as_field(self, atom: int) -> Field | None:
+        found = self.atoms[atom]
+        if not found.bits:
+            return None
+        if found.kind == "field":
+            (field,) = found.args
+            assert isinstance(field, Field)
+            return field
+        return Field(atom, 0, found.bits)
+
+    def _field_atom(self, atom: int, low: int, count: int) -> Atom:
+        field = self._as_field(atom)
+        assert field is not None
+        base = self.atoms[field.base]
+        low += field.low
+        if low == 0 and count >= base.bits:
+            return base
+        count = min(count, base.bits - low)
+        return self.atom("field", Field(field.base, low, count), bits=count)
+
+    def disjoint(self, a: Poly, b: Poly) -> bool:
+        """No bit is set in both words, for any values."""
+        return not self._may_be_set(a) & self._may_be_set(b)
+
+    def _may_be_set(self, a: Poly) -> int:
+        """Bits of a word that can be set: what depends on the thread alone, beside what the other terms can set."""
+        whole = (1 << a.width) - 1
+        fixed = dict(a.terms).get((), 0)
+        own = (fixed & whole) if isinstance(fixed, int) else int(np.bitwise_or.reduce(fixed.values)) & whole
+        rest = [(m, c) for m, c in a.terms if m != ()]
+        others = self._multiples(self._interned(a.width, dict(rest))) if rest else 0
+        return own | others if not own & others else self._multiples(a)
+
+    def _multiples(self, a: Poly) -> int:
+        """Every term is a multiple of a power of two, and so is the sum; it has no bits above its range."""
+        common = 0
+        for _, c in a.terms:
+            common = gcd(common, c if isinstance(c, int) else int(np.gcd.reduce(c.values)))
+        low, high = self.interval(a)
+        known = low is not None and high is not None and low >= 0
+        top = (1 << high.bit_length()) - 1 if known and high is not None else (1 << a.width) - 1
+        return top & -(common & -common) & ((1 << a.width) - 1)
+
+    # -- printing -------------------------------------------------------------------------------------------------
+    def text(self, a: Poly, depth: int = 3) -> str:
+        """For messages."""
+        parts: list[str] = []
+        for monomial, c in a.terms:
+            factor = f"T[{c.low}..{c.high}]" if isinstance(c, Table) else str(c)
+            names = "*".join(self.atom_text(self.atoms[i], depth) for i in monomial)
+            parts.append(names if names and factor == "1" else f"{factor}*{names}" if names else factor)
+        return " + ".join(parts) or "0"
+
+    def atom_text(self, atom: Atom, depth: int) -> str:
+        """For messages."""
+        if depth == 0:
+            return f"{atom.kind}#{atom.id}"
+        args = (self.text(a, depth - 1) if isinstance(a, Poly) else str(a)[:40] for a in atom.args)
+        return f"{atom.kind}({', '.join(args)})"
+
+
+def _numbers(c: Coefficient) -> Ints:
+    return c.values if isinstance(c, Table) else np.array([_signed_int(c, 64)], np.int64)
+
+
+def _monomial(term: tuple[Monomial, Coefficient]) -> tuple[int, Monomial]:
+    return len(term[0]), term[0]
+
+
+def _signed_int(value: int, width: int) -> int:
+    half = 1 << (width - 1)
+    return ((value + half) & ((1 << width) - 1)) - half
+
+
+def _signed(values: Ints, width: int) -> Ints:
+    if width in (0, 64):
+        return np.ascontiguousarray(values, dtype=np.int64)
+    half = np.int64(1 << (width - 1))
+    return np.ascontiguousarray(((values + half) & np.int64((1 << width) - 1)) - half)
+
+
+def _added(a: Interval, b: Interval) -> Interval:
+    return (
+        None if a[0] is None or b[0] is None else a[0] + b[0],
+        None if a[1] is None or b[1] is None else a[1] + b[1],
+    )
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    if None not in (*a, *b):
+        ends = [x * y for x in a for y in b if x is not None and y is not None]
+        return min(ends), max(ends)
+    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
+        return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
+    if a == (0, 0) or b == (0, 0):
+        return 0, 0
+    if a[0] is not None and a[0] == a[1]:  # a constant times a half line
+        low, high = b
+        if a[0] < 0:
+            low, high = high, low
+        return None if low is None else a[0] * low, None if high is None else a[0] * high
+    if b[0] is not None and b[0] == b[1]:
+        return _product(b, a)
+    return None, None

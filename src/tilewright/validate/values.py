@@ -1,0 +1,212 @@
+"""Values that depend on conditions, and the operations of both sides on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, overload
+
+import numpy as np
+
+from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.terms import Poly, Table, Terms
+
+MOST_PARTS = 48
+"""Cases beyond which a value becomes an atom of its own."""
+
+
+class Choice:
+    """One of several values: conditions are disjoint; where none holds the value is undefined. Interned."""
+
+    __slots__ = ("id", "parts")
+
+    def __init__(self, id: int, parts: tuple[tuple[Condition, Poly], ...]):
+        self.id, self.parts = id, parts
+
+    @property
+    def width(self) -> int:
+        """Bits of the value."""
+        return self.parts[0][1].width
+
+    def __str__(self) -> str:
+        return f"choice#{self.id}"
+
+
+Value: TypeAlias = Poly | Choice
+
+
+class Values:
+    """Makes values over ``terms`` under ``cases``."""
+
+    def __init__(self, terms: Terms, cases: Cases):
+        self.terms, self.cases = terms, cases
+        self._among: dict[tuple[Value, int], Value] = {}
+        self._masks: dict[int, np.ndarray] = {}
+        self._choices: dict[tuple[tuple[Condition, Poly], ...], Choice] = {}
+
+    def parts(self, value: Value) -> tuple[tuple[Condition, Poly], ...]:
+        """The cases of a value."""
+        return ((self.cases.true, value),) if isinstance(value, Poly) else value.parts
+
+    def choose(self, parts: Sequence[tuple[Condition, Value]]) -> Value:
+        """The value that each condition gives, where it holds; conditions are disjoint."""
+        cases = self.cases
+        kept: dict[Poly, Condition] = {}
+        for condition, value in parts:
+            if condition == 0:
+                continue
+            for inner, poly in self.parts(value):
+                holds = cases.both(condition, inner)
+                if holds != 0:
+                    kept[poly] = cases.either(kept[poly], holds) if poly in kept else holds
+        if len(kept) == 1:
+            return next(iter(kept))
+        if not kept:
+            return self.undefined(32)
+        listed = tuple((c, p) for p, c in sorted(kept.items(), key=lambda item: item[0].id))
+        found = self._choices.get(listed)
+        if found is None:
+            found = self._choices[listed] = Choice(len(self._choices), listed)
+        if len(listed) > MOST_PARTS:
+            return self.terms.data(found.width, found.width, "choice", found)
+        return found
+
+    def select(self, condition: Condition, then: Value, otherwise: Value) -> Value:
+        """``then`` where the condition holds, else ``otherwise``."""
+        if then is otherwise or condition == self.cases.true:
+            return then
+        if condition == 0:
+            return otherwise
+        if isinstance(condition, int) and isinstance(then, Poly) and isinstance(otherwise, Poly):
+            x, y = self.terms.per_thread(then), self.terms.per_thread(otherwise)
+            if x is not None and y is not None:
+                return self.terms.table(then.width, np.where(self._mask(condition), x, y))
+        return self.choose([(condition, then), (self.cases.negate(condition), otherwise)])
+
+    def undefined(self, width: int) -> Poly:
+        """A value that nothing wrote."""
+        return self.terms.data(width, width, "undefined", width)
+
+    @overload
+    def lift(self, function: Callable[[Poly], Poly], a: Value, /) -> Value: ...
+    @overload
+    def lift(self, function: Callable[[Poly, Poly], Poly], a: Value, b: Value, /) -> Value: ...
+    def lift(self, function: Callable[..., Poly], *args: Value) -> Value:
+        """A function of polynomials on values, case by case."""
+        if all(isinstance(a, Poly) for a in args):
+            return function(*args)
+        rows: list[tuple[Condition, list[Poly]]] = [(self.cases.true, [])]
+        for arg in args:
+            rows = [
+                (both, [*chosen, poly])
+                for condition, chosen in rows
+                for inner, poly in self.parts(arg)
+                if (both := self.cases.both(condition, inner)) != 0
+            ]
+        return self.choose([(condition, function(*chosen)) for condition, chosen in rows])
+
+    @overload
+    def test(self, function: Callable[[Poly], Condition], a: Value, /) -> Condition: ...
+    @overload
+    def test(self, function: Callable[[Poly, Poly], Condition], a: Value, b: Value, /) -> Condition: ...
+    def test(self, function: Callable[..., Condition], *args: Value) -> Condition:
+        """A condition on polynomials, for values."""
+        if all(isinstance(a, Poly) for a in args):
+            return function(*args)
+        total: Condition = 0
+        rows: list[tuple[Condition, list[Poly]]] = [(self.cases.true, [])]
+        for arg in args:
+            rows = [
+                (both, [*chosen, poly])
+                for condition, chosen in rows
+                for inner, poly in self.parts(arg)
+                if (both := self.cases.both(condition, inner)) != 0
+            ]
+        for condition, chosen in rows:
+            total = self.cases.either(total, self.cases.both(condition, function(*chosen)))
+        return total
+
+    def restrict(self, value: Value, care: Condition) -> Value:
+        """The value where ``care`` holds: cases that can't be there are dropped."""
+        if isinstance(value, Poly):
+            return value
+        inside = [(self.cases.both(c, care), p) for c, p in value.parts]
+        inside = [(c, p) for c, p in inside if c != 0]
+        if len(inside) == 1:
+            return inside[0][1]
+        return self.choose(inside) if inside else value
+
+    def among(self, value: Value, threads: int) -> Value:
+        """The value where only some threads matter: the others have what the first of these has."""
+        if threads == self.cases.true or threads == 0:
+            return value
+        key = (value, threads)
+        found = self._among.get(key)
+        if found is None:
+            if isinstance(value, Poly):
+                found = self._projected(value, threads)
+            else:
+                found = self.choose([(c, self._projected(p, threads)) for c, p in value.parts])
+            self._among[key] = found
+        return found
+
+    def _projected(self, p: Poly, threads: int) -> Poly:
+        if not any(isinstance(c, Table) for _, c in p.terms):
+            return p
+        inside = self._mask(threads)
+        first = int(np.flatnonzero(inside)[0])
+        changed = {
+            m: self.terms.coefficient(p.width, np.where(inside, c.values, c.values[first]))
+            if isinstance(c, Table)
+            else c
+            for m, c in p.terms
+        }
+        return self.terms.make(p.width, changed)
+
+    def _mask(self, threads: int) -> np.ndarray:
+        """A set of threads as booleans."""
+        inside = self._masks.get(threads)
+        if inside is None:
+            raw = np.frombuffer(threads.to_bytes((self.terms.threads + 7) // 8, "little"), np.uint8)
+            inside = np.unpackbits(raw, bitorder="little")[: self.terms.threads].astype(bool)
+            self._masks[threads] = inside
+        return inside
+
+    # -- arithmetic -----------------------------------------------------------------------------------------------
+    def add(self, a: Value, b: Value) -> Value:
+        """a + b."""
+        return self.lift(self.terms.add, a, b)
+
+    def sub(self, a: Value, b: Value) -> Value:
+        """a - b."""
+        return self.lift(self.terms.sub, a, b)
+
+    def mul(self, a: Value, b: Value) -> Value:
+        """a * b."""
+        return self.lift(self.terms.mul, a, b)
+
+    def scale(self, a: Value, factor: int) -> Value:
+        """a times a constant."""
+        return self.lift(lambda x: self.terms.scale(x, factor), a)
+
+    def resize(self, a: Value, width: int) -> Value:
+        """Modulo another power of two."""
+        return self.lift(lambda x: self.terms.resize(x, width), a)
+
+    def field(self, a: Value, low: int, count: int, width: int) -> Value:
+        """Some bits of a word."""
+        return self.lift(lambda x: self.terms.field(x, low, count, width), a)
+
+    def apply(self, width: int, name: str, *args: object) -> Poly:
+        """The result of an operation that is not looked into: a word of data."""
+        return self.terms.data(width, width, name, *args)
+
+    def number(self, a: Value) -> int | None:
+        """The one constant that a value is."""
+        return self.terms.number(a) if isinstance(a, Poly) else None
+
+    def text(self, value: Value) -> str:
+        """For messages."""
+        if isinstance(value, Poly):
+            return self.terms.text(value)
+        parts = (f"{self.terms.text(p)} if {self.cases.text(c)}" for c, p in value.parts[:4])
+        return "{" + "; ".join(parts) + "}"

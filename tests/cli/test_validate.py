@@ -1,0 +1,54 @@
+"""``tilewright validate``: bundles as they are compiled, with other PTX, and with another recipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from support.example_cases import EXAMPLES_BY_NAME
+from tilewright.artifact.bundle import to_bytes
+from tilewright.artifact.schema import Artifact, Launch
+from tilewright.cli import app
+
+
+def tilewright(*args: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in args])
+
+
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    return EXAMPLES_BY_NAME["add"].kernel.compile(dtypes=dict.fromkeys("xyz", "bf16"))
+
+
+def written(artifact: Artifact, tmp_path: Path) -> Path:
+    file = tmp_path / "add.bundle"
+    file.write_bytes(to_bytes(artifact))
+    return file
+
+
+def test_a_bundle_as_compiled(artifact: Artifact, tmp_path: Path) -> None:
+    result = tilewright("validate", written(artifact, tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "kernel_add: validated" in result.output
+
+
+def test_other_ptx_is_not_validated(artifact: Artifact, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    changed = replace(image, ptx=image.ptx.replace("add.rn.f32", "sub.rn.f32", 1))
+    result = tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path))
+    assert result.exit_code == 3
+    assert "differences" in result.output
+
+
+def test_another_grid_is_refuted(artifact: Artifact, tmp_path: Path) -> None:
+    (variant,) = artifact.variants
+    launch = variant.steps[-1]
+    assert isinstance(launch, Launch)
+    short = replace(launch, grid=(launch.grid[0] - 1, *launch.grid[1:]))
+    changed = replace(artifact, variants=(replace(variant, steps=(*variant.steps[:-1], short)),))
+    result = tilewright("validate", written(changed, tmp_path))
+    assert result.exit_code == 1
+    assert "grid" in result.output

@@ -1,0 +1,114 @@
+"""The PTX of compiled kernels against their Transport IR, and planted mistakes in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from support.example_cases import EXAMPLES_BY_NAME
+from tilewright.artifact.schema import KernelArg, Launch
+from tilewright.base.dtypes import DTYPES
+from tilewright.base.expr import Expr
+from tilewright.compiler.descriptors import read_kernel
+from tilewright.transport import dialect as t
+from tilewright.validate.kernel import compare
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A kernel as it is launched."""
+
+    kernel: t.Kernel
+    ptx: str
+    arguments: tuple[KernelArg, ...]
+    grid: Expr
+
+    def differences(self, ptx: str | None = None) -> list[str]:
+        """What the validator says of its PTX, or of another text."""
+        return [str(d) for d in compare(self.kernel, self.ptx if ptx is None else ptx, self.arguments, self.grid)]
+
+
+@cache
+def compiled(example: str) -> dict[str, Compiled]:
+    """The kernels of an example in bf16, by variant."""
+    case = EXAMPLES_BY_NAME[example]
+    dtypes = {name: d.name for name, d in case.tensor_dtypes(DTYPES["bf16"]).items()}
+    artifact = case.kernel.compile(dtypes=dtypes)
+    found: dict[str, Compiled] = {}
+    for variant in artifact.variants:
+        launch = variant.steps[-1]
+        assert isinstance(launch, Launch)
+        image = artifact.kernel(launch.kernel)
+        found[variant.name] = Compiled(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
+    return found
+
+
+VALID = [
+    ("add", "add"),
+    *(("softmax", f"softmax_{i}") for i in (1, 2, 4, 7)),
+    *(("matmul", f"matmul_{i}") for i in range(10)),
+]
+
+
+@pytest.mark.parametrize(("example", "variant"), VALID, ids=[v for _, v in VALID])
+def test_the_ptx_does_what_the_ir_says(example: str, variant: str) -> None:
+    assert compiled(example)[variant].differences() == []
+
+
+def replaced(text: str, pattern: str, to: str, which: int = 0) -> str:
+    """The text with one match of a pattern replaced."""
+    found = list(re.finditer(pattern, text, re.MULTILINE))
+    assert len(found) > which, f"{pattern} stands {len(found)} times"
+    match = found[which]
+    new = text[: match.start()] + match.expand(to) + text[match.end() :]
+    assert new != text
+    return new
+
+
+MISTAKES = {
+    "another mbarrier": ("matmul_1", r"(mbarrier\.arrive\.shared::cta\.b64 _, \[%r\d+)\]", r"\1+8]"),
+    "the parity inverted": (
+        "matmul_1",
+        r"(mbarrier\.try_wait\.parity\.shared::cta\.b64 \S+, \[)(%r\d+)(\], )(%r\d+);",
+        r"xor.b32 \4, \4, 1;\n\1\2\3\4;",
+    ),
+    "coordinates exchanged": (
+        "matmul_1",
+        r"(cp\.async\.bulk\.tensor\.2d\.shared.*?\{)(%r\d+), (%r\d+)\}",
+        r"\1\3, \2}",
+    ),
+    "fewer bytes expected": ("matmul_1", r"(mov\.u32\s+%r\d+, )16384;", r"\g<1>16368;"),
+    "a descriptor 16 bytes off": ("matmul_1", r"(add\.s64\s+%rd\d+, %rd\d+, 4611686293305360\d*)(\d);", r"\g<1>9;"),
+    "another named barrier": ("matmul_1", r"bar\.sync (%r\d+), (%r\d+);", r"bar.sync 3, \2;"),
+    "a barrier less": ("matmul_1", r"bar\.sync (%r\d+), (%r\d+);", ""),
+    "a fence less": ("matmul_1", r"fence\.proxy\.async\.shared::cta;", ""),
+    "a commit less": ("matmul_1", r"wgmma\.commit_group\.sync\.aligned;", ""),
+    "a later wait": ("matmul_1", r"wgmma\.wait_group\.sync\.aligned 0;", "wgmma.wait_group.sync.aligned 1;"),
+    "an earlier read of the epilogue": ("matmul_1", r"cp\.async\.bulk\.wait_group\.read 0;", ""),
+    "words exchanged": ("matmul_1", r"(stmatrix.*?\{)(%r\d+), (%r\d+)", r"\1\3, \2"),
+    "another map": ("matmul_1", r"(mov\.b64\s+%rd\d+, kernel_matmul_1_param_)2;", r"\g<1>1;"),
+    "a step more": ("matmul_1", r"setp\.lt\.s32(\s+%p\d+, %r\d+, %r\d+);", r"setp.le.s32\1;"),
+    "another stride": ("softmax_2", r"ld\.param\.u32(\s+%r\d+, \[\S+_param_)4\]", r"ld.param.u32\g<1>5]"),
+    "another distance": ("softmax_2", r"(shfl\.sync\.bfly\.b32\s+%r\d+\|%p\d+, %r\d+, )(%r\d+|\d+)", r"\g<1>3"),
+    "another operation": ("softmax_2", r"max\.NaN\.f32", "min.NaN.f32"),
+    "a max that loses NaN": ("softmax_2", r"max\.NaN\.f32", "max.f32"),
+    "a sum that is a difference": ("softmax_2", r"add\.rn\.f32", "sub.rn.f32"),
+    "a contracted product": ("softmax_2", r"mul\.rn\.f32(\s+%f\d+, %f\d+, %f\d+);", r"fma.rn.f32\1, 0f00000000;"),
+    "a CTA barrier less": ("softmax_2", r"bar\.sync\s+0;", ""),
+    "an element further": ("softmax_2", r"(st\.global\.v4\.u32\s+\[%rd\d+)\]", r"\1+2]"),
+    "an element less": ("softmax_2", r"st\.global\.u16\s+\[%rd\d+\+4\], %r\w+;", ""),
+    "a wider guard": ("softmax_2", r"setp\.(lt|ge|gt|le)\.s32", "setp.ne.s32"),
+    "another element": ("add", r"(ld\.global\S*\.v4\.u32\s+\{%r\d+, %r\d+, %r\d+, %r\d+\}, \[%rd\d+)\]", r"\1+16]"),
+    "a rounding mode": ("add", r"cvt\.rn\.bf16x2\.f32", "cvt.rz.bf16x2.f32"),
+    "halves exchanged": ("add", r"(cvt\.rn\.bf16x2\.f32 %r\d+, )(%f\d+), (%f\d+)", r"\1\3, \2"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_ptx_is_found(mistake: str) -> None:
+    variant, pattern, to = MISTAKES[mistake]
+    kernel = compiled(re.sub(r"_\d+$", "", variant))[variant]
+    assert kernel.differences(replaced(kernel.ptx, pattern, to)), mistake
