@@ -1,16 +1,18 @@
 """Every pure row of the opcode table against the reference: exhaustive where one 8-bit operand is read, else edges and
-random samples; what the hardware approximates, against its bound."""
+random samples; what the hardware approximates, against its bound; both against results recorded on an H200."""
 
 # ruff: noqa: E501 - tables, a case a line
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ for _row in TABLE:
         for _form in _row.forms():
             FORMS[_row.opcode + ("" if not _row.bound else " approx")].append(_form)
 
+H200 = json.loads((Path(__file__).parents[1] / "data" / "opcodes_h200.json").read_text())
 SAMPLES = 48
 
 
@@ -141,6 +144,65 @@ def test_narrow_floats_exhaustively(name: str, mode: str) -> None:
         assert (int(got[i]),) == reference(form.name, form.types, operands), hex(rows[i])
 
 
+def recorded(form: Form, rows: list[list[str]]) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Operands and results of an H200."""
+    numbers = [[int(x, 16) for x in row] for row in rows]
+    return [tuple(row[:-1]) for row in numbers], [row[-1] for row in numbers]
+
+
+@pytest.mark.parametrize("name", H200["exact"])
+def test_results_of_an_h200(name: str) -> None:
+    opcode, *modifiers = name.split(".")
+    form = find(opcode, tuple(modifiers))
+    assert form is not None
+    rows, results = recorded(form, H200["exact"][name])
+    (found, *_) = computed(form, columns(form, rows))
+    for row, result, got in zip(rows, results, found, strict=True):
+        assert int(got) == result, (hex(int(got)), hex(result))
+        assert reference(form.name, form.types, row)[0] == result
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "result"),
+    [
+        # .ftz: 1 - 2^-24 times the least normal number is tiny, 1 - 2^-25 times it rounds up to it in 24 bits and is not
+        ("mul.rn.ftz.f32", (0x00800000, 0x3F7FFFFF), 0),
+        ("mul.rn.ftz.f32", (0x00800000, 0x3F800000), 0x00800000),
+        ("fma.rn.ftz.f32", (0x96000000, 0x1E000000, 0x00800000), 0),
+        ("fma.rn.ftz.f32", (0x96000000, 0x1D800000, 0x00800000), 0x00800000),
+        ("cvt.rn.ftz.f32.f64", (0x380FFFFFEFFFFFFF,), 0),
+        ("cvt.rn.ftz.f32.f64", (0x380FFFFFF0000000,), 0x00800000),
+        ("cvt.rp.ftz.f32.f64", (0x380FFFFFE0000000,), 0),
+        ("cvt.rp.ftz.f32.f64", (0x380FFFFFE0000001,), 0x00800000),
+        ("rcp.rp.ftz.f32", (0x7E800000,), 0x00800000),
+        ("rcp.rp.ftz.f32", (0x7E800001,), 0),
+        ("bfe.u64", (~0 % (1 << 64), 63, 1), 1),
+        ("bfe.u64", (~0 % (1 << 64), 256, 1), 0),
+        ("bfe.u32", (~0 % (1 << 32), 256, 1), 1),
+        ("bfi.b64", (1, 0, 256, 1), 0),
+        ("bfi.b32", (1, 0, 256, 1), 1),
+        ("fma.rn.f64", (0x7FEFFFFFFFFFFFFF, 0x7FEFFFFFFFFFFFFF, 0xFFF0000000000000), 0xFFF0000000000000),
+        ("fma.rn.f64", (0x7FF0000000000000, 0x7FEFFFFFFFFFFFFF, 0xFFF0000000000000), 0xFFF8000000000000),
+        ("cvt.rna.tf32.f32", (0x7F801000,), 0x7F800000),
+        ("cvt.rna.tf32.f32", (0x7F802000,), 0x7F802000),
+        ("cvt.rna.tf32.f32", (0x7F7FEFFF,), 0x7F7FE000),
+        ("cvt.rna.tf32.f32", (0x7F7FF000,), 0x7F800000),
+        ("cvt.rna.satfinite.tf32.f32", (0xFF7FF000,), 0xFF7FE000),
+        ("sqrt.rn.f64", (1 << 63,), 1 << 63),
+        ("sqrt.rn.f64", (0xFFF0000000000000,), 0xFFF8000000000000),
+        ("testp.normal.f32", (1,), 0),
+        ("min.f64", (0x7FF0000000000001, 0x3FF0000000000000), 0x3FF0000000000000),
+    ],
+)  # fmt: skip
+def test_the_other_side_of_what_an_h200_showed(name: str, operands: tuple[int, ...], result: int) -> None:
+    """What code that ptxas 13.0 makes for sm_90a says, or samples that agreed; the reference says the same."""
+    opcode, *modifiers = name.split(".")
+    form = find(opcode, tuple(modifiers))
+    assert form is not None
+    (found, *_) = computed(form, columns(form, [operands]))
+    assert (int(found[0]), reference(name, form.types, operands)[0]) == (result, result)
+
+
 BOUNDS = {  # relative, absolute
     "div": (2**-22, 0.0), "rcp": (2**-23, 0.0), "sqrt": (2**-23, 0.0), "rsqrt": (2**-22.9, 0.0), "ex2": (2**-22, 0.0),
     "sin": (0.0, 2**-20.5), "cos": (0.0, 2**-20.5), "lg2": (2**-22, 2**-22), "tanh": (2**-10.5, 2**-8),
@@ -172,6 +234,34 @@ def test_approximations_stay_within_their_bound(opcode: str) -> None:
                 relative * abs(want), absolute, ulp * abs(want)
             )
         assert form.row.bound
+
+
+DOMAINS = {
+    "div": lambda _, b: 2.0**-126 <= abs(b) <= 2.0**126,
+    "sin": lambda a: abs(a) <= math.pi,
+    "cos": lambda a: abs(a) <= math.pi,
+}
+
+
+@pytest.mark.parametrize("name", H200["approximate"])
+def test_an_h200_keeps_the_bounds_in_their_domain(name: str) -> None:
+    opcode, *modifiers = name.split(".")
+    form = find(opcode, tuple(modifiers))
+    assert form is not None
+    assert form.row.bound
+    type, (relative, absolute) = form.types[0], BOUNDS[opcode]
+    bits, mantissa, _ = FLOATS[type]
+    least = 2.0 ** (2 - (1 << bits - 2 - mantissa))  # results below it have an absolute error
+    inside = 0
+    for row, result in zip(*recorded(form, H200["approximate"][name]), strict=True):
+        given = [float(decode(x, type).value) for x in row]
+        if "full" in modifiers or DOMAINS.get(opcode, lambda *_: True)(*given):
+            want, got = EXACT[opcode](*given), float(decode(result, type).value)
+            ulp = 2.0**-mantissa if type != "f32" else 0.0
+            tolerated = max(relative * max(abs(want), least), absolute, ulp * abs(want))
+            assert abs(got - want) <= tolerated, (row, got, want)
+            inside += 1
+    assert inside
 
 
 def test_the_table_has_each_form_once() -> None:

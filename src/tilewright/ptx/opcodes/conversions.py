@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ptx.opcodes.floats import saturate
-from tilewright.ptx.opcodes.formats import F64, bf16_of_f32, flush, narrow, widen
+from tilewright.ptx.opcodes.floats import canonical, saturate
+from tilewright.ptx.opcodes.formats import F64, bf16_of_f32, flush, is_nan, narrow, quiet_as, widen
 from tilewright.ptx.opcodes.rows import Bits, Function, Row
 from tilewright.ptx.opcodes.words import SIGNED, UNSIGNED, is_signed, leading_zeros, number, resize, unsigned, width
 
@@ -95,13 +95,34 @@ def _from_integer(mode: str, sat: str, to: str, of: str) -> Function:
 
 
 def _floats(mode: str, ftz: str, sat: str, to: str, of: str) -> Function:
+    """NaNs become canonical; from and to f64 they keep sign and payload. To f16 ``.ftz`` means nothing (an H200)."""
+
     def compute(a: Bits) -> Bits:
-        a = flush(a, of) if ftz and of == "f32" else a
+        a = canonical(flush(a, of), of) if ftz and of == "f32" and to != "f16" else a
         value = widen(a, of)
         value = _TO_WHOLE[mode](value) if mode in _TO_WHOLE else value
-        result = narrow(value, to, mode if mode and mode not in _TO_WHOLE else "rn")
-        result = flush(result, to) if ftz and to == "f32" else result
+        result = narrow(value, to, mode if mode and mode not in _TO_WHOLE else "rn", ftz=bool(ftz) and to == "f32")
+        result = np.where(is_nan(a, of), quiet_as(a, of, to), result) if "f64" in (to, of) else result
         return saturate(result, to) if sat else result
+
+    return compute
+
+
+def _moved(ftz: str, sat: str, to: str, of: str) -> Function:
+    """Between equal types, and from bf16 to f32, patterns move as they are, signaling NaNs with them (an H200)."""
+    if ftz or sat:
+        return _floats("", ftz, sat, to, of)
+    return (lambda a: a) if to == of else lambda a: a.astype(_U32) << _U32(16)
+
+
+def _tf32_away(satfinite: str, _to: str, _of: str) -> Function:
+    """``.rna`` as an H200 has it: half a unit is added, then bits are cut off, a NaN's too (which may leave infinity);
+    ``.satfinite`` takes one unit off all that is not finite."""
+    half, cut, infinity, magnitude = _U32(0x1000), _U32(0xFFFFE000), _U32(0x7F800000), _U32(0x7FFFFFFF)
+
+    def compute(a: Bits) -> Bits:
+        rounded = np.where((a & magnitude) >= infinity, a, a + half) & cut
+        return np.where((rounded & magnitude) >= infinity, rounded - _U32(0x2000), rounded) if satfinite else rounded
 
     return compute
 
@@ -174,11 +195,14 @@ ROWS: tuple[Row, ...] = (
     Row(f"cvt rn/rz/rm/rp sat? f16/f32/f64 {_INTEGERS}", "w:$2 r", _from_integer),
     Row(f"cvt rn/rz/rm/rp bf16 {_WIDE_INTEGERS}", "w:$1 r", lambda m, to, of: _from_integer(m, "", to, of)),
     Row("cvt rni/rzi/rmi/rpi? sat? f16 f16", "w r", lambda m, s, to, of: _floats(m, "", s, to, of)),
-    Row("cvt rni/rzi/rmi/rpi? sat? f64 f64", "w r", lambda m, s, to, of: _floats(m, "", s, to, of)),
-    Row("cvt rni/rzi/rmi/rpi? ftz? sat? f32 f32", "w r", _floats),
+    Row("cvt rni/rzi/rmi/rpi sat? f64 f64", "w r", lambda m, s, to, of: _floats(m, "", s, to, of)),
+    Row("cvt rni/rzi/rmi/rpi ftz? sat? f32 f32", "w r", _floats),
+    Row("cvt sat? f64 f64", "w r", lambda s, to, of: _moved("", s, to, of)),
+    Row("cvt ftz? sat? f32 f32", "w r", _moved),
     Row("cvt rni/rzi/rmi/rpi bf16 bf16", "w r", lambda m, to, of: _floats(m, "", "", to, of)),
     Row("cvt ftz? sat? f32 f16", "w:$2 r", lambda z, s, to, of: _floats("", z, s, to, of)),
-    Row("cvt f32/f64 bf16", "w:$0 r", lambda to, of: _floats("", "", "", to, of)),
+    Row("cvt f32 bf16", "w:$0 r", lambda to, of: _moved("", "", to, of)),
+    Row("cvt f64 bf16", "w:$0 r", lambda to, of: _floats("", "", "", to, of)),
     Row("cvt sat? f64 f16", "w:$1 r", lambda s, to, of: _floats("", "", s, to, of)),
     Row("cvt ftz? sat? f64 f32", "w:$2 r", lambda z, s, to, of: _floats("", z, s, to, of)),
     Row("cvt rn/rz/rm/rp ftz? sat? f32 f64", "w:$3 r", _floats),
@@ -190,7 +214,7 @@ ROWS: tuple[Row, ...] = (
     Row("cvt rn/rz satfinite f16/bf16 f32", "w:$2 r", lambda m, s, to, of: _one(m, "", s, to, of)),
     Row("cvt rn/rz/rm/rp bf16 f32", "w:$1 r", lambda m, to, of: _floats(m, "", "", to, of)),
     Row("cvt rn/rz relu? satfinite? f16x2/bf16x2 f32", "w:$3 r r", _two),
-    Row("cvt rna satfinite? tf32 f32", "w:b32 r", lambda m, s, to, of: _one(m, "", s, to, of)),
+    Row("cvt rna satfinite? tf32 f32", "w:b32 r", lambda _mode, s, to, of: _tf32_away(s, to, of)),
     Row("cvt rn/rz satfinite? relu? tf32 f32", "w:b32 r", lambda m, s, r, to, of: _one(m, r, s, to, of)),
     Row(f"cvt rn satfinite relu? {_EIGHT} f32", "w:b16 r r", lambda m, s, r, to, of: _two(m, r, s, to, of)),
     Row(f"cvt rn satfinite relu? {_EIGHT} f16x2", "w:b16 r", lambda m, s, r, to, of: _pair(m, r, s, to, of)),

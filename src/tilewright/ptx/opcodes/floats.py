@@ -1,8 +1,9 @@
 """Floating-point arithmetic (PTX ISA 9.1, 9.7.3 to 9.7.6): correct rounding where the ISA rounds, a stated bound
 where not.
 
-Arithmetic gives the canonical NaN of its type. What the ISA approximates is computed as the function itself, rounded to
-nearest; ``Row.bound`` says how far the hardware may be from it.
+Arithmetic gives the canonical NaN of its type; in f64 a NaN operand comes out, quiet, as on an H200 (which of several,
+but for min and max, is not known: here the first). What the ISA approximates is computed as the function itself,
+rounded to nearest; ``Row.bound`` says how far the hardware may be from it.
 """
 
 # Lambdas of the table take modifiers or arrays, as ``Row.build`` and ``Function`` say.
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ptx.opcodes.formats import F32, F64, FORMATS, flush, narrow, odd_sum, widen
+from tilewright.ptx.opcodes.formats import F32, F64, FORMATS, flush, is_nan, narrow, odd_sum, quiet, widen
 from tilewright.ptx.opcodes.integers import combined
 from tilewright.ptx.opcodes.rows import Bits, Function, Row
 from tilewright.ptx.opcodes.words import SIGNED, unsigned
@@ -32,14 +33,6 @@ def canonical(bits: Bits, type: str) -> Bits:
     return np.where(nan, unsigned(type)(FORMATS[type].nan), bits) if nan.any() else bits
 
 
-def is_nan(bits: Bits, type: str) -> Bits:
-    """Whether patterns are NaNs."""
-    f = FORMATS[type]
-    u = f.unsigned
-    infinity = ((1 << (f.bits - 1 - f.mantissa)) - 1) << f.mantissa
-    return (bits & u((1 << (f.bits - 1)) - 1)) > u(infinity)
-
-
 def saturate(bits: Bits, type: str) -> Bits:
     """``.sat``: clamped to [0, 1]; NaN and what is negative give +0."""
     f = FORMATS[type]
@@ -49,9 +42,16 @@ def saturate(bits: Bits, type: str) -> Bits:
     return np.where(negative | is_nan(bits, type), u(0), np.minimum(bits, one))
 
 
-def _finish(bits: Bits, type: str, ftz: str, sat: str) -> Bits:
-    bits = flush(bits, type) if ftz else bits
-    return saturate(bits, type) if sat else bits
+def _carrying(function: Function) -> Function:
+    """f64 arithmetic: a NaN operand comes out, quiet."""
+
+    def compute(*operands: Bits) -> Bits:
+        result = function(*operands)
+        for o in reversed(operands):
+            result = np.where(is_nan(o, "f64"), quiet(o, "f64"), result)
+        return result
+
+    return compute
 
 
 def _zero_sign(total: Bits, x: Bits, y: Bits) -> Bits:
@@ -64,23 +64,27 @@ def arithmetic(name: str, mode: str, ftz: str, sat: str, type: str) -> Function:
     """``add``, ``sub``, ``mul``, ``div`` of two operands."""
     native = _NATIVE[name]
 
+    def rounded(value: Bits) -> Bits:
+        bits = narrow(value, type, mode, ftz=bool(ftz))
+        return saturate(bits, type) if sat else bits
+
     def in_f32(a: Bits, b: Bits) -> Bits:
-        if ftz:
-            a, b = flush(a), flush(b)
-        return _finish(canonical(native(a.view(F32), b.view(F32)).view(_U32), type), type, ftz, sat)
+        bits = canonical(native(a.view(F32), b.view(F32)).view(_U32), type)
+        return saturate(bits, type) if sat else bits
 
     def wide(a: Bits, b: Bits) -> Bits:
         if ftz:
             a, b = flush(a, type), flush(b, type)
         x, y = widen(a, type), widen(b, type)
         if name in ("mul", "div"):
-            return _finish(narrow(native(x, y), type, mode), type, ftz, sat)
+            return rounded(native(x, y))
         y = -y if name == "sub" else y
         total = odd_sum(x, y) if type != "f64" else x + y
-        total = _zero_sign(total, x, y) if mode == "rm" else total
-        return _finish(narrow(total, type, mode), type, ftz, sat)
+        return rounded(_zero_sign(total, x, y) if mode == "rm" else total)
 
-    return in_f32 if type == "f32" and mode == "rn" else wide
+    if type == "f64":
+        return _carrying(wide)
+    return in_f32 if type == "f32" and mode == "rn" and not ftz else wide
 
 
 def fused(mode: str, ftz: str, sat: str, relu: str, type: str) -> Function:
@@ -95,14 +99,15 @@ def fused(mode: str, ftz: str, sat: str, relu: str, type: str) -> Function:
         product = x * y
         total = odd_sum(product, z)
         total = _zero_sign(total, product, z) if mode == "rm" else total
-        return _finish(narrow(total, type, mode, relu=bool(relu)), type, ftz, sat)
+        bits = narrow(total, type, mode, relu=bool(relu), ftz=bool(ftz))
+        return saturate(bits, type) if sat else bits
 
-    return compute
+    return _carrying(compute) if type == "f64" else compute
 
 
 def _fma_of_two(x: float, y: float, z: float) -> float:
     if not np.isfinite([x, y, z]).all():
-        return x * y + z
+        return z if np.isfinite([x, y]).all() else x * y + z
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     if not exact:
         return 0.0 if x * y != 0 else x * y + z
@@ -173,25 +178,23 @@ def _extremum_of(largest: bool, ftz: bool, nan: bool, xorsign: bool, type: str) 
         if nan:
             result = np.where(bad_a | bad_b, u(f.nan), result)
         else:
-            result = np.where(bad_a, np.where(bad_b, u(f.nan), b), np.where(bad_b, a, result))
+            result = np.where(bad_a, np.where(bad_b, quiet(b, type), b), np.where(bad_b, a, result))
         return np.where(is_nan(result, type), result, result | sign) if xorsign else result
 
     return compute
 
 
 def _sign(name: str) -> Any:
-    def build(ftz: str, type: str) -> Function:
-        single = type.removesuffix("x2")
-        u = unsigned(type)
-        top = u((1 << (FORMATS[single].bits - 1)) * (0x10001 if type.endswith("x2") else 1))
+    def lane(ftz: str, type: str) -> Function:
+        top = unsigned(type)(1 << (FORMATS[type].bits - 1))
 
         def compute(a: Bits) -> Bits:
-            a = _lanes(lambda t: lambda v: flush(v, t), type)(a) if ftz else a
-            return a ^ top if name == "neg" else a & ~top
+            a = flush(a, type) if ftz else a
+            return np.where(is_nan(a, type), quiet(a, type), a ^ top if name == "neg" else a & ~top)
 
         return compute
 
-    return build
+    return lambda ftz, type: _lanes(lambda t: lane(ftz, t), type)
 
 
 _FUNCTIONS: dict[str, Function] = {
@@ -212,9 +215,9 @@ def _unary(name: str, mode: str, ftz: str, type: str) -> Function:
     def lane(t: str) -> Function:
         def compute(a: Bits) -> Bits:
             x = widen(flush(a, t) if ftz else a, t)
-            return _finish(narrow(f(x), t, mode), t, ftz, "")
+            return narrow(f(x), t, mode, ftz=bool(ftz))
 
-        return compute
+        return _carrying(compute) if t == "f64" else compute
 
     return _lanes(lane, type)
 
@@ -290,7 +293,7 @@ def _testp(what: str, type: str) -> Function:
             "infinite": m == infinity,
             "number": m <= infinity,
             "notanumber": m > infinity,
-            "normal": (m < infinity) & (m >= u(1 << f.mantissa)),
+            "normal": (m < infinity) & ((m >= u(1 << f.mantissa)) | (m == 0)),  # zero is: measured on an H200
             "subnormal": (m < u(1 << f.mantissa)) & (m > 0),
         }[what]
 
@@ -307,6 +310,7 @@ _MODES = "rn/rz/rm/rp"
 _HALF = "f16/f16x2/bf16/bf16x2"
 _HOW = "eq/ne/lt/le/gt/ge/equ/neu/ltu/leu/gtu/geu/num/nan"
 _ABOUT = "PTX ISA 9.1, 9.7.3"
+_NEAR_ZERO = f"2^-20.5 absolute in [-pi, pi], none beyond: an H200 gives 0 or 1 far out ({_ABOUT}.{{}})"
 
 ROWS: tuple[Row, ...] = (
     *(Row(f"{n} {_MODES}? ftz? sat? f32", "w r r", _two(n)) for n in ("add", "sub", "mul")),
@@ -322,19 +326,25 @@ ROWS: tuple[Row, ...] = (
     Row(f"div {_MODES} ftz? f32", "w r r", lambda m, z, t: arithmetic("div", m, z, "", t)),
     Row("div rn f64", "w r r", lambda m, t: arithmetic("div", m, "", "", t)),
     Row(
-        "div approx/full ftz? f32",
+        "div approx ftz? f32",
         "w r r",
-        lambda m, z, t: arithmetic("div", "rn", z, "", t),
-        bound=f"2 ulp; .approx for |b| in [2^-126, 2^126] ({_ABOUT}.8)",
+        lambda _, z, t: arithmetic("div", "rn", z, "", t),
+        bound=f"2 ulp for |b| in [2^-126, 2^126]; 0 for finite a and greater |b| ({_ABOUT}.8)",
     ),
+    Row("div full ftz? f32", "w r r", lambda _, z, t: arithmetic("div", "rn", z, "", t), bound=f"2 ulp ({_ABOUT}.8)"),
     *(Row(f"{n} {_MODES} ftz? f32", "w r", _rounded(n)) for n in ("rcp", "sqrt")),
     *(Row(f"{n} rn f64", "w r", lambda m, t, n=n: _unary(n, m, "", t)) for n in ("rcp", "sqrt")),
     Row("rcp approx ftz? f32", "w r", _approximate("rcp"), bound=f"1 ulp ({_ABOUT}.14)"),
     Row("sqrt approx ftz? f32", "w r", _approximate("sqrt"), bound=f"2^-23 relative ({_ABOUT}.16)"),
     Row("rsqrt approx ftz? f32", "w r", _approximate("rsqrt"), bound=f"2^-22.9 relative ({_ABOUT}.17)"),
-    Row("sin approx ftz? f32", "w r", _approximate("sin"), bound=f"2^-20.5 absolute in [-pi, pi] ({_ABOUT}.19)"),
-    Row("cos approx ftz? f32", "w r", _approximate("cos"), bound=f"2^-20.5 absolute in [-pi, pi] ({_ABOUT}.20)"),
-    Row("lg2 approx ftz? f32", "w r", _approximate("lg2"), bound=f"2^-22 absolute, or relative ({_ABOUT}.21)"),
+    Row("sin approx ftz? f32", "w r", _approximate("sin"), bound=_NEAR_ZERO.format(19)),
+    Row("cos approx ftz? f32", "w r", _approximate("cos"), bound=_NEAR_ZERO.format(20)),
+    Row(
+        "lg2 approx ftz? f32",
+        "w r",
+        _approximate("lg2"),
+        bound=f"2^-22 absolute in (0.5, 2), else relative ({_ABOUT}.21)",
+    ),
     Row("ex2 approx ftz? f32", "w r", _approximate("ex2"), bound=f"2 ulp ({_ABOUT}.22)"),
     Row(
         "ex2 approx f16/f16x2",

@@ -41,9 +41,9 @@ class Format:
 FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
-        Format("f64", 64, 52, 1023, 0x7FEFFFFFFFFFFFFF, 0x7FF8000000000000),
+        Format("f64", 64, 52, 1023, 0x7FEFFFFFFFFFFFFF, 0xFFF8000000000000),
         Format("f32", 32, 23, 127, 0x7F7FFFFF, 0x7FFFFFFF),
-        Format("tf32", 32, 10, 127, 0x7F7FE000, 0x7FFFFFFF),
+        Format("tf32", 32, 10, 127, 0x7F7FE000, 0x7FFFE000),
         Format("f16", 16, 10, 15, 0x7BFF, 0x7FFF),
         Format("bf16", 16, 7, 127, 0x7F7F, 0x7FFF),
         Format("e4m3", 8, 3, 7, 0x7E, 0x7F, infinite=False),
@@ -97,11 +97,17 @@ def _to_odd(total: Bits, error: Bits) -> Bits:
     return np.where(even, np.where(away, bits + U64(1), bits - U64(1)), bits).view(F64)
 
 
-def narrow(value: Bits, name: str, mode: str = "rn", finite: bool = False, relu: bool = False) -> Bits:
-    """f64 values, exact or rounded to odd, as patterns: ``mode`` is rn, rna, rz, rm or rp; ``finite`` clamps."""
+def narrow(
+    value: Bits, name: str, mode: str = "rn", finite: bool = False, relu: bool = False, ftz: bool = False
+) -> Bits:
+    """f64 values, exact or rounded to odd, as patterns: ``mode`` is rn, rz, rm or rp; ``finite`` clamps.
+
+    ``ftz`` makes zeros of results that are below the least normal number when rounded as if exponents had no end: what
+    rounds up to that number only because subnormals are coarser becomes zero.
+    """
     f = FORMATS[name]
     value = np.asarray(value, F64)
-    if name == "f32" and mode == "rn" and not finite and not relu:
+    if name == "f32" and mode == "rn" and not finite and not relu and not ftz:
         nearest = value.astype(F32)
         return np.where(np.isnan(value), U32(f.nan), nearest.view(U32))
     raw = value.view(U64)
@@ -111,19 +117,19 @@ def narrow(value: Bits, name: str, mode: str = "rn", finite: bool = False, relu:
     exponent = ((raw >> U64(52)) & U64(0x7FF)).astype(np.int64) - 1023
     significand = (raw & _FRACTION64) | np.where(exponent > -1023, U64(1 << 52), U64(0))
     least = 1 - f.bias
-    above = np.maximum(exponent, least) - least
-    drop = np.minimum(52 - f.mantissa + above + least - exponent, 55).astype(U64)
+    place = exponent if ftz else np.maximum(exponent, least)
+    drop = np.minimum(52 - f.mantissa + place - exponent, 55).astype(U64)
     kept = significand >> drop
     rest = significand & ((U64(1) << drop) - U64(1))
     half = U64(1) << (drop - U64(1))
     up = {
         "rn": (rest > half) | (rest == half) & ((kept & U64(1)) != 0),
-        "rna": rest >= half,
         "rz": np.zeros_like(negative),
         "rm": negative & (rest != 0),
         "rp": ~negative & (rest != 0),
     }[mode]
-    pattern = kept + up.astype(U64) + (above.astype(U64) << U64(f.mantissa))
+    placed = (kept + up.astype(U64)).astype(np.int64) + ((place - least) << f.mantissa)
+    pattern = np.where(placed < 1 << f.mantissa, 0, placed).astype(U64) if ftz else placed.astype(U64)
     largest = U64(f.largest >> 13 if name == "tf32" else f.largest)
     beyond = (pattern > largest) | np.isinf(value)
     stays = {"rz": np.ones_like(negative), "rm": ~negative, "rp": negative}.get(mode, np.zeros_like(negative))
@@ -148,8 +154,33 @@ def bf16_of_f32(bits: Bits) -> Bits:
     return np.where(nan, U32(0x7FFF), rounded).astype(U16)
 
 
+def is_nan(bits: Bits, name: str) -> Bits:
+    """Whether patterns are NaNs."""
+    f = FORMATS[name]
+    u = f.unsigned
+    infinity = ((1 << (f.bits - 1 - f.mantissa)) - 1) << f.mantissa
+    return (bits & u((1 << (f.bits - 1)) - 1)) > u(infinity)
+
+
+def quiet(bits: Bits, name: str) -> Bits:
+    """The NaN that an instruction makes of a NaN: the canonical one; of f64 the same one, quiet."""
+    f = FORMATS[name]
+    return bits | f.unsigned(1 << (f.mantissa - 1)) if name == "f64" else np.full_like(bits, f.nan)
+
+
+def quiet_as(bits: Bits, of: str, to: str) -> Bits:
+    """A NaN converted from or to f64: quiet, with its sign and as many upper bits of its payload as fit."""
+    source, target = FORMATS[of], FORMATS[to]
+    wide = bits.astype(U64)
+    payload = (wide << U64(64 - source.mantissa)) >> U64(64 - target.mantissa)
+    exponent = ((1 << (target.bits - 1 - target.mantissa)) - 1) << target.mantissa
+    sign = (wide >> U64(source.bits - 1)) << U64(target.bits - 1)
+    result: Any = sign | U64(exponent | 1 << (target.mantissa - 1)) | payload
+    return result.astype(target.unsigned)
+
+
 def flush(bits: Bits, name: str = "f32") -> Bits:
-    """``.ftz``: subnormal patterns become zeros of their sign."""
+    """``.ftz`` of operands: subnormal patterns become zeros of their sign."""
     f = FORMATS[name]
     u = f.unsigned
     magnitude = u((1 << (f.bits - 1)) - 1)

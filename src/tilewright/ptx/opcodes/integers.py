@@ -150,12 +150,17 @@ def _abs(type: str) -> Function:
     return lambda a: np.where(number(a, type) < 0, a.dtype.type(0) - a, a)
 
 
+def _place(start: Bits, length: Bits, bits: int) -> tuple[Bits, Bits]:
+    """The operands of ``bfe`` and ``bfi``: 8 bits each in 32-bit forms; 64-bit forms read all 32 (measured, H200)."""
+    return (start & _U32(0xFF), length & _U32(0xFF)) if bits == 32 else (start, length)
+
+
 def _bfe(type: str) -> Function:
     bits = width(type)
     u = UNSIGNED[bits]
 
     def compute(a: Bits, start: Bits, length: Bits) -> Bits:
-        start, length = start & _U32(0xFF), length & _U32(0xFF)
+        start, length = _place(start, length, bits)
         field = shift_right(a, start, f"u{bits}") & ~shift_left(~u(0) + np.zeros_like(a), length)
         if not is_signed(type):
             return field
@@ -172,7 +177,7 @@ def _bfi(type: str) -> Function:
     u = unsigned(type)
 
     def compute(a: Bits, b: Bits, start: Bits, length: Bits) -> Bits:
-        start, length = start & _U32(0xFF), length & _U32(0xFF)
+        start, length = _place(start, length, width(type))
         mask = shift_left(~shift_left(~u(0) + np.zeros_like(b), length), start)
         return shift_left(a + np.zeros_like(b), start) & mask | b & ~mask
 

@@ -71,12 +71,12 @@ def product_wide(a: Bits, b: Bits, type: str) -> Bits:
 
 
 def quotient(a: Bits, b: Bits, type: str) -> Bits:
-    """Division towards zero; by zero all ones (the ISA leaves it open, 9.7.1.9; sm_90 gives this)."""
+    """Division towards zero; by zero all ones (the ISA leaves it open, 9.7.1.9; an H200 gives this)."""
     return _divided(a, b, type)[0]
 
 
 def remainder(a: Bits, b: Bits, type: str) -> Bits:
-    """The remainder, with the dividend's sign; by zero the dividend (the ISA leaves it open, 9.7.1.10)."""
+    """The remainder, with the dividend's sign; by zero all ones (open in the ISA, 9.7.1.10; an H200 gives this)."""
     return _divided(a, b, type)[1]
 
 
@@ -90,8 +90,7 @@ def _divided(a: Bits, b: Bits, type: str) -> tuple[Bits, Bits]:
     safe = np.where(zero, u(1), b)
     q, r = a // safe, a % safe
     q, r = np.where(minus_a != minus_b, u(0) - q, q), np.where(minus_a, u(0) - r, r)
-    dividend = np.where(minus_a, u(0) - a, a)
-    return np.where(zero, ~u(0), q), np.where(zero, dividend, r)
+    return np.where(zero, ~u(0), q), np.where(zero, ~u(0), r)
 
 
 def shift_left(a: Bits, amount: Bits) -> Bits:
