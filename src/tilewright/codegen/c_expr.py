@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import accumulate
+from operator import mul
 
 from tilewright.base.expr import (
     OWN,
@@ -148,7 +149,8 @@ class _Writing:
         return (_LONG + text if cast == _UNSIGNED else text), wide
 
     def _product(self, factors: Sequence[Expr]) -> tuple[str, bool]:
-        steps = [interval(part, self.bounds) for part in accumulate(factors, lambda a, b: a * b)]
+        products: Iterable[Expr] = accumulate(factors, mul)
+        steps = [interval(part, self.bounds) for part in products]
         cast, wide = self._cast(factors, steps)
         text = cast + "*".join(self.emit(f)[0] for f in factors)
         return (f"{_LONG}({text})" if cast == _UNSIGNED else text), wide

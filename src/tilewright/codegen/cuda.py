@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import Expr, Interval, Sym, expr, interval, simplify
-from tilewright.codegen.c_expr import INT, c_type, identifier
+from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.conversion import CONVERSIONS, ConversionEmitter
 from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.fusion import feeds_only, late_loads
@@ -216,7 +216,8 @@ class Emitter(ElementWriter):
     def _below(self, extent: Expr) -> Interval:
         """The coordinates of programs along an axis; a grid has no more CTAs than an ``int`` counts."""
         _, high = interval(self.simplified(extent), self.bounds)
-        return 0, max(0, INT[1] if high is None else min(high, INT[1]) - 1)
+        most = (1 << 31) - 1
+        return 0, max(0, most if high is None else min(high, most) - 1)
 
     def program_loop(self, op: t.Programs, total: str) -> str:
         """The head of the loop over a CTA's programs; empty where each has one."""

@@ -64,8 +64,9 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     remainder.require_one(variants)
     rest = no_steps(variants) if products and dims is None else FALSE
     if rest != FALSE:
+        widest = next(reversed(variants))
         with remainder.trying(rest, ()):
-            variants += (without_steps(request, variants[-1].tile, rest),)
+            variants += (without_steps(request, widest.tile, rest),)
     return Program(request, variants, remainder.left_out, traces)
 
 

@@ -1,6 +1,7 @@
 """Functions of f32 that one instruction approximates, with the error that PTX promises.
 
-Source: PTX ISA 9.1, 9.7.3 (ex2, lg2, rcp, rsqrt). ``tools/approximations.py`` compares every f32 with them on a device.
+Source: PTX ISA 9.1, 9.7.3 (ex2, lg2, rcp, rsqrt). ``benchmarks/opcodes.py`` compares samples of
+them with a device.
 """
 
 from __future__ import annotations
