@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr
@@ -114,14 +114,12 @@ def _programs(kernel: transport.Kernel) -> transport.Programs:
 
 def _bound(kernel: transport.Kernel) -> dict[str, Expr]:
     """What stands for the symbols of tensors that lie in a workspace."""
-    return dict(_symbols(kernel))
-
-
-def _symbols(kernel: transport.Kernel) -> Iterator[tuple[str, Expr]]:
+    known: dict[str, Expr] = {}
     for placed in kernel.workspaces or ():
         name = placed.tensor.data
-        yield f"{name}.address", Sym(workspace_address(placed.index.data))
-        yield from ((f"{name}.stride{i}", stride.expr) for i, stride in enumerate(placed.strides))
+        known[f"{name}.address"] = Sym(workspace_address(placed.index.data))
+        known |= {f"{name}.stride{i}": stride.expr for i, stride in enumerate(placed.strides)}
+    return known
 
 
 def _tensor_map(op: TensorMap, known: Mapping[str, Expr]) -> TensorMapRecipe:

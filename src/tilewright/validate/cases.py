@@ -287,14 +287,10 @@ class Cases:
         """floor(p / n) + r >= 0 iff p + n r >= 0;  r - floor(p / n) >= 0 iff n r + n - 1 - p >= 0."""
         terms = self.terms
         for monomial, c in value.terms:
-            if len(monomial) != 1 or c not in (1, -1):
+            quotient = terms.quotient(monomial)
+            if quotient is None or c not in (1, -1):
                 continue
-            atom = terms.atoms[monomial[0]]
-            if atom.kind != "fdiv":
-                continue
-            numerator, n = atom.args
-            assert isinstance(numerator, Poly)
-            assert isinstance(n, int)
+            numerator, n = quotient
             rest = terms.make(0, {m: k for m, k in value.terms if m != monomial})
             if c == 1:
                 return terms.add(numerator, terms.scale(rest, n))

@@ -275,6 +275,15 @@ class Terms:
             return self.atoms[a.terms[0][0][0]]
         return None
 
+    def quotient(self, monomial: Monomial) -> tuple[Poly, int] | None:
+        """p and n, where the monomial is floor(p / n)."""
+        if len(monomial) != 1 or self.atoms[monomial[0]].kind != "fdiv":
+            return None
+        numerator, n = self.atoms[monomial[0]].args
+        assert isinstance(numerator, Poly)
+        assert isinstance(n, int)
+        return numerator, n
+
     def interval(self, a: Poly) -> Interval:
         """Bounds of the polynomial over the integers."""
         found = self._intervals.get(a)
@@ -318,15 +327,10 @@ class Terms:
             low = None if low is None or part[0] is None else low + part[0]
             high = None if high is None or part[1] is None else high + part[1]
         for monomial, c in a.terms:  # -n * (p // n) belongs to p - n * (p // n), which is p % n
-            if len(monomial) != 1 or not isinstance(c, int):
+            quotient = self.quotient(monomial)
+            if quotient is None or not isinstance(c, int):
                 continue
-            atom = self.atoms[monomial[0]]
-            if atom.kind != "fdiv":
-                continue
-            numerator, n = atom.args
-            assert isinstance(numerator, Poly)
-            assert isinstance(n, int)
-            assert isinstance(c, int)
+            numerator, n = quotient
             if c % n:
                 continue
             times = -c // n
@@ -415,14 +419,10 @@ class Terms:
         """floor((floor(p / m) + r) / n) = floor((p + m r) / (m n))."""
         inner = [(m, c) for m, c in a.terms if m != ()]
         for monomial, c in inner:
-            if c != 1 or len(monomial) != 1:
+            quotient = self.quotient(monomial)
+            if quotient is None or c != 1:
                 continue
-            atom = self.atoms[monomial[0]]
-            if atom.kind != "fdiv":
-                continue
-            numerator, m = atom.args
-            assert isinstance(numerator, Poly)
-            assert isinstance(m, int)
+            numerator, m = quotient
             if len(inner) == 1 or m >= 1 << 31:  # with more terms only what a division by a constant becomes
                 rest = self.make(0, {k: d for k, d in a.terms if k != monomial})
                 return self.floordiv(self.add(numerator, self.scale(rest, m)), m * n)

@@ -94,15 +94,7 @@ class Values:
         """A function of polynomials on values, case by case."""
         if all(isinstance(a, Poly) for a in args):
             return function(*args)
-        rows: list[tuple[Condition, list[Poly]]] = [(self.cases.true, [])]
-        for arg in args:
-            rows = [
-                (both, [*chosen, poly])
-                for condition, chosen in rows
-                for inner, poly in self.parts(arg)
-                if (both := self.cases.both(condition, inner)) != 0
-            ]
-        return self.choose([(condition, function(*chosen)) for condition, chosen in rows])
+        return self.choose([(condition, function(*chosen)) for condition, chosen in self._together(args)])
 
     @overload
     def test(self, function: Callable[[Poly], Condition], a: Value, /) -> Condition: ...
@@ -113,6 +105,12 @@ class Values:
         if all(isinstance(a, Poly) for a in args):
             return function(*args)
         total: Condition = 0
+        for condition, chosen in self._together(args):
+            total = self.cases.either(total, self.cases.both(condition, function(*chosen)))
+        return total
+
+    def _together(self, args: Sequence[Value]) -> list[tuple[Condition, list[Poly]]]:
+        """The cases of several values at once, without those that can't be."""
         rows: list[tuple[Condition, list[Poly]]] = [(self.cases.true, [])]
         for arg in args:
             rows = [
@@ -121,9 +119,7 @@ class Values:
                 for inner, poly in self.parts(arg)
                 if (both := self.cases.both(condition, inner)) != 0
             ]
-        for condition, chosen in rows:
-            total = self.cases.either(total, self.cases.both(condition, function(*chosen)))
-        return total
+        return rows
 
     def restrict(self, value: Value, care: Condition) -> Value:
         """The value where ``care`` holds: cases that can't be there are dropped."""

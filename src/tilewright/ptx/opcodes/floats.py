@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ptx.opcodes.formats import F32, F64, FORMATS, flush, is_nan, narrow, odd_sum, quiet, widen
-from tilewright.ptx.opcodes.integers import combined
+from tilewright.ptx.opcodes.integers import COMPARE, combined
 from tilewright.ptx.opcodes.rows import Bits, Function, Row
 from tilewright.ptx.opcodes.words import SIGNED, unsigned
 
@@ -230,24 +230,14 @@ def _rounded(name: str) -> Any:
     return lambda mode, ftz, type: _unary(name, mode, ftz, type)
 
 
-_COMPARED: dict[str, Function] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-}
-
-
 def compare(how: str, x: Bits, y: Bits) -> Bits:
     """A comparison of floats; the ``u`` forms hold where an operand is NaN, the others don't."""
     nan = np.isnan(x) | np.isnan(y)
     if how in ("num", "nan"):
         return nan if how == "nan" else ~nan
-    if how[-1] == "u" and how[:-1] in _COMPARED:
-        return _COMPARED[how[:-1]](x, y) | nan
-    return _COMPARED[how](x, y) & ~nan
+    if how[-1] == "u" and how[:-1] in COMPARE:
+        return COMPARE[how[:-1]](x, y) | nan
+    return COMPARE[how](x, y) & ~nan
 
 
 def _test(how: str, ftz: str, type: str) -> Function:

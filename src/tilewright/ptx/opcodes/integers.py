@@ -300,16 +300,14 @@ COMPARE: dict[str, Function] = {
     "le": operator.le,
     "gt": operator.gt,
     "ge": operator.ge,
-    "lo": operator.lt,
-    "ls": operator.le,
-    "hi": operator.gt,
-    "hs": operator.ge,
 }
+"""The comparisons of integers and floats."""
+_COMPARE = COMPARE | {"lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}
 COMBINE: dict[str, Function] = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
 def _setp(how: str, type: str) -> Function:
-    compare = COMPARE[how]
+    compare = _COMPARE[how]
 
     def compute(a: Bits, b: Bits) -> tuple[Bits, Bits]:
         holds = compare(number(a, type), number(b, type))
