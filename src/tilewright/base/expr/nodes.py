@@ -13,9 +13,8 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, dataclass_transform
 
 # The operators build normalised nodes, and the constructors take nodes apart: the one cycle, inside this package.
 from tilewright.base.expr import algebra
@@ -42,14 +41,23 @@ class _once(Generic[T]):
         return value
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 class _OneOfEach(type):
-    """Makes a node only where none of its class and fields is alive."""
+    """Makes a node only where none of its class and fields is alive.
+
+    The fields are what the class annotates. A metaclass has to say this anyway, and thirteen dataclasses would be a
+    tenth of the time that ``import tilewright`` takes.
+    """
 
     _alive: ClassVar[dict[tuple[object, ...], weakref.ref[Expr]]] = {}
     _swept_at: ClassVar[int] = 1 << 12
     _making: ClassVar[threading.Lock] = threading.Lock()
 
     if not TYPE_CHECKING:  # what a class takes is said by its fields
+
+        def __new__(mcs, name, bases, namespace):
+            fields = tuple(namespace.get("__annotations__", ())) if bases else ()
+            return super().__new__(mcs, name, bases, {**namespace, "__match_args__": fields})
 
         def __call__(cls, *fields):
             key = (cls, *fields)
@@ -78,6 +86,7 @@ class _OneOfEach(type):
         _OneOfEach._swept_at = max(1 << 12, 2 * len(alive))
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 class _OneOfEachValue(_OneOfEach):
     """The same for constants: an enumerator or a truth value is its number, which it equals."""
 
@@ -98,7 +107,18 @@ _ANY, _ALL, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
 class Expr(metaclass=_OneOfEach):
     """Base of all nodes. Immutable, hashable; two are equal if their canonical text is: then they are the same."""
 
-    __match_args__: ClassVar[tuple[str, ...]] = ()  # a dataclass writes its own: the fields
+    if not TYPE_CHECKING:  # a type checker knows these from the metaclass
+
+        def __init__(self, *fields):
+            names = self.__match_args__
+            if len(fields) != len(names):
+                raise TypeError(f"{type(self).__name__} has the fields {', '.join(names)}; {len(fields)} were given")
+            self.__dict__.update(zip(names, fields, strict=True))
+
+        def __setattr__(self, name, value):
+            raise AttributeError(f"{type(self).__name__} is immutable: {name} can't be set")
+
+        __delattr__ = __setattr__
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def __add__(self, other: ExprLike) -> Expr:
@@ -270,7 +290,6 @@ def children(node: Expr) -> tuple[Expr, ...]:
     return node.children
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Const(Expr, metaclass=_OneOfEachValue):
     """An integer or truth value known now."""
 
@@ -294,7 +313,6 @@ class Const(Expr, metaclass=_OneOfEachValue):
         return self.value
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Sym(Expr):
     """A named integer: a dimension ``M``, a stride ``a.stride0``; by ``own``, a program id ``$p0``, ``$tid``,
     a loop counter ``$k0``."""
@@ -320,7 +338,6 @@ class Sym(Expr):
             raise ExprError(f"symbol {self.name!r} has no value; known: {known}") from None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Sum(Expr):
     """``constant + sum(coefficient * term)``; terms are sorted, distinct, neither sums nor constants."""
 
@@ -348,7 +365,6 @@ class Sum(Expr):
         return self.offset + sum(c * term.evaluate(env) for term, c in self.terms)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Product(Expr):
     """Two or more non-constant factors, sorted; coefficients live in ``Sum``."""
 
@@ -367,7 +383,6 @@ class Product(Expr):
         return reduce(operator.mul, (f.evaluate(env) for f in self.factors))
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class FloorDiv(Expr):
     """Quotient rounded to minus infinity."""
 
@@ -387,7 +402,6 @@ class FloorDiv(Expr):
         return self.numerator.evaluate(env) // _divisor(self, self.denominator, env)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Mod(Expr):
     """Remainder with the sign of the divisor."""
 
@@ -407,7 +421,6 @@ class Mod(Expr):
         return self.numerator.evaluate(env) % _divisor(self, self.denominator, env)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Min(Expr):
     """Least of two or more, sorted."""
 
@@ -424,7 +437,6 @@ class Min(Expr):
         return min(a.evaluate(env) for a in self.args)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Max(Expr):
     """Greatest of two or more, sorted."""
 
@@ -441,7 +453,6 @@ class Max(Expr):
         return max(a.evaluate(env) for a in self.args)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Xor(Expr):
     """Bitwise exclusive or of non-negative integers (swizzles)."""
 
@@ -458,7 +469,6 @@ class Xor(Expr):
         return reduce(_xor_values, (a.evaluate(env) for a in self.args))
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Compare(Expr):
     """``lhs op rhs`` with op one of ``< <= == !=``."""
 
@@ -479,7 +489,6 @@ class Compare(Expr):
         return COMPARISONS[self.op](self.lhs.evaluate(env), self.rhs.evaluate(env))
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class All(Expr):
     """Conjunction; the empty one is true and folds to ``Const(1)``."""
 
@@ -498,7 +507,6 @@ class All(Expr):
         return all(a.evaluate(env) for a in self.args)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Any_(Expr):
     """Disjunction; the empty one is false and folds to ``Const(0)``."""
 
@@ -517,7 +525,6 @@ class Any_(Expr):
         return any(a.evaluate(env) for a in self.args)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Not(Expr):
     """Negation of a predicate that is not a comparison (those flip their operator instead)."""
 
