@@ -11,6 +11,7 @@ import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.diag import TilewrightError
 from tilewright.jit import Kernel, rooms
+from tilewright.jit.arrays import describe
 
 RNG = np.random.default_rng(3)
 
@@ -49,6 +50,12 @@ def test_empty_tensors(shape: tuple[int, int]) -> None:
     x, y = normal(*shape), np.full(shape[0], 7, np.float32)
     Kernel(scaled)(x, y, 2.0)
     np.testing.assert_array_equal(y, np.zeros(shape[0]))
+
+
+def test_arrays_without_elements_have_the_strides_of_others() -> None:
+    """NumPy's are all 0, which would ask for a kernel of their own."""
+    none, one = (describe("x", np.zeros((3, extent, 4), np.float32)) for extent in (0, 1))
+    assert none.strides == one.strides
 
 
 def test_scalars_by_position_by_name_and_by_default() -> None:

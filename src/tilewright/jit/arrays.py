@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tilewright.base.dtypes import DType, bf16, bool_, e4m3, e5m2, f16, f32, i8, i32, i64
 from tilewright.diag import fail
-from tilewright.runtime.arguments import Described
+from tilewright.runtime.arguments import Described, compact
 
 _DTYPES: dict[str, DType] = {
     np.dtype(python).str + python.__name__: dtype
@@ -38,8 +38,8 @@ def is_array(value: object) -> TypeGuard[Array]:
 
 
 def only_arrays(tensors: Mapping[str, object]) -> dict[str, Array]:
-    """Arguments that ``describe`` has accepted, as arrays."""
-    return {name: value for name, value in tensors.items() if is_array(value)}
+    """Arguments that ``describe`` has accepted, as arrays of the strides that it says."""
+    return {name: _with_strides(value) for name, value in tensors.items() if is_array(value)}
 
 
 def describe(name: str, value: object) -> Described:
@@ -56,6 +56,7 @@ def describe(name: str, value: object) -> Described:
         fail("JIT003", found=f"{name} of {value.dtype}", required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool")
     if any(s % value.itemsize for s in value.strides):
         fail("JIT003", found=f"{name} with byte strides {value.strides}", required="strides of whole elements")
+    value = _with_strides(value)
     return Described(
         address=int(value.__array_interface__["data"][0]),
         shape=value.shape,
@@ -64,3 +65,11 @@ def describe(name: str, value: object) -> Described:
         device=None,
         read_only=not value.flags.writeable,
     )
+
+
+def _with_strides(value: Array) -> Array:
+    """The array; without elements, whose strides NumPy says are 0, with those of a compact one, so that it needs no
+    kernel of its own. Nothing ever uses them."""
+    if value.size:
+        return value
+    return np.lib.stride_tricks.as_strided(value, strides=[s * value.itemsize for s in compact(value.shape)])

@@ -93,25 +93,34 @@ class Accesses:
 
     def clashing(self) -> Iterator[tuple[Series, Series]]:
         """Pairs of series on the same bytes, one of them writes. In registers those of one engine are in order."""
-        for one, two in self._neighbours():
+        for one, two in self._neighbours:
             for k, xs in enumerate(one):
                 for ys in one[k:] if two is one else two:
                     x, y = xs[0], ys[0]
                     if (x.writes or y.writes) and not (x.register and x.engine == y.engine):
                         yield xs, ys
 
-    def _neighbours(self) -> Iterator[tuple[list[Series], list[Series]]]:
+    @cached_property
+    def _neighbours(self) -> list[tuple[list[Series], list[Series]]]:
+        """Pairs of places that overlap, found in a sweep over their spans: a place has few neighbours among many."""
+        found: list[tuple[list[Series], list[Series]]] = []
         for places in self.memories.values():
-            for n, one in enumerate(places):
-                for two in places[n:]:
-                    if overlap(one[0][0].place, two[0][0].place):
-                        yield one, two
+            at = [place[0][0].place for place in places]
+            open_: list[int] = []  # places that begin before this one and have not ended
+            pairs: list[tuple[int, int]] = []
+            for n in sorted(range(len(at)), key=lambda n: at[n].span):
+                begin, _ = at[n].span
+                open_ = [m for m in open_ if at[m].span[1] > begin]
+                open_.append(n)
+                pairs += ((min(m, n), max(m, n)) for m in open_ if overlap(at[m], at[n]))
+            found += ((places[m], places[n]) for m, n in sorted(pairs))
+        return found
 
     def asked(self) -> tuple[dict[tuple[int, int, int], set[Segment]], set[Segment]]:
         """What is asked of each op that accesses memory, and of waits; by which a whole place is asked alike."""
         ops_asked: dict[tuple[int, int, int], set[Segment]] = {}
         waits: set[Segment] = set()
-        for one, two in self._neighbours():
+        for one, two in self._neighbours:
             kinds = [{series[0].kind: series[0] for series in place} for place in (one, two)]
             for place, mine, others in ((one, *kinds), (two, *reversed(kinds))):
                 asked_of = {

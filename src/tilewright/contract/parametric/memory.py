@@ -105,13 +105,14 @@ def _written(order: Order, y: Access, writers: list[Access]) -> None:
         if _beside(order, y, writers) or _each_turn(order, y, writers) or _by_turns(order, y, writers):
             return
     else:
-        left = [y.place.span]
-        for w in writers:
-            if not left:
+        near = (w for w in writers if w.place.index is None and overlap(w.place, y.place))
+        begin, end = y.place.span
+        for w in sorted(near, key=lambda w: w.place.begin):
+            if w.place.begin > begin or begin >= end:
                 break
-            if w.place.index is None and overlap(w.place, y.place) and _comes_first(order, w, y):
-                left = _without(left, *w.place.span)
-        if not left:
+            if w.place.end > begin and _comes_first(order, w, y):
+                begin = w.place.end
+        if begin >= end:
             return
     raise NoWord(f"bytes of {y.place.buffer.name} that {y.ref.name} reads may never have been written")
 
