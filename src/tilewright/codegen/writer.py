@@ -8,7 +8,21 @@ from contextlib import contextmanager
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import TRUE, All, Compare, Const, Expr, Interval, Mod, Sum, Sym, all_of, interval, simplify
+from tilewright.base.expr import (
+    TRUE,
+    All,
+    Compare,
+    Const,
+    Expr,
+    Interval,
+    Mod,
+    Sum,
+    Sym,
+    all_of,
+    conjuncts,
+    interval,
+    simplify,
+)
 from tilewright.codegen.c_expr import INT, LONG, c_expr, c_int, local
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType
@@ -193,7 +207,7 @@ class Writer:
     ) -> None:
         """Writes ``emit(first register, length)`` for parts of ``count`` registers, skipping those that are not live.
 
-        A part that lies in the domain for all threads, as a uniform test finds, is written without ``conditions``.
+        A live part that lies in the domain for all threads, as a uniform test finds, is written without ``conditions``.
         Parts are whole vectors of ``width`` registers; nothing is skipped where liveness could change inside one.
         """
         if self.holds(live) or not self._uniform(live, first, width):
@@ -204,10 +218,13 @@ class Writer:
             part //= 2
         with self.unrolled("g", count // part) as step:
             base = first + step * part
-            alive = self.c(live.substitute({t.REGISTER: base}))
-            inside = self._inside(conditions, base, part)
+            here = live.substitute({t.REGISTER: base})
+            alive, inside = self.c(here), self._inside(conditions, base, part)
             if inside is not None:
-                with self.braces(f"if ({self.c(inside)})"):
+                open_ = [
+                    atom for atom in conjuncts(here) if not any(_implies(known, atom) for known in conjuncts(inside))
+                ]
+                with self.braces(f"if ({self.c(all_of([inside, *open_]))})"):
                     outer, self.assumed = self.assumed, self.assumed | frozenset(conditions)
                     emit(base, part)
                     self.assumed = outer
@@ -238,6 +255,14 @@ class Writer:
         bounds: dict[str, Interval] = {**self.bounds, block.name: (0, None), step.name: (0, part - 1)}
         inner = simplify(live.substitute({t.REGISTER: first + block * part + step}), bounds)
         return step.name not in inner.symbols
+
+
+def _implies(known: Expr, atom: Expr) -> bool:
+    """Whether ``atom``, a comparison, follows from another one because what it says is less by a constant."""
+    if not isinstance(known, Compare) or not isinstance(atom, Compare) or (known.op, atom.op) != ("<", "<"):
+        return False
+    slack = ((atom.rhs - atom.lhs) - (known.rhs - known.lhs)).constant
+    return slack is not None and slack >= 0
 
 
 def _lesser(a: int | None, b: int) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.floats import Floats
-from tilewright.validate.regions import Need, Undecided
+from tilewright.validate.regions import Need
 from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
 _SIZES = {"8": 8, "16": 16, "32": 32, "64": 64}
@@ -45,7 +46,7 @@ class Arithmetic:
         low, high = self.terms.interval(p)
         half = 1 << (p.width - 1)
         if low is None or high is None or low < -half or high >= half:
-            self.needs.add(Need(self.terms.resize(p, 0), -half, half - 1, self.cases.true))
+            self.needs.add(Need(self.terms.resize(p, 0), -half, half - 1, self.values.where))
         return self.terms.resize(p, 0)
 
     def extended(self, p: Poly, bits: int, width: int) -> Poly:
@@ -61,10 +62,22 @@ class Arithmetic:
         """The integer polynomial, noted to lie in the range."""
         least, most = self.terms.interval(p)
         if least is None or least < low or (high is not None and (most is None or most > high)):
-            self.needs.add(Need(p, low, high, self.cases.true))
+            self.needs.add(Need(p, low, high, self.values.where))
         return p
 
     # -- integers -------------------------------------------------------------------------------------------------
+    def float_of(self, a: Value, *, signed: bool) -> Value:
+        """The f32 nearest to an integer: of the integer that the word says, however wide the word is."""
+        return self.values.lift(lambda x: self._float_of(x, signed), a)
+
+    def _float_of(self, x: Poly, signed: bool) -> Poly:
+        low, high = self.terms.interval(x)
+        half = 1 << (x.width - 1)
+        fits = low is not None and high is not None and (-half if signed else 0) <= low and high < half
+        if not fits and (self.is_data(x) or not signed):
+            return self.terms.data(32, 32, f"cvt.rn.f32.{'s' if signed else 'u'}{x.width}", x)
+        return self.terms.data(32, 32, "cvt.rn.f32", self.signed(x))
+
     def bitwise(self, name: str, a: Poly, b: Poly) -> Poly:
         """and, or, xor."""
         terms, width = self.terms, a.width
@@ -141,10 +154,9 @@ class Arithmetic:
 
     def extreme(self, name: str, a: Poly, b: Poly) -> Poly:
         """min or max over the integers."""
-        apart = self.terms.interval(self.terms.sub(a, b))
-        if apart[1] is not None and apart[1] <= 0:
+        if self._at_most(a, b):
             return a if name == "min" else b
-        if apart[0] is not None and apart[0] >= 0:
+        if self._at_most(b, a):
             return b if name == "min" else a
         x, y = sorted((a, b), key=lambda p: p.id)
         (l1, h1), (l2, h2) = self.terms.interval(x), self.terms.interval(y)
@@ -156,6 +168,19 @@ class Arithmetic:
         if name == "min" and high is None:
             high = h1 if h2 is None else h2
         return self.terms.of(0, self.terms.atom(name, x, y, low=low, high=high))
+
+    def _at_most(self, a: Poly, b: Poly) -> bool:
+        """a <= b: by the bounds of b - a, or where both are quotients, which grow with what is divided."""
+        terms = self.terms
+        apart = terms.sub(b, a)
+        low = terms.interval(apart)[0]
+        if low is not None and low >= 0:
+            return True
+        quotients = {c: terms.quotient(monomial) for monomial, c in apart.terms if c in (1, -1)}
+        larger, smaller = quotients.get(1), quotients.get(-1)
+        if len(apart.terms) != 2 or larger is None or smaller is None or larger[1] != smaller[1]:
+            return False
+        return self._at_most(smaller[0], larger[0])
 
     # -- comparisons ----------------------------------------------------------------------------------------------
     def compare(self, name: str, kind: str, a: Value, b: Value) -> Condition:

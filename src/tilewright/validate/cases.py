@@ -10,13 +10,17 @@ independent quantities are one object, so that equality is identity, and ``p or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import gcd
 from typing import TypeAlias
 
 import numpy as np
 
 from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
+from tilewright.validate.undecided import Undecided
+
+MOST_STEPS = 1_000_000
+"""Of the algebra of conditions of one kernel: beyond, the kernel is undecided."""
 
 
 class Node:
@@ -48,6 +52,7 @@ class Cases:
         self._memo: dict[tuple[str, Condition, Condition], Condition] = {}
         self._negated: dict[Node, Condition] = {}
         self._threads: dict[Node, int] = {}
+        self._masks: dict[int, np.ndarray] = {}
         self._orders: dict[tuple[Cut, Cut], int | None] = {}
 
     # -- algebra --------------------------------------------------------------------------------------------------
@@ -107,6 +112,33 @@ class Cases:
             self._threads[a] = found
         return found
 
+    def paths(self, a: Condition) -> Iterator[Condition]:
+        """Conditions that have one piece of each quantity, and that together are ``a``."""
+        if isinstance(a, int):
+            if a:
+                yield a
+            return
+        for i, child in enumerate(a.children):
+            low, high = a.cuts[i - 1 : i] if i else (), a.cuts[i : i + 1]
+            for below in self.paths(child):
+                yield self._node(a.quantity, (*low, *high), [*(0 for _ in low), below, *(0 for _ in high)])
+
+    def mask(self, threads: int) -> np.ndarray:
+        """A set of threads as booleans."""
+        found = self._masks.get(threads)
+        if found is None:
+            raw = np.frombuffer(threads.to_bytes((self.terms.threads + 7) // 8, "little"), np.uint8)
+            found = np.unpackbits(raw, bitorder="little")[: self.terms.threads].astype(bool)
+            self._masks[threads] = found
+        return found
+
+    def among(self, c: Coefficient, threads: int) -> Coefficient:
+        """A number of every thread where only some matter: the others have what the first of these has."""
+        if isinstance(c, int) or threads in (0, self.true):
+            return c
+        inside = self.mask(threads)
+        return self.terms.coefficient(0, np.where(inside, c.values, c.values[int(np.flatnonzero(inside)[0])]))
+
     def _apply(self, name: str, a: Condition, b: Condition, leaf: Callable[[int, int], int]) -> Condition:
         if isinstance(a, int) and isinstance(b, int):
             return leaf(a, b)
@@ -136,6 +168,8 @@ class Cases:
         else:
             result = self._merged(name, a, b, leaf)
         self._memo[key] = result
+        if len(self._memo) > MOST_STEPS:
+            raise Undecided(f"conditions take more than {MOST_STEPS} steps")
         return result
 
     def _merged(self, name: str, a: Node, b: Node, leaf: Callable[[int, int], int]) -> Condition:

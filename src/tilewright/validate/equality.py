@@ -7,7 +7,7 @@ values are equal and, supposing it, their next ones (value graphs: Tristan, Gove
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import permutations
 
 import numpy as np
@@ -48,7 +48,6 @@ class Equality:
         self._unequal: dict[tuple[Poly, Poly], list[Condition]] = {}
         self.parents = parents
         self._assumed: set[tuple[int, Poly]] = set()
-        self.failure: tuple[Value, Value, Condition] | None = None
 
     def equal(self, ir: Value, ptx: Value, care: Condition) -> bool:
         """The values are equal for all threads and arguments of ``care``."""
@@ -86,9 +85,37 @@ class Equality:
             self._known.setdefault(key, []).append(care)
         else:
             self._unequal.setdefault(key, []).append(care)
-            if self.failure is None:
-                self.failure = (p, q, care)
         return found
+
+    def apart(self, ir: Value, ptx: Value, care: Condition) -> tuple[Value, Value, Condition]:
+        """Of two values that are not shown to be equal the innermost parts that are not, for messages."""
+        for c, p in self.values.parts(ir):
+            for d, q in self.values.parts(ptx):
+                both = self.cases.both(care, self.cases.both(c, d))
+                if both != 0 and not self._polys(p, q, both):
+                    x, y = self._under(p, both), self._under(q, both)
+                    if (x is not p or y is not q) and not (isinstance(x, Choice) or isinstance(y, Choice)):
+                        p, q = x, y
+                    inner = next(self._unequal_arguments(p, q, both), None)
+                    return (p, q, both) if inner is None else inner
+        return ir, ptx, care
+
+    def _unequal_arguments(self, p: Value, q: Value, care: Condition) -> Iterator[tuple[Value, Value, Condition]]:
+        """The operands of two equal operations that differ, in the order in which most agree."""
+        a = self.terms.single(p) if isinstance(p, Poly) else None
+        b = self.terms.single(q) if isinstance(q, Poly) else None
+        if a is None or b is None or a.kind != b.kind or len(a.args) != len(b.args):
+            return
+        others = list(b.args)
+        if a.kind.startswith(COMMUTATIVE) and any(self._arguments(x, y, care) for x, y in _crossed(a.args, b.args)):
+            others[:2] = others[1::-1]
+        if a.kind in ("exit", "total", "sum") and a.args[0] == b.args[0]:
+            care = self.care[str(a.args[0])]
+        elif a.kind.startswith("shfl.") and b.id in self.shuffles:
+            care = self.cases.any(self.cases.both(c, self.care[r]) for r, c in self.shuffles[b.id].items())
+        for x, y in zip(a.args, others, strict=True):
+            if isinstance(x, Poly | Choice) and isinstance(y, Poly | Choice) and not self._arguments(x, y, care):
+                yield self.apart(x, y, care)
 
     def _compared(self, p: Poly, q: Poly, care: Condition) -> bool:
         width = q.width
@@ -240,11 +267,16 @@ class Equality:
             following = self.iterations.left(q, name, one, {r: c.next for r, c in theirs.items() if c.next is not None})
         except KeyError:
             return False
+        before = set(self._assumed)
         self._assumed.add(key)
         body = self.cases.both(self.care[name], region.again)
         entry = self.cases.both(region.entry, self.care[self.parents[name]])
         if self.equal(carried.initial, first, entry) and self.equal(carried.next, following, body):
             return True
-        self._assumed.discard(key)
+        self._assumed = before  # what was shown supposing it is not shown
         self._known.clear()
         return False
+
+
+def _crossed(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[tuple[object, object], tuple[object, object]]:
+    return (a[0], b[1]), (a[1], b[0])

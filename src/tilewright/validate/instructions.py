@@ -23,9 +23,10 @@ from tilewright.ptx.syntax import (
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.cases import Condition
 from tilewright.validate.memory import Memory
-from tilewright.validate.regions import NOTHING, Event, Needs, Region, Undecided
+from tilewright.validate.regions import NOTHING, Event, Needs, Region
 from tilewright.validate.regions import Operand as EventOperand
 from tilewright.validate.terms import Poly
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value
 
 if TYPE_CHECKING:
@@ -488,7 +489,13 @@ class Instructions:
             self.result(i.operands[0], values.add(low, values.scale(high, 1 << 16)))
             return
         width = self._register_width(i.operands[0], bits_of(to))
-        a = self.get(i.operands[1], self._register_width(i.operands[1], bits_of(source)))
+        held = self._register_width(i.operands[1], bits_of(source))
+        a = self.get(i.operands[1], held)
+        if to == "f32" and source[0] in "us" and forms == ("rn",):
+            if held > bits_of(source):
+                a = values.lift(lambda x: self._integer(x, source, source, held), a)
+            self.result(i.operands[0], self.arithmetic.float_of(a, signed=source[0] == "s"))
+            return
         self.result(i.operands[0], values.apply(width, i.name, a))
 
     def _register_width(self, operand: Operand, default: int) -> int:

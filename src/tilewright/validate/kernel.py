@@ -28,8 +28,9 @@ from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Prover, Tensor
 from tilewright.validate.plan import Launch, Plan, scalar_parameter
 from tilewright.validate.program import Program
-from tilewright.validate.regions import Region, Undecided
+from tilewright.validate.regions import Region
 from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 
 

@@ -8,8 +8,9 @@ from importlib.resources import files
 from tilewright.ptx.reader import read
 from tilewright.ptx.syntax import Module
 from tilewright.validate.program import Program
-from tilewright.validate.regions import Access, Undecided
+from tilewright.validate.regions import Access
 from tilewright.validate.terms import Poly
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
 

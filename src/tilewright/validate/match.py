@@ -17,7 +17,7 @@ from tilewright.validate.plan import Plan
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Access, Event, Operand, Region
 from tilewright.validate.terms import Poly
-from tilewright.validate.values import Choice
+from tilewright.validate.values import Choice, Value
 
 
 @dataclass(frozen=True)
@@ -245,12 +245,9 @@ class Matcher:
                 if part == 0:
                     continue
                 if not self._same_operand(candidate.operands[2], event.operands[2], part):
-                    failed = self.equality.failure
-                    why = (
-                        f"another value: {self._text(event.operands[2])} instead of {self._text(candidate.operands[2])}"
-                    )
-                    if failed is not None:
-                        why += f" ({self._text(failed[1])} against {self._text(failed[0])})"
+                    x, y, there = self.equality.apart(self._stored(candidate), self._stored(event), part)
+                    where = self.cases.text(there)
+                    why = f"another value: {self._text(y)} instead of {self._text(x)} where {where}"
                     continue
                 open_[id(candidate)] = self.cases.without(open_[id(candidate)], part)
                 holds = self.cases.without(holds, part)
@@ -266,6 +263,11 @@ class Matcher:
             if left != 0 and not self.prover.impossible(left):
                 at = self._text(event.operands[1])
                 self.differ("nowhere", event.where, f"{event.kind} at {at} is missing where {self.cases.text(left)}")
+
+    def _stored(self, event: Access) -> Value:
+        value = event.operands[2]
+        assert isinstance(value, Poly | Choice)
+        return value
 
     def _near(
         self, index: dict[tuple[str, object, object, int], list[Access]], event: Access, holds: Condition

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
-from tilewright.validate.cases import Cases, Condition, Cut
+from tilewright.validate.cases import Cases, Condition, Cut, Node
 from tilewright.validate.regions import Need, Needs
-from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
+from tilewright.validate.terms import Coefficient, Monomial, Poly, Table, Terms
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ Slacks: TypeAlias = "dict[Monomial, list[tuple[Poly, int]]]"
 """Polynomials that are not negative, by each of their terms, with its coefficient."""
 Limits: TypeAlias = tuple[Poly, "Coefficient | None", "Coefficient | None"]
 """A quantity, and the least and the greatest that it is."""
+
+MOST_PATHS = 256
+"""Of a condition, beyond which it is not shown to be impossible."""
 
 
 class Prover:
@@ -122,6 +126,8 @@ class Prover:
             return []
         found = self._bounds_of.get(holds)
         if found is None:
+            found = self._limits_of_path(holds)
+        if found is None:
             found = list[Limits]()
             known, stack = {holds.id: holds}, [holds]
             while stack:
@@ -138,16 +144,28 @@ class Prover:
                 high = [c for c in values if self.cases.both(holds, self.cases.reaches(quantity, c)) == 0]
                 least = max(low, key=_low, default=None)
                 most = min(high, key=_low, default=None)
-                end = (
-                    None
-                    if most is None
-                    else self.terms.coefficient(0, _minus_one(most))
-                    if not isinstance(most, int)
-                    else most - 1
-                )
-                found.append((quantity, least, end))
-            self._bounds_of[holds] = found
+                found.append((quantity, least, None if most is None else self._before(most)))
+        self._bounds_of[holds] = found
         return found
+
+    def _limits_of_path(self, holds: Node) -> list[Limits] | None:
+        """The same, read off a condition that has one piece of each quantity; None for others."""
+        found: list[Limits] = []
+        threads = self.cases.threads(holds)
+        node: Condition = holds
+        while not isinstance(node, int):
+            pieces = [i for i, child in enumerate(node.children) if child != 0]
+            if len(pieces) > 1:
+                return None
+            low, high = pieces[0] - 1, pieces[0]
+            least = self.cases.among(node.cuts[low], threads) if low >= 0 else None
+            most = self.cases.among(node.cuts[high], threads) if high < len(node.cuts) else None
+            found.append((self.cases.quantities[node.quantity], least, None if most is None else self._before(most)))
+            node = node.children[pieces[0]]
+        return found
+
+    def _before(self, cut: Cut) -> Cut:
+        return cut - 1 if isinstance(cut, int) else self.terms.coefficient(0, cut.values - 1)
 
     def _by_minimum(self, p: Poly, holds: Condition, depth: int) -> bool:
         """min(a, b) + r is not negative if a + r and b + r are, max(a, b) + r if one is; negated the other way."""
@@ -302,24 +320,22 @@ class Prover:
         return self._inside(found, self.terms.floordiv(offset, size), holds)
 
     def impossible(self, holds: Condition) -> bool:
-        """No arguments of the class fulfil the condition: something that it says is never negative is."""
+        """No arguments of the class fulfil the condition: on every path of it, something never negative is."""
         found = self._impossible.get(holds)
         if found is None:
-            slacks = dict.fromkeys(slack for pairs in self._slacks(holds).values() for slack, _ in pairs)
-            minus_one = self.terms.const(0, -1)
-            found = self._impossible[holds] = any(
-                self.not_negative(self.terms.sub(minus_one, slack), holds) for slack in slacks
-            )
+            paths = list(islice(self.cases.paths(holds), MOST_PATHS + 1))
+            found = len(paths) <= MOST_PATHS and all(map(self._contradicts_itself, paths))
+            self._impossible[holds] = found
         return found
+
+    def _contradicts_itself(self, path: Condition) -> bool:
+        slacks = dict.fromkeys(slack for pairs in self._slacks(path).values() for slack, _ in pairs)
+        minus_one = self.terms.const(0, -1)
+        return any(self.not_negative(self.terms.sub(minus_one, slack), path) for slack in slacks)
 
 
 def _low(cut: Cut) -> int:
     return cut.low if isinstance(cut, Table) else cut
-
-
-def _minus_one(cut: Cut) -> Ints:
-    assert isinstance(cut, Table)
-    return cut.values - 1
 
 
 def _by_term(slacks: Sequence[Poly]) -> Slacks:

@@ -37,9 +37,10 @@ from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import SHARED, Memory
-from tilewright.validate.regions import NOTHING, Access, Carried, Event, Operand, Region, Undecided
+from tilewright.validate.regions import NOTHING, Access, Carried, Event, Operand, Region
 from tilewright.validate.scalars import Scalar, Scalars
 from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
 ANYTHING = "anything"
@@ -1162,6 +1163,16 @@ def _ranges(kernel: t.Kernel) -> dict[str, tuple[int, int]]:
         elif isinstance(arg.type, TileType) and arg.type.dtype.dtype.is_int:
             half = 1 << (arg.type.dtype.dtype.bits - 1)
             found[name] = (-half, half - 1)
+    for fact in kernel.assumptions:
+        match fact.expr:
+            case Compare("<=" | "<" as op, Sym(name), Const(most)) if not name.endswith(".address"):
+                low, high = found.get(name, (0, MAX_EXTENT))
+                found[name] = low, min(high, most if op == "<=" else most - 1)
+            case Compare("<=" | "<" as op, Const(least), Sym(name)) if not name.endswith(".address"):
+                low, high = found.get(name, (0, MAX_EXTENT))
+                found[name] = max(low, least if op == "<=" else least + 1), high
+            case _:
+                pass
     return found
 
 

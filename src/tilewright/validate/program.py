@@ -33,8 +33,9 @@ from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions import Instructions
 from tilewright.validate.loops import Iterations
-from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region, Undecided
+from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region
 from tilewright.validate.terms import Poly
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
 Environment = dict[str, "Value | int | object"]

@@ -10,14 +10,6 @@ from tilewright.validate.terms import Poly
 from tilewright.validate.values import Value
 
 
-class Undecided(Exception):
-    """The validator can't settle a question: ``what``, and where in the PTX or the IR."""
-
-    def __init__(self, what: str, where: str = ""):
-        super().__init__(f"{what} ({where})" if where else what)
-        self.what, self.where = what, where
-
-
 @dataclass(frozen=True)
 class Need:
     """What makes an operation on words equal to the one on integers: ``value`` lies in ``[low, high]`` where ``when``

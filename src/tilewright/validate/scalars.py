@@ -21,8 +21,8 @@ from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Condition
-from tilewright.validate.regions import Undecided
 from tilewright.validate.terms import Poly
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value
 
 Scalar: TypeAlias = "Value | Condition"
@@ -269,7 +269,7 @@ class Scalars:
             widened = source.digits <= dtype.digits and source.bits <= dtype.bits
             return x, widened and (source == dtype or dtype.bits == 32)
         if dtype.is_float:
-            return self.values.apply(32, f"cvt.rn.f32.s{x.width}", x), False
+            return self.arithmetic.float_of(x, signed=True), False
         width = 64 if dtype.bits == 64 else 32
         if source.is_float:
             return self.values.apply(width, f"cvt.rzi.s{width}.f32", x), False

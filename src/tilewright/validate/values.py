@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Choice:
 
 
 Value: TypeAlias = Poly | Choice
+T = TypeVar("T")
 
 
 class Values:
@@ -40,7 +41,8 @@ class Values:
     def __init__(self, terms: Terms, cases: Cases):
         self.terms, self.cases = terms, cases
         self._among: dict[tuple[Value, int], Value] = {}
-        self._masks: dict[int, np.ndarray] = {}
+        self.where: Condition = cases.true
+        """Of the case that is being computed: what an operation needs is needed there only."""
         self._choices: dict[tuple[tuple[Condition, Poly], ...], Choice] = {}
 
     def parts(self, value: Value) -> tuple[tuple[Condition, Poly], ...]:
@@ -79,7 +81,7 @@ class Values:
         if isinstance(condition, int) and isinstance(then, Poly) and isinstance(otherwise, Poly):
             x, y = self.terms.per_thread(then), self.terms.per_thread(otherwise)
             if x is not None and y is not None:
-                return self.terms.table(then.width, np.where(self._mask(condition), x, y))
+                return self.terms.table(then.width, np.where(self.cases.mask(condition), x, y))
         return self.choose([(condition, then), (self.cases.negate(condition), otherwise)])
 
     def undefined(self, width: int) -> Poly:
@@ -94,7 +96,9 @@ class Values:
         """A function of polynomials on values, case by case."""
         if all(isinstance(a, Poly) for a in args):
             return function(*args)
-        return self.choose([(condition, function(*chosen)) for condition, chosen in self._together(args)])
+        return self.choose(
+            [(condition, self._in(condition, function, chosen)) for condition, chosen in self._together(args)]
+        )
 
     @overload
     def test(self, function: Callable[[Poly], Condition], a: Value, /) -> Condition: ...
@@ -106,8 +110,15 @@ class Values:
             return function(*args)
         total: Condition = 0
         for condition, chosen in self._together(args):
-            total = self.cases.either(total, self.cases.both(condition, function(*chosen)))
+            total = self.cases.either(total, self.cases.both(condition, self._in(condition, function, chosen)))
         return total
+
+    def _in(self, condition: Condition, function: Callable[..., T], args: Sequence[Poly]) -> T:
+        outer = self.where
+        self.where = self.cases.both(outer, condition)
+        result = function(*args)
+        self.where = outer
+        return result
 
     def _together(self, args: Sequence[Value]) -> list[tuple[Condition, list[Poly]]]:
         """The cases of several values at once, without those that can't be."""
@@ -148,24 +159,7 @@ class Values:
     def _projected(self, p: Poly, threads: int) -> Poly:
         if not any(isinstance(c, Table) for _, c in p.terms):
             return p
-        inside = self._mask(threads)
-        first = int(np.flatnonzero(inside)[0])
-        changed = {
-            m: self.terms.coefficient(p.width, np.where(inside, c.values, c.values[first]))
-            if isinstance(c, Table)
-            else c
-            for m, c in p.terms
-        }
-        return self.terms.make(p.width, changed)
-
-    def _mask(self, threads: int) -> np.ndarray:
-        """A set of threads as booleans."""
-        inside = self._masks.get(threads)
-        if inside is None:
-            raw = np.frombuffer(threads.to_bytes((self.terms.threads + 7) // 8, "little"), np.uint8)
-            inside = np.unpackbits(raw, bitorder="little")[: self.terms.threads].astype(bool)
-            self._masks[threads] = inside
-        return inside
+        return self.terms.make(p.width, {m: self.cases.among(c, threads) for m, c in p.terms})
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def add(self, a: Value, b: Value) -> Value:
