@@ -117,7 +117,9 @@ def main() -> None:
         for v in validations(name, artifact):
             found.append(v)
             if v.differences or args.verbose:
-                print(f"{v.artifact} {v.kernel}: {v.differences} open, {v.milliseconds} ms: {v.first[:300]}", flush=True)
+                print(
+                    f"{v.artifact} {v.kernel}: {v.differences} open, {v.milliseconds} ms: {v.first[:300]}", flush=True
+                )
     summary = report(found)
     print(summary)
     if args.json:

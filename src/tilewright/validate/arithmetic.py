@@ -74,9 +74,14 @@ class Arithmetic:
         low, high = self.terms.interval(x)
         half = 1 << (x.width - 1)
         fits = low is not None and high is not None and (-half if signed else 0) <= low and high < half
-        if not fits and (self.is_data(x) or not signed):
+        if not fits and (not signed or not self._counted(x)):
             return self.terms.data(32, 32, f"cvt.rn.f32.{'s' if signed else 'u'}{x.width}", x)
         return self.terms.data(32, 32, "cvt.rn.f32", self.signed(x))
+
+    def _counted(self, p: Poly) -> bool:
+        """All of the value is counted with: no part of it is raw data."""
+        atoms = [self.terms.atoms[i] for monomial, _ in p.terms for i in monomial]
+        return all(not a.bits and all(self._counted(x) for x in a.args if isinstance(x, Poly)) for a in atoms)
 
     def bitwise(self, name: str, a: Poly, b: Poly) -> Poly:
         """and, or, xor."""

@@ -52,6 +52,7 @@ class Cases:
         self._memo: dict[tuple[str, Condition, Condition], Condition] = {}
         self._negated: dict[Node, Condition] = {}
         self._threads: dict[Node, int] = {}
+        self._tests: dict[Node, bool] = {}
         self._masks: dict[int, np.ndarray] = {}
         self._orders: dict[tuple[Cut, Cut], int | None] = {}
 
@@ -111,6 +112,30 @@ class Cases:
                 found |= self.threads(child)
             self._threads[a] = found
         return found
+
+    def tests_data(self, a: Condition) -> bool:
+        """Whether a condition depends on a test of data."""
+        if isinstance(a, int):
+            return False
+        found = self._tests.get(a)
+        if found is None:
+            atom = self.terms.single(self.quantities[a.quantity])
+            found = atom is not None and atom.kind.startswith("test.")
+            found = self._tests[a] = found or any(map(self.tests_data, a.children))
+        return found
+
+    def quantities_of(self, a: Condition) -> list[Poly]:
+        """What a condition depends on."""
+        found: dict[int, None] = {}
+        seen: set[Condition] = set()
+        stack = [a]
+        while stack:
+            node = stack.pop()
+            if not isinstance(node, int) and node not in seen:
+                seen.add(node)
+                found[node.quantity] = None
+                stack += node.children
+        return [self.quantities[number] for number in found]
 
     def paths(self, a: Condition) -> Iterator[Condition]:
         """Conditions that have one piece of each quantity, and that together are ``a``."""

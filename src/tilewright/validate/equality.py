@@ -7,7 +7,7 @@ values are equal and, supposing it, their next ones (value graphs: Tristan, Gove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -56,15 +56,43 @@ class Equality:
         if isinstance(ir, Poly) and isinstance(ptx, Poly):
             return self._polys(ir, ptx, care)
         cases = self.cases
+        theirs = self._in_common_terms(ir, ptx, care)
         for c, p in self.values.parts(ir):
             here = cases.both(care, c)
             if here == 0 or self._open(p):
                 continue
-            for d, q in self.values.parts(ptx):
+            for d, q in theirs:
                 both = cases.both(here, d)
                 if both != 0 and not self._polys(p, q, both):
                     return False
         return True
+
+    def _in_common_terms(self, ir: Value, ptx: Value, care: Condition) -> Sequence[tuple[Condition, Poly]]:
+        """The cases of the PTX's value; tests of its operands that equal tests of the IR's are the IR's there."""
+        parts = self.values.parts(ptx)
+        ours, theirs = self._tests(ir), self._tests(ptx)
+        renamed: dict[Poly, Poly] = {}
+        for test, atom in theirs.items():
+            if test not in ours:
+                equal = (mine for mine, other in ours.items() if mine not in theirs and self._atoms(other, atom, care))
+                found = next(equal, None)
+                if found is not None:
+                    renamed[test] = found
+        if not renamed:
+            return parts
+        true = self.cases.true
+        change, changes = renamed.__getitem__, renamed.__contains__
+        return [(self.iterations.mapped(c, change, changes, true), q) for c, q in parts]
+
+    def _tests(self, value: Value) -> dict[Poly, Atom]:
+        """The tests of data that the cases of a value depend on."""
+        found: dict[Poly, Atom] = {}
+        for condition, _ in self.values.parts(value):
+            for quantity in self.cases.quantities_of(condition):
+                atom = self.terms.single(quantity)
+                if atom is not None and atom.kind.startswith("test."):
+                    found[quantity] = atom
+        return found
 
     def _open(self, p: Poly) -> bool:
         atom = self.terms.single(p)

@@ -123,7 +123,7 @@ class Instructions:
             case Register(name):
                 self.used |= self.program.needs.get(name, NOTHING)
                 found = self.values.among(self.program.value(name), self.program.threads)
-                return found if found.width == width else self.values.resize(found, width)
+                return found if found.width == width else self.values.field(found, 0, min(found.width, width), width)
             case Immediate(bits, _):
                 return self.terms.const(width, bits)
             case Special(name):
@@ -466,8 +466,8 @@ class Instructions:
             size = 8 if kind[0] == "e" else 16
             high, low = (self._rounded(kind, forms, self.get(o, 32)) for o in i.operands[1:3])
             width = 2 * size
-            total = values.add(values.resize(low, width), values.scale(values.resize(high, width), 1 << size))
-            self.result(i.operands[0], total)
+            low, high = (values.field(word, 0, size, width) for word in (low, high))
+            self.result(i.operands[0], values.add(low, values.scale(high, 1 << size)))
             return
         integers = (to[0] in "us" and source[0] in "us") and not forms
         if integers:

@@ -13,6 +13,9 @@ from tilewright.validate.terms import Poly, Table, Terms
 MOST_PARTS = 48
 """Cases beyond which a value becomes an atom of its own."""
 
+MOST_TESTED = 6
+"""The same for cases that depend on data, each of which asks for tests of its own where it is compared."""
+
 
 class Choice:
     """One of several values: conditions are disjoint; where none holds the value is undefined. Interned."""
@@ -68,7 +71,8 @@ class Values:
         found = self._choices.get(listed)
         if found is None:
             found = self._choices[listed] = Choice(len(self._choices), listed)
-        if len(listed) > MOST_PARTS:
+        most = MOST_TESTED if any(cases.tests_data(c) for c, _ in listed) else MOST_PARTS
+        if len(listed) > most:
             return self.terms.data(found.width, found.width, "choice", found)
         return found
 
