@@ -54,6 +54,7 @@ class Cases:
         self._threads: dict[Node, int] = {}
         self._tests: dict[Node, bool] = {}
         self._masks: dict[int, np.ndarray] = {}
+        self._lesser: dict[tuple[Cut, Cut], Condition] = {}
         self._orders: dict[tuple[Cut, Cut], int | None] = {}
 
     # -- algebra --------------------------------------------------------------------------------------------------
@@ -165,8 +166,8 @@ class Cases:
         return self.terms.coefficient(0, np.where(inside, c.values, c.values[int(np.flatnonzero(inside)[0])]))
 
     def _apply(self, name: str, a: Condition, b: Condition, leaf: Callable[[int, int], int]) -> Condition:
-        if isinstance(a, int) and isinstance(b, int):
-            return leaf(a, b)
+        if a.__class__ is int and b.__class__ is int:
+            return leaf(a, b)  # pyright: ignore[reportArgumentType]
         if name == "and":
             if a == 0 or b == 0:
                 return 0
@@ -230,6 +231,14 @@ class Cases:
             self._orders[a, b] = found
         return found
 
+    def _below(self, a: Cut, b: Cut) -> Condition:
+        """The threads for which ``a`` is less than ``b``."""
+        found = self._lesser.get((a, b))
+        if found is None:
+            apart = np.broadcast_to(_values(a) < _values(b), self.terms.threads)
+            found = self._lesser[a, b] = self.threads_where(apart)
+        return found
+
     def _spread(self, a: Node) -> Condition:
         """The same condition with one number for each cut: its pieces differ from thread to thread instead."""
         numbers = sorted({int(v) for cut in a.cuts for v in np.unique(_values(cut))})
@@ -238,7 +247,7 @@ class Cases:
             total: Condition = 0
             before: Condition = self.true
             for cut, child in zip(reversed(a.cuts), reversed(a.children[1:]), strict=True):
-                reached = self.threads_where(np.broadcast_to(_values(cut) <= number, self.terms.threads))
+                reached = self._below(cut, number + 1)
                 total = self.either(total, self.both(child, self.both(before, reached)))
                 before = self.both(before, self.negate(reached))
             children.append(self.either(total, self.both(a.children[0], before)))
@@ -250,9 +259,8 @@ class Cases:
         for i, (cut, child) in enumerate(zip(cuts, children[1:], strict=True)):
             following = cuts[i + 1] if i + 1 < len(cuts) else None
             if following is not None and (isinstance(cut, Table) or isinstance(following, Table)):
-                apart = np.broadcast_to(_values(cut) < _values(following), self.terms.threads)
-                if not apart.all():  # for some threads the piece is empty: there it says what the one before says
-                    mask = self.threads_where(apart)
+                mask = self._below(cut, following)
+                if mask != self.true:  # for some threads the piece is empty: there it says what the one before says
                     child = self.either(self.both(child, mask), self.both(kept[-1], self.negate(mask)))
             if child is kept[-1] or child == kept[-1]:
                 continue

@@ -45,6 +45,9 @@ class Equality:
         self.plan, self.program, self.care = plan, program, care
         self.shuffles, self.same_event, self.impossible = shuffles, same_event, impossible
         self._known: dict[tuple[Poly, Poly], list[Condition]] = {}
+        self._general: dict[tuple[Poly, Poly, Condition], bool] = {}
+        self.scope: Condition = self.cases.true
+        """Where, in all, values are compared at present."""
         self._unequal: dict[tuple[Poly, Poly], list[Condition]] = {}
         self.parents = parents
         self._assumed: set[tuple[int, Poly]] = set()
@@ -108,11 +111,24 @@ class Equality:
         for known in self._unequal.get(key, ()):
             if self.cases.implies(known, care):
                 return False
+        if care is not self.scope and self.cases.implies(care, self.scope) and self._everywhere(p, q):
+            return True
         found = self._compared(p, q, care) or self._restricted(p, q, care) or self.impossible(care)
         if found:
             self._known.setdefault(key, []).append(care)
         else:
             self._unequal.setdefault(key, []).append(care)
+        return found
+
+    def _everywhere(self, p: Poly, q: Poly) -> bool:
+        """The values are equal in all of the scope: asked once, and first, for the sake of many narrower questions."""
+        key = (p, q, self.scope)
+        found = self._general.get(key)
+        if found is None:
+            self._general[key] = False
+            found = self._general[key] = self._compared(p, q, self.scope)
+            if found:
+                self._known.setdefault((p, q), []).append(self.scope)
         return found
 
     def apart(self, ir: Value, ptx: Value, care: Condition) -> tuple[Value, Value, Condition]:
@@ -303,6 +319,7 @@ class Equality:
             return True
         self._assumed = before  # what was shown supposing it is not shown
         self._known.clear()
+        self._general.clear()
         return False
 
 

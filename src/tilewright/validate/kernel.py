@@ -56,7 +56,7 @@ class _Comparison:
             if v.space in ("global", "const") and not v.references
         }
         self.first_slot = min((x.slot for x in arguments if isinstance(x, TensorMapArg)), default=0)
-        self.most_ctas = self._most(grid)
+        self.grid, self.most_ctas = grid, self._most(grid)
         self.terms = Terms(kernel.threads.data)
         self.cases = Cases(self.terms)
         self.values = Values(self.terms, self.cases)
@@ -75,7 +75,7 @@ class _Comparison:
         element_bytes = self._element_bytes()
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
-        launch = Launch(ctas, self._shared_names())
+        launch = Launch(self.grid, ctas, self._shared_names())
         plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values))
         plan.run()
         pairing = _Pairing(plan)

@@ -92,7 +92,7 @@ class Matcher:
     # -- regions --------------------------------------------------------------------------------------------------
     def _synchronise(self, ir: Region, ptx: Region) -> None:
         """Loops and synchronising instructions, in the order of the PTX."""
-        care = self.care[ir.name]
+        self.equality.scope = care = self.care[ir.name]
         ours = {loop.name: loop for loop in ir.loops}
         events = [e for e in ptx.events if not isinstance(e, Access) and e.kind != "needs"]
         wanted = [e for e in ir.events if not isinstance(e, Access)]
@@ -110,6 +110,7 @@ class Matcher:
                 continue
             self._heads(loop, item, care)
             self._synchronise(loop, item)
+            self.equality.scope = care
         for loop in ours.values():
             if self.cases.both(loop.entry, care) != 0:
                 self.differ("nowhere", loop.where, "a loop is missing")
@@ -121,7 +122,7 @@ class Matcher:
 
     def _access(self, ir: Region, ptx: Region) -> None:
         """Loads and stores, and what all rests on."""
-        care = self.care[ir.name]
+        self.equality.scope = care = self.care[ir.name]
         self._stores(ir, ptx, care)
         self._loads(ir, ptx, care)
         for event in ptx.events:

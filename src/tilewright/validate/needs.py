@@ -40,6 +40,8 @@ class Prover:
         self.terms, self.cases = terms, cases
         self.tensors, self.offset_bits = tensors, offset_bits
         self._facts = _by_term(facts)
+        strides = (terms.single(stride) for tensor in tensors.values() for stride in tensor.strides)
+        self._strides = {atom.id for atom in strides if atom is not None}
         self._signs: dict[tuple[Poly, Condition], bool] = {}
         self._impossible: dict[Condition, bool] = {}
         self._slacks_of: dict[Condition, Slacks] = {}
@@ -64,12 +66,18 @@ class Prover:
         return found
 
     def _proved(self, need: Need, holds: Condition) -> bool:
+        """By the bounds, or as an offset in a tensor: that first which the value looks like."""
+        proofs = [self._in_range]
+        if need.low <= -(1 << 31):
+            strided = any(i in self._strides for monomial, _ in need.value.terms for i in monomial)
+            proofs.insert(0 if strided else 1, lambda need, holds: self._offset(need.value, holds))
+        return any(proof(need, holds) for proof in proofs)
+
+    def _in_range(self, need: Need, holds: Condition) -> bool:
         terms = self.terms
-        if need.low <= -(1 << 31) and self._offset(need.value, holds):
-            return True
-        lower = self.not_negative(terms.sub(need.value, terms.const(0, need.low)), holds)
-        upper = need.high is None or self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
-        return lower and upper
+        if not self.not_negative(terms.sub(need.value, terms.const(0, need.low)), holds):
+            return False
+        return need.high is None or self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
 
     def not_negative(self, p: Poly, holds: Condition, depth: int = 3) -> bool:
         """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""
@@ -282,7 +290,7 @@ class Prover:
         return True
 
     def coordinates(self, tensor: Tensor, value: Poly) -> list[Poly] | None:
-        """A value as a sum of coordinates times the tensor's strides; None if it is none."""
+        """A value as a sum of coordinates times the tensor's strides; None if it is none, or has strides of others."""
         terms = self.terms
         rest = dict(value.terms)
         found: list[Poly] = []
@@ -304,6 +312,8 @@ class Prover:
                     part[tuple(others)] = c
                     del rest[monomial]
             found.append(terms.make(0, part))  # pyright: ignore[reportArgumentType]
+        if any(i in self._strides for monomial in rest for i in monomial):
+            return None
         if unit is not None:
             found[unit] = terms.make(0, rest)
         elif rest:

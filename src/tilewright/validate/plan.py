@@ -49,8 +49,9 @@ ANYTHING = "anything"
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launch of the kernel gives: the value of %nctaid.x, and the PTX names of static shared buffers."""
+    """What a launch of the kernel gives: its grid, the value of %nctaid.x, and the PTX names of static shared buffers."""
 
+    grid: Expr
     ctas: Value
     shared_names: Mapping[SSAValue, str]
 
@@ -75,7 +76,7 @@ class Plan:
         self.memory = Memory(values, element_bytes)
         self.scalars = Scalars(self.arithmetic, library)
         self.symbols: dict[str, Value] = {}
-        self.ranges = _ranges(kernel)
+        self.ranges = _ranges(kernel, launch.grid)
         self.buffers: dict[SSAValue, list[Value]] = {}
         self.names: dict[SSAValue, str] = {}
         self.tensors: dict[SSAValue, str] = {}
@@ -1153,9 +1154,10 @@ def parameter(values: Values, name: str, low: int, high: int) -> Value:
     return terms.of(0, terms.atom("parameter", name, low=low, high=high))
 
 
-def _ranges(kernel: t.Kernel) -> dict[str, tuple[int, int]]:
-    """What integers a launch may give: strides of the class's width, scalars of their dtype; extents from 0 on."""
-    found: dict[str, tuple[int, int]] = {}
+def _ranges(kernel: t.Kernel, grid: Expr) -> dict[str, tuple[int, int]]:
+    """What integers a launch may give: strides of the class's width, scalars of their dtype; extents from 0 on, or from
+    1 where the grid has no programs for 0."""
+    found: dict[str, tuple[int, int]] = dict.fromkeys(_at_least_one(grid), (1, MAX_EXTENT))
     wide = 1 << (kernel.index_bits.data - 1)
     for arg, name in zip(kernel.body.block.args, (n.data for n in kernel.arg_names), strict=True):
         if isinstance(arg.type, TensorType):
@@ -1174,6 +1176,19 @@ def _ranges(kernel: t.Kernel) -> dict[str, tuple[int, int]]:
             case _:
                 pass
     return found
+
+
+def _at_least_one(grid: Expr) -> set[str]:
+    """Extents that are not 0 where a number of programs made of them is not."""
+    match grid:
+        case Sym(name):
+            return {name}
+        case Product(args) | Min(args):
+            return set[str]().union(*map(_at_least_one, args))
+        case FloorDiv(Sum(offset, ((Sym(name), 1),)), Const(by)) if 0 <= offset < by:
+            return {name}
+        case _:
+            return set()
 
 
 def scalar_parameter(values: Values, name: str) -> Value:

@@ -42,6 +42,9 @@ Environment = dict[str, "Value | int | object"]
 Pairing = Callable[[str, Condition, int, bool], str]
 """The name of the IR's loop that stands, in a region, where a loop of the PTX does: region, entry, line, top-tested."""
 
+WARPGROUP = 128
+"""Threads that follow one role at least."""
+
 MEMORY = "@"
 """Names of what stands for the state of memory begin so; they flow like registers."""
 
@@ -170,7 +173,7 @@ class Program:
                     go(target, condition, left)
                 continue
             self.environment = dict(environment)
-            self.threads = self.cases.threads(holds) & region.threads
+            self.threads = self._whole_warpgroups(self.cases.threads(holds) & region.threads)
             for instruction in flow.instructions(block):
                 if self.slice is None or instruction.index in self.slice:
                     self.instructions.evaluate(instruction, holds, region)
@@ -187,6 +190,15 @@ class Program:
             region.again, latest = self._merged(back) if back else (0, {})
             return latest
         return {}
+
+    def _whole_warpgroups(self, threads: int) -> int:
+        """The threads of all warpgroups of which some run: what a role computes is not told from what others would, and
+        one address stays one value whichever of its threads a guard lets through."""
+        mask = self.cases.mask(threads)
+        groups = np.add.reduceat(mask, np.arange(0, len(mask), WARPGROUP)) > 0
+        chosen = self.cases.threads_where(np.repeat(groups, WARPGROUP)[: len(mask)])
+        assert isinstance(chosen, int)
+        return chosen
 
     def _merged(self, arriving: Sequence[tuple[Condition, Environment]]) -> tuple[Condition, Environment]:
         if len(arriving) == 1:
