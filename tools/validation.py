@@ -29,6 +29,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.passes import watch
 from tilewright.diag import TilewrightError
+from tilewright.jit.arrays import describe
 from tilewright.validate.kernel import compare
 
 FLOATS = ("bf16", "f16", "f32")
@@ -52,7 +53,8 @@ def requests(dtypes: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], Artifa
             given = {name: d.name for name, d in example.tensor_dtypes(DTYPES[dtype]).items()}
             yield f"{example.name}-{dtype}", lambda e=example, g=given: e.kernel.compile(dtypes=g)
     for name, case in CASES.items():
-        yield f"{name}-given", lambda c=case: c.kernel.compile(dtypes=dict(c.dtypes))
+        given = {name: describe(name, array).dtype.name for name, array in case.arrays(case.shapes[-1])[0].items()}
+        yield f"{name}-given", lambda c=case, g=given: c.kernel.compile(dtypes=g)
 
 
 def validations(name: str, artifact: Artifact) -> Iterator[Validation]:

@@ -114,6 +114,14 @@ class Cases:
             self._threads[a] = found
         return found
 
+    def with_children(self, a: Node, children: list[Condition]) -> Condition:
+        """The same cuts of the same quantity, with other conditions between them, on any quantities."""
+        total = children[0]
+        for cut, child in zip(a.cuts, children[1:], strict=True):
+            reached = self._node(a.quantity, (cut,), [0, self.true])
+            total = self.either(self.both(total, self.negate(reached)), self.both(child, reached))
+        return total
+
     def tests_data(self, a: Condition) -> bool:
         """Whether a condition depends on a test of data."""
         if isinstance(a, int):

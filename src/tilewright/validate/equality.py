@@ -154,7 +154,7 @@ class Equality:
         if a.kind.startswith(COMMUTATIVE) and any(self._arguments(x, y, care) for x, y in _crossed(a.args, b.args)):
             others[:2] = others[1::-1]
         if a.kind in ("exit", "total", "sum") and a.args[0] == b.args[0]:
-            care = self.care[str(a.args[0])]
+            care = self._inside(str(a.args[0]), care)
         elif a.kind.startswith("shfl.") and b.id in self.shuffles:
             care = self.cases.any(self.cases.both(c, self.care[r]) for r, c in self.shuffles[b.id].items())
         for x, y in zip(a.args, others, strict=True):
@@ -267,7 +267,7 @@ class Equality:
         if a.kind in ("exit", "total", "sum"):
             if a.args[0] != b.args[0]:
                 return False
-            care = self.care[str(a.args[0])]
+            care = self._inside(str(a.args[0]), care)
         elif a.kind.startswith("shfl."):
             return self._shuffled(a, b)
         if a.kind.startswith(COMMUTATIVE):  # the order within a normal form depends on what was seen first
@@ -277,6 +277,10 @@ class Equality:
                 return False
             return all(self._arguments(x, y, care) for x, y in zip(rest, more, strict=True))
         return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
+
+    def _inside(self, loop: str, behind: Condition) -> Condition:
+        """Where an iteration of a loop is compared for the sake of what is behind it."""
+        return self.cases.both(self.care[loop], self.iterations.lasting(behind, loop))
 
     def _shuffled(self, a: Atom, b: Atom) -> bool:
         """A lane gets what another lane has: operands are equal wherever the instruction runs."""

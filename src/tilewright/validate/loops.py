@@ -91,6 +91,8 @@ class Iterations:
         if not self.varies(value, name):
             return value
         if isinstance(value, Choice):
+            if carried is None and self._changes_hands(value, name):
+                return self.terms.data(value.width, value.width, "exit", name, value)
             parts = [(self._condition_left(c, name, last), self.left(p, name, last, carried)) for c, p in value.parts]
             return self.values.choose(parts)
         terms = self.terms
@@ -104,6 +106,11 @@ class Iterations:
                 product = self.values.mul(product, self.values.resize(factor, value.width))
             total = self.values.add(total, product)
         return total
+
+    def _changes_hands(self, value: Choice, name: str) -> bool:
+        """Which case of some data holds depends on the iteration: the last one's is not told from the others behind."""
+        atoms = [self.terms.atoms[i] for _, p in value.parts for monomial, _ in p.terms for i in monomial]
+        return any(self._condition_varies(c, name) for c, _ in value.parts) and bool(atoms) and all(a.bits for a in atoms)
 
     def _atom_left(self, atom: Atom, name: str, last: Poly, carried: Mapping[str, Value] | None) -> Value:
         terms = self.terms
@@ -129,6 +136,26 @@ class Iterations:
         if atom.kind == "sum" and atom.args[0] == name:
             return terms.of(0, terms.atom("total", *atom.args, last, low=0))
         return terms.of(0, terms.atom("exit", name, terms.of(0, atom), bits=atom.bits, low=atom.low, high=atom.high))
+
+    def lasting(self, condition: Condition, name: str) -> Condition:
+        """What a condition says of quantities that stay the same in a loop, which hold in each of its iterations too."""
+        cases = self.values.cases
+        memo: dict[Condition, Condition] = {}
+
+        def walk(c: Condition) -> Condition:
+            if isinstance(c, int):
+                return c
+            found = memo.get(c)
+            if found is None:
+                children = [walk(child) for child in c.children]
+                if self.varies(cases.quantities[c.quantity], name):
+                    found = cases.any(children)
+                else:
+                    found = cases.with_children(c, children)
+                memo[c] = found
+            return found
+
+        return walk(condition)
 
     def _condition_left(self, condition: Condition, name: str, last: Poly) -> Condition:
         cases = self.values.cases

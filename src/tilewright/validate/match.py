@@ -305,15 +305,36 @@ class Matcher:
                 continue
             holds = self.cases.both(event.condition, care)
             allowed = index.get((event.operands[0], event.operands[1], event.bytes), 0)
-            outside = self.cases.without(holds, allowed)
-            if outside == 0 or self.prover.impossible(outside):
-                continue
             at = event.operands[1]
             assert isinstance(at, Poly)
+            outside = self.cases.without(holds, allowed)
+            if outside != 0:
+                outside = self._elsewhere(index, event.operands[0], at, event.bytes, outside)
+            if outside == 0 or self.prover.impossible(outside):
+                continue
             if self.prover.readable(str(event.operands[0]), at, event.bytes, outside):
                 continue
             what = f"reads {event.operands[0]} at {self._text(at)} where {self.cases.text(outside)}"
             self.differ(event.where, "nowhere", what)
+
+
+    def _elsewhere(
+        self,
+        index: dict[tuple[object, object, int], Condition],
+        tensor: object,
+        at: Poly,
+        size: int,
+        outside: Condition,
+    ) -> Condition:
+        """Where no load of the IR is of a place that is equal there, though written in another way."""
+        for (name, place, bytes), allowed in index.items():
+            part = self.cases.both(outside, allowed)
+            if (name, bytes) == (tensor, size) and part != 0 and isinstance(place, Poly):
+                if [m for m, _ in place.terms] == [m for m, _ in at.terms] and self.equality.equal(place, at, part):
+                    outside = self.cases.without(outside, part)
+                    if outside == 0:
+                        break
+        return outside
 
 
 def _regions(region: Region) -> Iterator[tuple[str, Region]]:

@@ -81,6 +81,9 @@ class Prover:
 
     def not_negative(self, p: Poly, holds: Condition, depth: int = 3) -> bool:
         """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""
+        if any(isinstance(c, Table) for _, c in p.terms):
+            threads = self.cases.threads(holds)
+            p = self.terms.make(0, {m: self.cases.among(c, threads) for m, c in p.terms})
         low, _ = self.terms.interval(p)
         if low is not None and low >= 0:
             return True

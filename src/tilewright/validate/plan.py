@@ -109,6 +109,10 @@ class Plan:
             match assumption.expr:
                 case Compare("==", Sym(name), other) | Compare("==", other, Sym(name)) if other.constant is not None:
                     self.symbols[name] = self.terms.const(0, other.constant)
+                case Compare("<" | "<=" as op, x, y) if x.polynomial and y.polynomial:
+                    apart = self.values.sub(self.expr(y), self.expr(x))
+                    strict = self.terms.const(0, int(op == "<"))
+                    self.facts += [self.terms.sub(p, strict) for _, p in self.values.parts(apart)]
                 case _:
                     pass
         self.bind(t.THREAD, self.terms.table(0, np.arange(self.kernel.threads.data)))
