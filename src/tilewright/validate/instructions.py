@@ -441,6 +441,10 @@ class Instructions:
             raise Undecided("setp with two results", f"line {i.line}")
         self.result(target, found)
 
+    def _copysign(self, i: Instruction) -> None:
+        kind = i.modifiers[-1]
+        self.result(i.operands[0], self.values.apply(bits_of(kind), i.name, *self.two(i, bits_of(kind))))
+
     def _selp(self, i: Instruction) -> None:
         test = self.predicate(i.operands[3])
         before, self.used = self.used, NOTHING

@@ -73,8 +73,17 @@ class Values:
             found = self._choices[listed] = Choice(len(self._choices), listed)
         most = MOST_TESTED if any(cases.tests_data(c) for c, _ in listed) else MOST_PARTS
         if len(listed) > most:
-            return self.terms.data(found.width, found.width, "choice", found)
+            return self.terms.data(found.width, self._bits(found), "choice", found)
         return found
+
+    def _bits(self, value: Choice) -> int:
+        """Bits beyond which every case of a value is 0."""
+        bits = 1
+        for low, high in (self.terms.interval(p) for _, p in value.parts):
+            if low is None or high is None or low < 0 or not value.width:
+                return value.width
+            bits = max(bits, high.bit_length())
+        return min(bits, value.width)
 
     def select(self, condition: Condition, then: Value, otherwise: Value) -> Value:
         """``then`` where the condition holds, else ``otherwise``."""
