@@ -25,7 +25,7 @@ from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
 from tilewright.validate.memory import SHARED
-from tilewright.validate.needs import Prover, Tensor
+from tilewright.validate.needs import Fact, Prover, Tensor
 from tilewright.validate.plan import Launch, Plan, scalar_parameter
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Region
@@ -82,8 +82,7 @@ class _Comparison:
         parameters = self._parameters(plan)
         program = Program(self.entry, self.values, parameters, ctas, element_bytes, versioned, pairing, self.constants)
         root = program.run()
-        prover = self._prover(plan)
-        return Matcher(plan, program, root, prover).run(plan.region, root)
+        return Matcher(plan, program, root, self._provers(plan)).run(plan.region, root)
 
     def _most(self, grid: Expr) -> int:
         """The most CTAs that a launch has."""
@@ -146,7 +145,8 @@ class _Comparison:
                     found[declared.name] = self.values.resize(plan.expr(value), bits)
         return found
 
-    def _prover(self, plan: Plan) -> Prover:
+    def _provers(self, plan: Plan) -> Mapping[str, Prover]:
+        """For each region, what is known in it."""
         tensors: dict[str, Tensor] = {}
         for name, arg in self.tensors.items():
             assert isinstance(arg.type, TensorType)
@@ -155,7 +155,16 @@ class _Comparison:
             assert all(isinstance(x, Poly) for x in (*extents, *strides))
             tensors[name] = Tensor(tuple(extents), tuple(strides), arg.type.dtype.dtype.bytes)  # pyright: ignore
         bits = 31 if self.kernel.index_bits.data == 32 else 63
-        return Prover(self.terms, self.cases, tensors, plan.facts, bits)
+        found: dict[str, Prover] = {}
+
+        def add(region: Region, above: Sequence[Fact]) -> None:
+            facts = [*above, *plan.facts.get(region.name, ())]
+            found[region.name] = Prover(self.terms, self.cases, tensors, facts, bits)
+            for loop in region.loops:
+                add(loop, facts)
+
+        add(plan.region, ())
+        return found
 
 
 class _Pairing:

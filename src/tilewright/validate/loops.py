@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import cast
 
 from tilewright.validate.cases import Condition
@@ -92,7 +93,7 @@ class Iterations:
             return value
         if isinstance(value, Choice):
             if carried is None and self._changes_hands(value, name):
-                return self.terms.data(value.width, value.width, "exit", name, value)
+                return self._left_whole(value, name)
             parts = [(self._condition_left(c, name, last), self.left(p, name, last, carried)) for c, p in value.parts]
             return self.values.choose(parts)
         terms = self.terms
@@ -107,10 +108,32 @@ class Iterations:
             total = self.values.add(total, product)
         return total
 
+    def _left_whole(self, value: Choice, name: str) -> Value:
+        """What some data is behind the loop, by the words that it is put together from in every case."""
+        seams = [at for at in range(8, value.width, 8) if all(self._apart_at(p, at) for _, p in value.parts)]
+        total: Value = self.terms.const(value.width, 0)
+        for low, high in pairwise([0, *seams, value.width]):
+            word = self.values.field(value, low, high - low, high - low)
+            if self.varies(word, name):
+                word = self.terms.data(value.width, high - low, "exit", name, word)
+            total = self.values.add(
+                total, self.values.scale(self.values.field(word, 0, high - low, value.width), 1 << low)
+            )
+        return total
+
+    def _apart_at(self, p: Poly, at: int) -> bool:
+        """No piece of a word lies on both sides of a bit."""
+        if self.terms.number(p) is not None:
+            return True
+        pieces = self.terms.pieces(p)
+        return pieces is not None and all(low + bits <= at or at <= low for low, bits, _ in pieces)
+
     def _changes_hands(self, value: Choice, name: str) -> bool:
         """Which case of some data holds depends on the iteration: the last one's is not told from the others behind."""
         atoms = [self.terms.atoms[i] for _, p in value.parts for monomial, _ in p.terms for i in monomial]
-        return any(self._condition_varies(c, name) for c, _ in value.parts) and bool(atoms) and all(a.bits for a in atoms)
+        return (
+            any(self._condition_varies(c, name) for c, _ in value.parts) and bool(atoms) and all(a.bits for a in atoms)
+        )
 
     def _atom_left(self, atom: Atom, name: str, last: Poly, carried: Mapping[str, Value] | None) -> Value:
         terms = self.terms
@@ -138,7 +161,7 @@ class Iterations:
         return terms.of(0, terms.atom("exit", name, terms.of(0, atom), bits=atom.bits, low=atom.low, high=atom.high))
 
     def lasting(self, condition: Condition, name: str) -> Condition:
-        """What a condition says of quantities that stay the same in a loop, which hold in each of its iterations too."""
+        """What a condition says of quantities that stay the same in a loop: it holds in each iteration too."""
         cases = self.values.cases
         memo: dict[Condition, Condition] = {}
 

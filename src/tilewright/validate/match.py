@@ -7,7 +7,7 @@ and moved where what they give is proved equal (the contents of memory they see 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.validate.cases import Condition
@@ -35,10 +35,10 @@ class Difference:
 class Matcher:
     """Compares ``plan`` with ``program``, both evaluated."""
 
-    def __init__(self, plan: Plan, program: Program, root: Region, prover: Prover):
+    def __init__(self, plan: Plan, program: Program, root: Region, provers: Mapping[str, Prover]):
         self.plan, self.program = plan, program
         self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
-        self.prover = prover
+        self.provers, self.prover = provers, provers[plan.region.name]
         self.differences: list[Difference] = []
         self.partners: dict[int, Event] = {}  # by id of a PTX event
         self.latest: dict[int, int] = {}  # by order of a store of the IR: the last instruction that carries it out
@@ -58,7 +58,7 @@ class Matcher:
             self.care,
             program.instructions.shuffles,
             self._same_event,
-            prover.impossible,
+            lambda condition: self.prover.impossible(condition),
             parents,
         )
 
@@ -70,6 +70,12 @@ class Matcher:
             if not self._matched(kind, mine, theirs):
                 self.differ(where, self.plan.marks[mine].where, f"{kind} stands for another instruction")
         return tuple(self.differences)
+
+    def _enter(self, region: Region) -> Condition:
+        """What follows is compared in this region."""
+        self.prover = self.provers[region.name]
+        self.equality.scope = self.care[region.name]
+        return self.equality.scope
 
     def differ(self, ptx: str, ir: str, what: str) -> None:
         """Notes a difference."""
@@ -92,7 +98,7 @@ class Matcher:
     # -- regions --------------------------------------------------------------------------------------------------
     def _synchronise(self, ir: Region, ptx: Region) -> None:
         """Loops and synchronising instructions, in the order of the PTX."""
-        self.equality.scope = care = self.care[ir.name]
+        care = self._enter(ir)
         ours = {loop.name: loop for loop in ir.loops}
         events = [e for e in ptx.events if not isinstance(e, Access) and e.kind != "needs"]
         wanted = [e for e in ir.events if not isinstance(e, Access)]
@@ -110,7 +116,7 @@ class Matcher:
                 continue
             self._heads(loop, item, care)
             self._synchronise(loop, item)
-            self.equality.scope = care
+            self._enter(ir)
         for loop in ours.values():
             if self.cases.both(loop.entry, care) != 0:
                 self.differ("nowhere", loop.where, "a loop is missing")
@@ -122,7 +128,7 @@ class Matcher:
 
     def _access(self, ir: Region, ptx: Region) -> None:
         """Loads and stores, and what all rests on."""
-        self.equality.scope = care = self.care[ir.name]
+        care = self._enter(ir)
         self._stores(ir, ptx, care)
         self._loads(ir, ptx, care)
         for event in ptx.events:
@@ -317,7 +323,6 @@ class Matcher:
             what = f"reads {event.operands[0]} at {self._text(at)} where {self.cases.text(outside)}"
             self.differ(event.where, "nowhere", what)
 
-
     def _elsewhere(
         self,
         index: dict[tuple[object, object, int], Condition],
@@ -329,11 +334,10 @@ class Matcher:
         """Where no load of the IR is of a place that is equal there, though written in another way."""
         for (name, place, bytes), allowed in index.items():
             part = self.cases.both(outside, allowed)
-            if (name, bytes) == (tensor, size) and part != 0 and isinstance(place, Poly):
-                if [m for m, _ in place.terms] == [m for m, _ in at.terms] and self.equality.equal(place, at, part):
-                    outside = self.cases.without(outside, part)
-                    if outside == 0:
-                        break
+            if (name, bytes) != (tensor, size) or part == 0 or not isinstance(place, Poly):
+                continue
+            if [m for m, _ in place.terms] == [m for m, _ in at.terms] and self.equality.equal(place, at, part):
+                outside = self.cases.without(outside, part)
         return outside
 
 

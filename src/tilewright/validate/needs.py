@@ -21,6 +21,8 @@ class Tensor:
     bytes: int
 
 
+Fact: TypeAlias = tuple[Condition, Poly]
+"""Where the condition holds, the polynomial is not negative."""
 Slacks: TypeAlias = "dict[Monomial, list[tuple[Poly, int]]]"
 """Polynomials that are not negative, by each of their terms, with its coefficient."""
 Limits: TypeAlias = tuple[Poly, "Coefficient | None", "Coefficient | None"]
@@ -33,13 +35,13 @@ MOST_PATHS = 256
 class Prover:
     """Proves needs, from intervals, from conditions, and from what the launch guarantees of tensors.
 
-    ``facts`` are never negative.
+    ``facts`` hold wherever something is asked.
     """
 
-    def __init__(self, terms: Terms, cases: Cases, tensors: dict[str, Tensor], facts: Sequence[Poly], offset_bits: int):
+    def __init__(self, terms: Terms, cases: Cases, tensors: dict[str, Tensor], facts: Sequence[Fact], offset_bits: int):
         self.terms, self.cases = terms, cases
         self.tensors, self.offset_bits = tensors, offset_bits
-        self._facts = _by_term(facts)
+        self._facts = tuple(dict.fromkeys(facts))
         strides = (terms.single(stride) for tensor in tensors.values() for stride in tensor.strides)
         self._strides = {atom.id for atom in strides if atom is not None}
         self._signs: dict[tuple[Poly, Condition], bool] = {}
@@ -111,7 +113,7 @@ class Prover:
         terms = [(m, c) for m, c in p.terms if m != () and isinstance(c, int)]
         negative = [(m, c) for m, c in terms if c < 0]
         for monomial, c in negative or terms:
-            for slack, d in (*self._slacks(holds).get(monomial, ()), *self._facts.get(monomial, ())):
+            for slack, d in self._slacks(holds).get(monomial, ()):
                 if c * d <= 0 or c % d:
                     continue
                 if self.not_negative(self.terms.sub(p, self.terms.scale(slack, c // d)), holds, depth - 1):
@@ -119,17 +121,22 @@ class Prover:
         return False
 
     def _slacks(self, holds: Condition) -> Slacks:
-        """Polynomials that the condition says are not negative, by their terms."""
+        """Polynomials that are not negative where the condition holds, by their terms."""
         found = self._slacks_of.get(holds)
         if found is None:
-            listed: list[Poly] = []
-            for quantity, low, high in self._limits(holds):
-                if low is not None:
-                    listed.append(self.terms.sub(quantity, self.terms.make(0, {(): low})))
-                if high is not None:
-                    listed.append(self.terms.sub(self.terms.make(0, {(): high}), quantity))
-            found = self._slacks_of[holds] = _by_term(listed)
+            known = (p for condition, p in self._facts if self.cases.implies(holds, condition))
+            found = self._slacks_of[holds] = _by_term([*self._said(holds), *known])
         return found
+
+    def _said(self, holds: Condition) -> list[Poly]:
+        """What the condition itself says is not negative."""
+        listed: list[Poly] = []
+        for quantity, low, high in self._limits(holds):
+            if low is not None:
+                listed.append(self.terms.sub(quantity, self.terms.make(0, {(): low})))
+            if high is not None:
+                listed.append(self.terms.sub(self.terms.make(0, {(): high}), quantity))
+        return listed
 
     def _limits(self, holds: Condition) -> list[Limits]:
         """What a condition says of each of its quantities: where it begins and ends."""
@@ -237,13 +244,12 @@ class Prover:
 
     def _larger(self, monomial: Monomial, holds: Condition) -> list[Monomial]:
         """Products with more factors that something is known to bound from above."""
-        found = dict.fromkeys((*self._slacks(holds), *self._facts))
         return [
             m
-            for m in found
+            for m, slacks in self._slacks(holds).items()
             if len(m) > len(monomial)
             and all(m.count(i) >= monomial.count(i) for i in monomial)
-            and any(d < 0 for _, d in (*self._slacks(holds).get(m, ()), *self._facts.get(m, ())))
+            and any(d < 0 for _, d in slacks)
         ]
 
     def _by_factor(self, p: Poly, holds: Condition) -> bool:
@@ -342,9 +348,8 @@ class Prover:
         return found
 
     def _contradicts_itself(self, path: Condition) -> bool:
-        slacks = dict.fromkeys(slack for pairs in self._slacks(path).values() for slack, _ in pairs)
         minus_one = self.terms.const(0, -1)
-        return any(self.not_negative(self.terms.sub(minus_one, slack), path) for slack in slacks)
+        return any(self.not_negative(self.terms.sub(minus_one, slack), path) for slack in self._said(path))
 
 
 def _low(cut: Cut) -> int:

@@ -37,6 +37,7 @@ from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import SHARED, Memory
+from tilewright.validate.needs import Fact
 from tilewright.validate.regions import NOTHING, Access, Carried, Event, Operand, Region
 from tilewright.validate.scalars import Scalar, Scalars
 from tilewright.validate.terms import Poly, Terms
@@ -49,7 +50,7 @@ ANYTHING = "anything"
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launch of the kernel gives: its grid, the value of %nctaid.x, and the PTX names of static shared buffers."""
+    """What a launch gives: its grid, the value of %nctaid.x, and the PTX names of static shared buffers."""
 
     grid: Expr
     ctas: Value
@@ -91,8 +92,10 @@ class Plan:
         self.regions: dict[Operation, str] = {}
         self.conditions: dict[str, Condition] = {}
         """By loop: where its next iteration is made, in an iteration."""
-        self.facts: list[Poly] = []
-        """What is never negative: by the bounds that a launch keeps, and of the coordinates of programs."""
+        self.facts: dict[str, list[Fact]] = {}
+        """By region, what is known in it: by the bounds that a launch keeps, of the coordinates of programs, of the
+        counters of loops."""
+        self.scope = "kernel"
         self.region = Region("kernel", self.cases.true, 0, kernel.sym_name.data)
         self._exprs: dict[Expr, Value] = {}
         self._predicates: dict[Expr, Condition] = {}
@@ -111,8 +114,7 @@ class Plan:
                     self.symbols[name] = self.terms.const(0, other.constant)
                 case Compare("<" | "<=" as op, x, y) if x.polynomial and y.polynomial:
                     apart = self.values.sub(self.expr(y), self.expr(x))
-                    strict = self.terms.const(0, int(op == "<"))
-                    self.facts += [self.terms.sub(p, strict) for _, p in self.values.parts(apart)]
+                    self.never_negative(self.values.sub(apart, self.terms.const(0, int(op == "<"))))
                 case _:
                     pass
         self.bind(t.THREAD, self.terms.table(0, np.arange(self.kernel.threads.data)))
@@ -396,14 +398,19 @@ class Plan:
 
     def bounded(self, value: Value, low: int, high: int) -> None:
         """Notes what every launch keeps."""
-        for _, p in self.values.parts(value):
-            self.facts += [self.terms.sub(p, self.terms.const(0, low)), self.terms.sub(self.terms.const(0, high), p)]
+        self.never_negative(self.values.sub(value, self.terms.const(0, low)))
+        self.never_negative(self.values.sub(self.terms.const(0, high), value))
+        for _, p in self.values.parts(value):  # each counts iterations of loops that run only where it holds
             self.terms.bound(p, low, high)
+
+    def never_negative(self, value: Value) -> None:
+        """Notes what holds in the present region."""
+        self.facts.setdefault(self.scope, []).extend(self.values.parts(value))
 
     def below(self, value: Value, extent: Value) -> None:
         """Notes that 0 <= value < extent."""
-        last = self.values.sub(self.values.sub(extent, self.terms.const(0, 1)), value)
-        self.facts += [p for v in (value, last) for _, p in self.values.parts(v)]
+        self.never_negative(value)
+        self.never_negative(self.values.sub(self.values.sub(extent, self.terms.const(0, 1)), value))
 
     def _named(self, op: t.Programs, program: Value, counted: Sequence[Value], extents: Sequence[Value]) -> None:
         """The coordinates of a program: the last fastest, or in bands; downwards; with the place in a cluster."""
@@ -486,8 +493,8 @@ class Plan:
         region = Region(name, cases.both(outer_holds, runs), self.next(), self.where(op), around=outer_holds)
         self.conditions[name] = values.test(cases.less, present, end)
         region.again = values.test(cases.less, following, end)
-        last = values.sub(values.sub(end, terms.const(0, 1)), present)
-        self.facts += [p for _, p in values.parts(last)]
+        outer_scope, self.scope = self.scope, name
+        self.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
         # counters have closed forms
         bind(present)
         steps = {c: self._advanced(op.body.block, c) for c in sorted(self.counters)}
@@ -517,7 +524,7 @@ class Plan:
         labels = {b: list(self.buffers[b]) for b in before}
         self.region, self.holds = region, cases.true
         self.block(op.body.block)
-        self.region, self.holds = outer, outer_holds
+        self.region, self.holds, self.scope = outer, outer_holds, outer_scope
         last = terms.sub(self.iterations.trips(name), terms.const(0, 1))
         for buffer in before:
             after: list[Value] = []
