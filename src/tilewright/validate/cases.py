@@ -155,7 +155,9 @@ class Cases:
         for i, child in enumerate(a.children):
             low, high = a.cuts[i - 1 : i] if i else (), a.cuts[i : i + 1]
             for below in self.paths(child):
-                yield self._node(a.quantity, (*low, *high), [*(0 for _ in low), below, *(0 for _ in high)])
+                piece = self._node(a.quantity, (*low, *high), [*(0 for _ in low), below, *(0 for _ in high)])
+                if piece != 0:  # of some threads no number may lie between the cuts
+                    yield piece
 
     def mask(self, threads: int) -> np.ndarray:
         """A set of threads as booleans."""

@@ -75,7 +75,7 @@ class _Comparison:
         element_bytes = self._element_bytes()
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
-        launch = Launch(self.grid, ctas, self._shared_names())
+        launch = Launch(self.grid, self.most_ctas, ctas, self._shared_names())
         plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values))
         plan.run()
         pairing = _Pairing(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import gcd
 from typing import TypeAlias
 
 from tilewright.validate.cases import Cases, Condition, Cut, Node
@@ -86,6 +87,7 @@ class Prover:
         if any(isinstance(c, Table) for _, c in p.terms):
             threads = self.cases.threads(holds)
             p = self.terms.make(0, {m: self.cases.among(c, threads) for m, c in p.terms})
+        p = self._in_whole_steps(p)
         low, _ = self.terms.interval(p)
         if low is not None and low >= 0:
             return True
@@ -105,6 +107,20 @@ class Prover:
             self._signs[key] = found
         return found
 
+    def _in_whole_steps(self, p: Poly) -> Poly:
+        """A polynomial that is not negative if and only if p is, with the greatest constant: for an integer q, g q + c >= 0
+        says as much for every c between two multiples of g."""
+        content, constant = 0, 0
+        for monomial, c in p.terms:
+            if not isinstance(c, int):
+                return p
+            if monomial == ():
+                constant = c
+            else:
+                content = gcd(content, c)
+        spare = content - 1 - constant % content if content > 1 else 0
+        return self.terms.add(p, self.terms.const(0, spare)) if spare else p
+
     def _by_slack(self, p: Poly, holds: Condition, depth: int) -> bool:
         """p = k s + rest, where s is known not to be negative, k > 0, and the rest is not negative.
 
@@ -113,12 +129,21 @@ class Prover:
         terms = [(m, c) for m, c in p.terms if m != () and isinstance(c, int)]
         negative = [(m, c) for m, c in terms if c < 0]
         for monomial, c in negative or terms:
-            for slack, d in self._slacks(holds).get(monomial, ()):
+            for slack, d in (*self._slacks(holds).get(monomial, ()), *self._of_quotient(monomial)):
                 if c * d <= 0 or c % d:
                     continue
                 if self.not_negative(self.terms.sub(p, self.terms.scale(slack, c // d)), holds, depth - 1):
                     return True
         return False
+
+    def _of_quotient(self, monomial: Monomial) -> list[tuple[Poly, int]]:
+        """0 <= p - n floor(p / n) <= n - 1, of a monomial that is such a quotient."""
+        quotient = self.terms.quotient(monomial)
+        if quotient is None:
+            return []
+        numerator, n = quotient
+        residue = self.terms.sub(numerator, self.terms.make(0, {monomial: n}))
+        return [(residue, -n), (self.terms.sub(self.terms.const(0, n - 1), residue), n)]
 
     def _slacks(self, holds: Condition) -> Slacks:
         """Polynomials that are not negative where the condition holds, by their terms."""

@@ -50,9 +50,11 @@ ANYTHING = "anything"
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launch gives: its grid, the value of %nctaid.x, and the PTX names of static shared buffers."""
+    """What a launch gives: its grid, how many CTAs that is at most, the value of %nctaid.x, and the PTX names of static
+    shared buffers."""
 
     grid: Expr
+    most_ctas: int
     ctas: Value
     shared_names: Mapping[SSAValue, str]
 
@@ -378,7 +380,7 @@ class Plan:
             total = values.mul(total, extent)
         high = terms.interval(total)[1] if isinstance(total, Poly) else None
         most = (1 << 31) - 2 if high is None or op.persistent.data else min(high * clusters - 1, (1 << 31) - 2)
-        cta = terms.of(0, terms.atom("ctaid", low=0, high=max(most, 0)))
+        cta = terms.of(0, terms.atom("ctaid", low=0, high=max(min(most, self.launch.most_ctas - 1), 0)))
         cluster = values.lift(lambda x: terms.floordiv(x, clusters), cta)
         self.bounded(total, 0, MAX_EXTENT if op.persistent.data else (1 << 31) - 1)
         if not op.persistent.data:
