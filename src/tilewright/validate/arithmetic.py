@@ -195,9 +195,24 @@ class Arithmetic:
         return self.values.test(lambda x, y: self._compare(name, kind, x, y), a, b)
 
     def _compare(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
-        cases, _terms = self.cases, self.terms
+        cases = self.cases
         if name in ("gt", "le"):
             a, b = b, a
+        if self.values.numbers(a):
+            parts = self.values.numbers(a)
+            return cases.any(
+                cases.both(c, self._ordered(name, kind, self.terms.resize(p, a.width), b)) for c, p in parts
+            )
+        if self.values.numbers(b):
+            parts = self.values.numbers(b)
+            return cases.any(
+                cases.both(c, self._ordered(name, kind, a, self.terms.resize(p, b.width))) for c, p in parts
+            )
+        return self._ordered(name, kind, a, b)
+
+    def _ordered(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
+        """The comparison of ``_compare`` once its operands are in the order for it."""
+        cases = self.cases
         if self.is_data(a) or self.is_data(b):
             return self.compare_data(name, kind, a, b)
         if name in ("eq", "ne"):
@@ -229,7 +244,9 @@ class Arithmetic:
             first = min(apart, terms.scale(apart, -1), key=lambda p: p.id)
             numbers = [i for m, _ in first.terms for i in m]
             if len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
-                found = cases.zero(terms.of(0, terms.atoms[numbers[0]]))
+                bit = terms.of(0, terms.atoms[numbers[0]])
+                known = self.values.numbers(bit)
+                found = cases.any(c for c, p in known if terms.number(p) == 0) if known else cases.zero(bit)
             else:
                 found = self.test("zero", first)
             return found if name == "eq" else cases.negate(found)

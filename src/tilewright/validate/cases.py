@@ -31,6 +31,9 @@ class Node:
     def __init__(self, id: int, quantity: int, cuts: tuple[Cut, ...], children: tuple[Condition, ...]):
         self.id, self.quantity, self.cuts, self.children = id, quantity, cuts, children
 
+    def __hash__(self) -> int:
+        return self.id
+
 
 Condition: TypeAlias = "int | Node"
 Cut: TypeAlias = "int | Table"

@@ -205,6 +205,11 @@ class Equality:
         atom = self.terms.single(p)
         if atom is None or not any(isinstance(arg, Choice) for arg in atom.args):
             return p
+        if atom.kind == "choice":
+            (value,) = atom.args
+            assert isinstance(value, Choice)
+            left = self.values.restrict(value, care)
+            return left if isinstance(left, Poly) else p
         args: list[Value] = []
         for arg in atom.args:
             if not isinstance(arg, Poly | Choice):

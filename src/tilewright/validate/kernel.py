@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 
 from xdsl.ir import SSAValue
@@ -33,16 +34,25 @@ from tilewright.validate.terms import Poly, Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 
+DEEPEST = 4_000
+"""Python calls, one in another: a sum of a long row is an operation in an operation."""
+
 
 def compare(kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Expr) -> tuple[Difference, ...]:
     """Where the PTX is not shown to do what the IR says, for all arguments of the kernel's class; empty if nowhere.
 
     ``arguments`` are what a launch gives the entry's parameters, in order; ``grid`` is its number of CTAs.
     """
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEEPEST))
     try:
         return _Comparison(kernel, read(ptx), arguments, grid).run()
     except Undecided as error:
         return (Difference(error.where, kernel.sym_name.data, error.what),)
+    except RecursionError:
+        return (Difference("", kernel.sym_name.data, "values are nested too deeply"),)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 class _Comparison:

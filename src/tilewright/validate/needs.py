@@ -108,8 +108,8 @@ class Prover:
         return found
 
     def _in_whole_steps(self, p: Poly) -> Poly:
-        """A polynomial that is not negative if and only if p is, with the greatest constant: for an integer q, g q + c >= 0
-        says as much for every c between two multiples of g."""
+        """A polynomial that is not negative if and only if p is, with the greatest constant: for an integer q,
+        g q + c >= 0 says as much for every c between two multiples of g."""
         content, constant = 0, 0
         for monomial, c in p.terms:
             if not isinstance(c, int):

@@ -30,11 +30,14 @@ Monomial: TypeAlias = tuple[int, ...]
 class Table:
     """One integer for every thread. Interned: equal tables are one object."""
 
-    __slots__ = ("high", "key", "low", "values")
+    __slots__ = ("high", "id", "low", "values")
 
-    def __init__(self, values: Ints, key: bytes):
-        self.values, self.key = values, key
+    def __init__(self, id: int, values: Ints):
+        self.id, self.values = id, values
         self.low, self.high = int(values.min()), int(values.max())
+
+    def __hash__(self) -> int:  # not the address, which would make the order of sets another one in every process
+        return self.id
 
 
 Coefficient: TypeAlias = "int | Table"
@@ -59,6 +62,9 @@ class Poly:
 
     def __init__(self, id: int, width: int, terms: tuple[tuple[Monomial, Coefficient], ...]):
         self.id, self.width, self.terms = id, width, terms
+
+    def __hash__(self) -> int:
+        return self.id
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class Terms:
         key = values.tobytes()
         found = self._tables.get(key)
         if found is None:
-            found = self._tables[key] = Table(values, key)
+            found = self._tables[key] = Table(len(self._tables), values)
         return found
 
     def make(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:

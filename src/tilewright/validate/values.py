@@ -11,10 +11,8 @@ from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.terms import Poly, Table, Terms
 
 MOST_PARTS = 48
-"""Cases beyond which a value becomes an atom of its own."""
-
-MOST_TESTED = 6
-"""The same for cases that depend on data, each of which asks for tests of its own where it is compared."""
+"""Cases beyond which a value becomes an atom of its own. So does one whose case depends on data: each of its cases
+would ask for tests of its own where it is compared."""
 
 
 class Choice:
@@ -24,6 +22,9 @@ class Choice:
 
     def __init__(self, id: int, parts: tuple[tuple[Condition, Poly], ...]):
         self.id, self.parts = id, parts
+
+    def __hash__(self) -> int:
+        return self.id
 
     @property
     def width(self) -> int:
@@ -71,8 +72,7 @@ class Values:
         found = self._choices.get(listed)
         if found is None:
             found = self._choices[listed] = Choice(len(self._choices), listed)
-        most = MOST_TESTED if any(cases.tests_data(c) for c, _ in listed) else MOST_PARTS
-        if len(listed) > most:
+        if len(listed) > MOST_PARTS or any(cases.tests_data(c) for c, _ in listed):
             return self.terms.data(found.width, self._bits(found), "choice", found)
         return found
 
@@ -197,7 +197,24 @@ class Values:
 
     def field(self, a: Value, low: int, count: int, width: int) -> Value:
         """Some bits of a word."""
-        return self.lift(lambda x: self.terms.field(x, low, count, width), a)
+        return self.lift(lambda x: self._field(x, low, count, width), a)
+
+    def _field(self, x: Poly, low: int, count: int, width: int) -> Poly:
+        numbers = self.numbers(x)  # such as all ones or none
+        if numbers:
+            found = self.choose([(c, self.terms.field(p, low, count, width)) for c, p in numbers])
+            if isinstance(found, Poly):
+                return found
+        return self.terms.field(x, low, count, width)
+
+    def numbers(self, x: Poly) -> tuple[tuple[Condition, Poly], ...]:
+        """The cases of what is one of several numbers and became an atom of its own; else none."""
+        atom = self.terms.single(x)
+        if atom is None or atom.kind != "choice":
+            return ()
+        (chosen,) = atom.args
+        assert isinstance(chosen, Choice)
+        return chosen.parts if all(self.terms.number(p) is not None for _, p in chosen.parts) else ()
 
     def apply(self, width: int, name: str, *args: object) -> Poly:
         """The result of an operation that is not looked into: a word of data."""
