@@ -56,6 +56,7 @@ class Cases:
         self._negated: dict[Node, Condition] = {}
         self._threads: dict[Node, int] = {}
         self._tests: dict[Node, bool] = {}
+        self._untested: dict[Node, Condition] = {}
         self._masks: dict[int, np.ndarray] = {}
         self._lesser: dict[tuple[Cut, Cut], Condition] = {}
         self._orders: dict[tuple[Cut, Cut], int | None] = {}
@@ -134,6 +135,19 @@ class Cases:
             atom = self.terms.single(self.quantities[a.quantity])
             found = atom is not None and atom.kind.startswith("test.")
             found = self._tests[a] = found or any(map(self.tests_data, a.children))
+        return found
+
+    def without_tests(self, a: Condition) -> Condition:
+        """What a condition says of integers, whatever the tests of data in it give."""
+        if not self.tests_data(a) or isinstance(a, int):
+            return a
+        found = self._untested.get(a)
+        if found is None:
+            children = [self.without_tests(child) for child in a.children]
+            atom = self.terms.single(self.quantities[a.quantity])
+            tested = atom is not None and atom.kind.startswith("test.")
+            found = self.any(children) if tested else self.with_children(a, children)
+            self._untested[a] = found
         return found
 
     def quantities_of(self, a: Condition) -> list[Poly]:

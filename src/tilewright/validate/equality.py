@@ -74,6 +74,7 @@ class Equality:
         """The cases of the PTX's value; tests of its operands that equal tests of the IR's are the IR's there."""
         parts = self.values.parts(ptx)
         ours, theirs = self._tests(ir), self._tests(ptx)
+        care = self.cases.without_tests(care)
         renamed: dict[Poly, Poly] = {}
         for test, atom in theirs.items():
             if test not in ours:

@@ -53,8 +53,11 @@ class Prover:
 
     def unproved(self, needs: Needs, holds: Condition, region: Condition) -> str:
         """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
+        holds, region = self.cases.without_tests(holds), self.cases.without_tests(region)
         for need in needs:
-            if not self._holds(need, region) and not self._holds(need, self.cases.both(holds, need.when)):
+            if not self._holds(need, region) and not self._holds(
+                need, self.cases.both(holds, self.cases.without_tests(need.when))
+            ):
                 at_most = "" if need.high is None else f" and at most {need.high}"
                 return f"{self.terms.text(need.value)} is not shown to be at least {need.low}{at_most}"
         return ""
@@ -364,7 +367,11 @@ class Prover:
         return self._inside(found, self.terms.floordiv(offset, size), holds)
 
     def impossible(self, holds: Condition) -> bool:
-        """No arguments of the class fulfil the condition: on every path of it, something never negative is."""
+        """No arguments of the class fulfil the condition: on every path of it, something never negative is.
+
+        Tests of data may give anything: what is impossible is so for all that they give.
+        """
+        holds = self.cases.without_tests(holds)
         found = self._impossible.get(holds)
         if found is None:
             paths = list(islice(self.cases.paths(holds), MOST_PATHS + 1))
