@@ -32,10 +32,10 @@ class Compiled:
 
 
 @cache
-def compiled(example: str) -> dict[str, Compiled]:
-    """The kernels of an example in bf16, by variant."""
+def compiled(example: str, dtype: str = "bf16") -> dict[str, Compiled]:
+    """The kernels of an example, by variant."""
     case = EXAMPLES_BY_NAME[example]
-    dtypes = {name: d.name for name, d in case.tensor_dtypes(DTYPES["bf16"]).items()}
+    dtypes = {name: d.name for name, d in case.tensor_dtypes(DTYPES[dtype]).items()}
     artifact = case.kernel.compile(dtypes=dtypes)
     found: dict[str, Compiled] = {}
     for variant in artifact.variants:
@@ -47,15 +47,18 @@ def compiled(example: str) -> dict[str, Compiled]:
 
 
 VALID = [
-    ("add", "add"),
-    *(("softmax", f"softmax_{i}") for i in (1, 2, 4, 7)),
-    *(("matmul", f"matmul_{i}") for i in range(10)),
+    *((name, name, "bf16") for name in ("add", "softmax_streamed", "column_sum", "transpose", "cross_entropy")),
+    *(("softmax", f"softmax_{i}", "bf16") for i in (0, 1, 2, 4, 7)),
+    *(("rms_norm", f"rms_norm_{i}", "bf16") for i in (0, 3)),
+    *(("swiglu", "swiglu_0", "bf16"), ("axpy", "axpy_1", "f16"), ("rotary", "rotary_1", "f16")),
+    *((name, name, "f32") for name in ("row_max", "permute_inner")),
+    *(("matmul", f"matmul_{i}", "bf16") for i in range(10)),
 ]
 
 
-@pytest.mark.parametrize(("example", "variant"), VALID, ids=[v for _, v in VALID])
-def test_the_ptx_does_what_the_ir_says(example: str, variant: str) -> None:
-    assert compiled(example)[variant].differences() == []
+@pytest.mark.parametrize(("example", "variant", "dtype"), VALID, ids=[f"{v}-{d}" for _, v, d in VALID])
+def test_the_ptx_does_what_the_ir_says(example: str, variant: str, dtype: str) -> None:
+    assert compiled(example, dtype)[variant].differences() == []
 
 
 def replaced(text: str, pattern: str, to: str, which: int = 0) -> str:
