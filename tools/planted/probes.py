@@ -1,0 +1,276 @@
+"""The kernels on which bugs are looked for: small ones, which together use every part of the compiler."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tilewright as tw
+from tilewright.base.dtypes import DTYPES
+from tilewright.compiler.requests import Request, default_facts
+from tilewright.hw.target import SM90A
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
+from tilewright.schedule.facts import Facts, TensorFacts
+
+Arrays = dict[str, np.ndarray]
+NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
+NUMPY |= {"e4m3": ml_dtypes.float8_e4m3fn}
+
+
+@tw.kernel
+def add(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=1024):
+    m = tw.grid(x, bm)
+    z[m] = x[m] + y[m]
+
+
+@tw.kernel
+def ints(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, by: tw.i32, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    a, b = x[m], y[m]
+    z[m] = tw.where(m.index < 100, (a * by - b) & 255, (a << 3) + (b >> 2))
+
+
+@tw.kernel
+def floats(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, by: tw.f32, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    a, b = x[m].to(tw.f32), y[m].to(tw.f32)
+    z[m] = tw.where(a > b, a * by - b, tw.maximum(abs(a), tw.exp(b))).to(z.dtype)
+
+
+@tw.kernel(numerics="fast")
+def fast(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    a, b = x[m].to(tw.f32), y[m].to(tw.f32)
+    z[m] = (tw.exp(a) * b + a / (1.0 + tw.exp(b))).to(z.dtype)
+
+
+@tw.kernel
+def row_max(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, upto: int = 512):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    y[m] = x[m, n].to(tw.f32).max(1).to(y.dtype)
+
+
+@tw.kernel
+def row_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, upto: int = 4096):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    y[m] = x[m, n].to(tw.f32).sum(1).to(y.dtype)
+
+
+@tw.kernel(numerics="fast")
+def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, upto: int = 2048):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    e = tw.exp(row - row.max(1)[:, None])
+    y[m, n] = e / e.sum(1)[:, None]
+
+
+@tw.kernel
+def argmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, upto: int = 512):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    y[m] = x[m, n].to(tw.f32).argmax(1)
+
+
+@tw.kernel
+def streamed(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=256):
+    m = tw.grid(x.shape[0], 1)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        total += x[m, n].to(tw.f32).sum(1)
+    y[m] = total.to(y.dtype)
+
+
+@tw.kernel
+def columns(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=16, bn=64):
+    m, n = tw.grid(x, (bm, bn))
+    tile = x[m, n].to(tw.f32)
+    y[m, n] = (tile - tile.sum(0)[None, :]).to(y.dtype)
+
+
+@tw.kernel
+def turned(x: tw.Tensor["M", "N"], y: tw.Tensor["N", "M"], *, bm=64, bn=64):
+    n, m = tw.grid(y, (bn, bm))
+    y[n, m] = x[m, n].T
+
+
+@tw.kernel
+def nt(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def tn(a: tw.Tensor["K", "M"], b: tw.Tensor["K", "N"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[0], bk):
+        acc += tw.dot(a[k, m].T, b[k, n])
+    c[m, n] = acc
+
+
+@tw.kernel
+def gated(x: tw.Tensor["M", "K"], v: tw.Tensor["N", "K"], w: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 64))
+    g, u = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        rows = x[m, k]
+        g += tw.dot(rows, v[n, k].T)
+        u += tw.dot(rows, w[n, k].T)
+    c[m, n] = g * tw.sigmoid(g) * u
+
+
+@tw.kernel
+def attention(
+    q: tw.Tensor["S", 64], k: tw.Tensor["T", 64], v: tw.Tensor["T", 64], o: tw.Tensor["S", 64], *, scale: tw.f32
+):
+    s = tw.grid(q.shape[0], 64)
+    rows = q[s, :]
+    acc = tw.zeros((s, 64), tw.f32)
+    top, total = tw.full((s,), -tw.inf, tw.f32), tw.zeros((s,), tw.f32)
+    for t in tw.stream(k.shape[0], 64):
+        x = tw.dot(rows, k[t, :].T) * scale
+        new = tw.maximum(top, x.max(1))
+        p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+        total.set(total * fix + p.sum(1))
+        acc.set(acc * fix[:, None])
+        top.set(new)
+        acc += tw.dot(p.to(q.dtype), v[t, :])
+    o[s, :] = acc / total[:, None]
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+    return _softmax(q @ k.T * scale) @ v
+
+
+def _ints(x: np.ndarray, y: np.ndarray, by: int) -> np.ndarray:
+    return np.where(np.arange(len(x)) < 100, (x * by - y) & 255, (x << 3) + (y >> 2))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A kernel, what it is compiled for, and arguments on which its result is known.
+
+    ``dims``: only the class that takes these extents is compiled. ``reference`` takes inputs in f64 (ints as they are)
+    and scalars by name, and returns the output, the last tensor. ``runs`` are extents to run with.
+    """
+
+    kernel: Any
+    reference: Callable[..., np.ndarray]
+    runs: tuple[Mapping[str, int], ...]
+    dtypes: Mapping[str, str] = field(default_factory=dict[str, str])
+    dtype: str = "bf16"
+    dims: Mapping[str, int] | None = None
+    align: int = 16
+    schedule: Schedule = field(default_factory=Schedule)
+    scalars: Mapping[str, float | int] = field(default_factory=dict[str, "float | int"])
+    undecidable: bool = False
+    """PTX is not compared: the comparison takes more memory than a machine has."""
+
+    @property
+    def request(self) -> Request:
+        """What is compiled."""
+        kernel = self.kernel
+        dtypes = {t.name: DTYPES[self.dtypes.get(t.name, self.dtype)] for t in kernel.tensors}
+        facts = default_facts(kernel)
+        if self.align != 16:
+            facts = Facts(tuple((t.name, TensorFacts(len(t.dims) - 1, self.align)) for t in kernel.tensors))
+        return Request(kernel, Signature.of(dtypes), facts, SM90A, self.schedule)
+
+    def arrays(self, extents: Mapping[str, int]) -> tuple[Arrays, np.ndarray]:
+        """Arguments for a run, the output poisoned, and the expected output."""
+        rng, made = np.random.default_rng(0), dict[str, np.ndarray]()
+        *inputs, output = self.kernel.tensors
+        for tensor in (*inputs, output):
+            kind = NUMPY[self.dtypes.get(tensor.name, self.dtype)]
+            shape = [extents[d] if isinstance(d, str) else d for d in tensor.dims]
+            values = rng.integers(-1000, 1000, shape) if kind is np.int32 else rng.normal(size=shape)
+            made[tensor.name] = np.asarray(values).astype(kind)
+        wide = {t.name: a if a.dtype == np.int32 else a.astype(np.float64) for t in inputs for a in (made[t.name],)}
+        expected = self.reference(**wide, **self.scalars)
+        made[output.name] = np.full(expected.shape, -77, made[output.name].dtype)
+        return made, expected
+
+
+_PRODUCT = ({"M": 72, "N": 80, "K": 336}, {"M": 65, "N": 40, "K": 48})
+_ONE = Schedule(consumers=1, stages=4)
+
+PROBES: dict[str, Probe] = {
+    "add": Probe(add, lambda x, y: x + y, ({"M": 1030}, {"M": 5})),
+    "ints": Probe(ints, _ints, ({"M": 600},), dtype="i32", scalars={"by": 3}),
+    "floats": Probe(
+        floats,
+        lambda x, y, by: np.where(x > y, x * by - y, np.maximum(abs(x), np.exp(y))),
+        ({"M": 600},),
+        scalars={"by": 1.5},
+    ),
+    "fast": Probe(fast, lambda x, y: np.exp(x) * y + x / (1 + np.exp(y)), ({"M": 600},)),
+    "row_max": Probe(row_max, lambda x: x.max(1), ({"M": 3, "N": 304},), dims={"M": 3, "N": 304}),
+    "row_sum": Probe(row_sum, lambda x: x.sum(1), ({"M": 3, "N": 3008},), dims={"M": 3, "N": 3008}),
+    "softmax": Probe(softmax, _softmax, ({"M": 3, "N": 2040},), dims={"M": 3, "N": 2040}),
+    "argmax": Probe(
+        argmax,
+        lambda x: x.argmax(1),
+        ({"M": 3, "N": 304},),
+        dims={"M": 3, "N": 304},
+        dtypes={"y": "i32"},
+        undecidable=True,
+    ),
+    "streamed": Probe(streamed, lambda x: x.sum(1), ({"M": 3, "N": 5200},)),
+    "columns": Probe(
+        columns,
+        lambda x: x - np.add.reduceat(x, range(0, len(x), 16)).repeat(16, 0)[: len(x)],
+        ({"M": 40, "N": 72},),
+    ),
+    "turned": Probe(turned, lambda x: x.T, ({"M": 72, "N": 136},)),
+    "nt": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),
+    "tn": Probe(tn, lambda a, b: a.T @ b, _PRODUCT, schedule=_ONE),
+    "nt_fp8": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, dtype="e4m3", dtypes={"c": "bf16"}, schedule=_ONE),
+    "cluster": Probe(
+        nt, lambda a, b: a @ b.T, _PRODUCT, schedule=Schedule(consumers=1, stages=4, cluster=(2, 1))
+    ),
+    "pingpong": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=Schedule(mode="pingpong", stages=4)),
+    "gated": Probe(
+        gated,
+        lambda x, v, w: (g := x @ v.T) * _sigmoid(g) * (x @ w.T),
+        ({"M": 72, "N": 80, "K": 96},),
+        schedule=_ONE,
+    ),
+    "attention": Probe(
+        attention,
+        _attended,
+        ({"S": 72, "T": 264},),
+        schedule=Schedule(consumers=1, stages=2),
+        scalars={"scale": 0.125},
+    ),
+    "fed": Probe(
+        nt, lambda a, b: a @ b.T, _PRODUCT, align=4, schedule=Schedule(consumers=1, stages=4, staged=False)
+    ),
+    "staged": Probe(
+        nt, lambda a, b: a @ b.T, ({"M": 72, "N": 80, "K": 333},), align=2,
+        schedule=Schedule(consumers=1, stages=4, staged=True),
+    ),
+}
