@@ -8,20 +8,17 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
-from planted.mutant import Kind, Mutant
+from planted.mutant import Kind, Mutant, TooLongError
 
 SECONDS = 90
 """For one probe; what takes longer is undecided."""
 MEMORY_BYTES = 8 << 30
 
 Row = dict[str, Any]
-
-
-class _TooLongError(Exception):
-    pass
 
 
 def apart(work: Callable[[], Any]) -> Any:
@@ -39,6 +36,8 @@ def apart(work: Callable[[], Any]) -> Any:
             signal.signal(signal.SIGALRM, _stop)
             with os.fdopen(writing, "w") as pipe:
                 json.dump(work(), pipe)
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(0)
@@ -50,7 +49,7 @@ def apart(work: Callable[[], Any]) -> Any:
 
 
 def _stop(*_: object) -> None:
-    raise _TooLongError
+    raise TooLongError
 
 
 def base(names: list[str]) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def judged(mutant: Mutant, bases: dict[str, Any]) -> list[Row]:
         signal.alarm(SECONDS)
         try:
             row = _row(mutant, name, bases[name])
-        except _TooLongError:
+        except TooLongError:
             row = {"status": "undecided", "by": f"more than {SECONDS} s"}
         except MemoryError:
             row = {"status": "undecided", "by": "out of memory"}
@@ -89,36 +88,51 @@ def judged(mutant: Mutant, bases: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
-    from planted.code import Code, code_of, compiled, differences, harm  # noqa: PLC0415
+def _beside(mutant: Mutant, name: str, schedule: str) -> Row:
+    """A bug that the compiler can't refuse: what independent eyes see of it."""
+    from planted.code import compiled, harm, through_the_api, traced_wrong  # noqa: PLC0415
 
+    if mutant.kind is Kind.TRACING:
+        seen = traced_wrong(name)
+        return {"status": "caught" if seen else "escaped", "by": seen}
+    artifact = compiled(name, schedule)
+    through_the_api()
+    seen = harm(name, artifact)
+    return {"status": "caught" if seen else "escaped", "by": seen}
+
+
+def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
+    try:
+        from planted.code import Code, code_of, compiled, differences, harm  # noqa: PLC0415
+    except Exception as error:  # the compiler does not load
+        return {"status": "refused", **_refusal(error)}
+
+    if mutant.kind in (Kind.TRACING, Kind.ENCODER):
+        return _beside(mutant, name, unchanged["schedule"])
     before = Code.from_json(unchanged)
     try:
         artifact = compiled(name, before.schedule)
-    except (_TooLongError, MemoryError):
+    except (TooLongError, MemoryError):
         raise
     except Exception as error:
         return {"status": "refused", **_refusal(error)}
     after = code_of(artifact)
-    if mutant.kind not in (Kind.TRACING, Kind.ENCODER):
-        if (after.ptx, after.cubins, after.irs, after.recipe) == (
-            before.ptx,
-            before.cubins,
-            before.irs,
-            before.recipe,
-        ):
-            return {"status": "same"}
-        changed = {s for s in after.ptx if (after.ptx[s], after.irs[s]) != (before.ptx.get(s), before.irs.get(s))}
-        open_ = changed - set(before.decided)
-        said = {s: first for s, first in differences(artifact, changed - open_).items() if first}
-        if said:
-            return {"status": "refused", "by": "validate: PTX", "why": next(iter(said.values()))}
-        if not open_ and (after.irs, after.recipe, after.ptx) == (before.irs, before.recipe, before.ptx):
-            return {"status": "escaped", "by": "the machine code alone differs", "harm": harm(name, artifact)}
-        if not open_ and (after.irs, after.recipe) == (before.irs, before.recipe):
-            return {"status": "equal", "by": "another PTX, shown to do what the IR says"}
-        return {"status": "undecided" if open_ else "escaped", "harm": harm(name, artifact)}
-    return {"status": "escaped", "harm": harm(name, artifact)}
+    unlike = {f for f in ("ptx", "cubins", "irs", "recipe") if getattr(after, f) != getattr(before, f)}
+    if not unlike:
+        return {"status": "same"}
+    if unlike.isdisjoint(("cubins", "recipe")):
+        return {"status": "equal", "by": "the machine code and its recipe are the same, byte for byte"}
+    if unlike == {"cubins"} and not mutant.harmful:
+        return {"status": "equal", "by": "the PTX and its recipe are the same, byte for byte; ptxas is trusted"}
+    changed = {s for s in after.ptx if (after.ptx[s], after.irs[s]) != (before.ptx.get(s), before.irs.get(s))}
+    open_ = changed - set(before.decided)
+    said = {s: first for s, first in differences(artifact, changed - open_).items() if first}
+    if said:
+        return {"status": "refused", "by": "validate: PTX", "why": next(iter(said.values()))}
+    if not open_ and unlike <= {"ptx", "cubins"} and "ptx" in unlike and not mutant.harmful:
+        return {"status": "equal", "by": "another PTX, shown to do what the IR says"}
+    by = mutant.harmful or f"other {', '.join(sorted(unlike))}"
+    return {"status": "undecided" if open_ else "escaped", "by": by, "harm": harm(name, artifact)}
 
 
 def _refusal(error: Exception) -> Row:
@@ -146,6 +160,8 @@ def _refusal(error: Exception) -> Row:
 def verdict(mutant: Mutant, rows: list[Row]) -> str:
     """Of all probes together: refused, escaped, harmless, undecided or not exercised."""
     statuses = {row["status"] for row in rows} - {"same"}
+    if mutant.kind in (Kind.TRACING, Kind.ENCODER):
+        return "caught" if statuses - {"escaped"} else "harmless" if mutant.harmless else "escaped"
     if not statuses:
         return "not exercised"
     if mutant.harmless and statuses <= {"escaped", "undecided", "equal"} and not any(row.get("harm") for row in rows):

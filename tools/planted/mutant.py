@@ -68,12 +68,17 @@ class MatchError(ValueError):
     """The text to be replaced does not stand exactly once in the file."""
 
 
+class TooLongError(Exception):
+    """A probe takes longer than it may."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """Replaces ``old``, which must stand exactly once in ``file`` (below ``src/tilewright``), by ``new``.
 
     ``probes`` names the kernels to compile. ``named``: one of the bugs that an outside reader planted first.
-    ``harmless``: the recorded argument why code that leaves the compiler with it is right.
+    ``harmless``: the recorded argument why code that leaves the compiler with it is right. ``harmful``: why it is not,
+    although the validator takes the PTX for what the IR says: a hole of the validator.
     """
 
     name: str
@@ -85,6 +90,7 @@ class Mutant:
     probes: tuple[str, ...]
     named: bool = False
     harmless: str = ""
+    harmful: str = ""
 
     @property
     def path(self) -> Path:

@@ -22,7 +22,14 @@ from tilewright.lang.signature import Signature
 from tilewright.schedule.facts import Facts, TensorFacts
 
 Arrays = dict[str, np.ndarray]
-NUMPY = {"i64": np.int64, "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
+NUMPY = {
+    "i64": np.int64,
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "f32": np.float32,
+    "i32": np.int32,
+    "i8": np.int8,
+}
 NUMPY |= {"e4m3": ml_dtypes.float8_e4m3fn}
 
 
@@ -103,6 +110,18 @@ def looped(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=4096):
 
 
 @tw.kernel
+def kept(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bn=256):
+    """What a fragment held is used after it has been written."""
+    m = tw.grid(x.shape[0], 1)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        tile = x[m, n].to(tw.f32)
+        before = total.copy()
+        total.set(total + tile.sum(1) + tile.max(1))
+        y[m, n] = (tile + before[:, None]).to(y.dtype)
+
+
+@tw.kernel
 def columns(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=16, bn=64):
     m, n = tw.grid(x, (bm, bn))
     tile = x[m, n].to(tw.f32)
@@ -174,9 +193,9 @@ def single(a: tw.Tensor["M", 64], b: tw.Tensor["N", 64], c: tw.Tensor["M", "N"])
 
 
 @tw.kernel
-def by_hand(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+def by_hand(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64):
     """The right operand is computed, and written to shared memory by threads."""
-    m, n = tw.grid(c, (64, 64))
+    m, n = tw.grid(c, (bm, 64))
     acc = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], 64):
         acc += tw.dot(a[m, k], (b[n, k] + b[n, k]).T)
@@ -266,6 +285,12 @@ def _looped(x: np.ndarray) -> np.ndarray:
     for begin in range(0, x.shape[1], 4096):
         total = total * 0.5 + x[:, begin : begin + 4096].sum(1)
     return total
+
+
+def _kept(x: np.ndarray) -> np.ndarray:
+    tiles = [x[:, begin : begin + 256] for begin in range(0, x.shape[1], 256)]
+    sums = np.cumsum([np.zeros(len(x)), *(t.sum(1) + t.max(1) for t in tiles[:-1])], axis=0)
+    return np.concatenate([t + s[:, None] for t, s in zip(tiles, sums, strict=True)], axis=1)
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:
@@ -360,7 +385,7 @@ PROBES: dict[str, Probe] = {
     ),
     "fast": Probe(fast, lambda x, y: np.exp(x) * y + x / (1 + np.exp(y)), ({"M": 600},)),
     "row_max": Probe(row_max, lambda x: x.max(1), ({"M": 3, "N": 304},), dims={"M": 3, "N": 304}),
-    "row_sum": Probe(row_sum, lambda x: x.sum(1), ({"M": 3, "N": 3008},), dims={"M": 3, "N": 3008}),
+    "row_sum": Probe(row_sum, lambda x: x.sum(1), ({"M": 3, "N": 4000},), dims={"M": 3, "N": 4000}),
     "softmax": Probe(softmax, _softmax, ({"M": 3, "N": 2040},), dims={"M": 3, "N": 2040}),
     "argmax": Probe(
         argmax,
@@ -375,6 +400,8 @@ PROBES: dict[str, Probe] = {
         normed, lambda x, y: y + x.sum(1)[:, None], ({"M": 3, "N": 120},), dims={"M": 3, "N": 120}, dtype="f32"
     ),
     "looped": Probe(looped, _looped, ({"M": 2, "N": 9000},)),
+    "kept": Probe(kept, _kept, ({"M": 3, "N": 600},)),
+    "add_half": Probe(add, lambda x, y: x + y, ({"M": 1030},), align=8),
     "skewed": Probe(softmax, _softmax, ({"M": 3, "N": 2041},), dims={"M": 3, "N": 2041}, align=2, peers=True),
     "columns": Probe(
         columns,
@@ -391,19 +418,26 @@ PROBES: dict[str, Probe] = {
     "turned": Probe(turned, lambda x: x.T, ({"M": 72, "N": 136},)),
     "nt": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),
     "tn": Probe(tn, lambda a, b: a.T @ b, ({"M": 72, "N": 80, "K": 333},), schedule=_ONE),
-    "tall": Probe(
-        nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bm": 256}, schedule=Schedule(consumers=2, stages=4)
-    ),
+    "tall": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bm": 256}, schedule=Schedule(consumers=2, stages=4)),
     "wide": Probe(nt, lambda a, b: a @ b.T, ({"M": 72, "N": 136, "K": 80},), keywords={"bn": 128}, schedule=_ONE),
+    "nt_f32": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, dtypes={"c": "f32"}, schedule=_ONE),
     "deep": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bk": 128}, schedule=_ONE),
     "odd": Probe(odd, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),
     "single": Probe(single, lambda a, b: a @ b.T, ({"M": 72, "N": 80},), schedule=Schedule(consumers=1)),
-    "by_hand": Probe(by_hand, lambda a, b: 2 * a @ b.T, ({"M": 72, "N": 80, "K": 96},), schedule=_ONE),
+    "by_hand": Probe(
+        by_hand, lambda a, b: 2 * a @ b.T, ({"M": 72, "N": 80, "K": 96},), schedule=_ONE, undecidable=True
+    ),
+    "by_hand_two": Probe(
+        by_hand,
+        lambda a, b: 2 * a @ b.T,
+        ({"M": 136, "N": 80, "K": 96},),
+        keywords={"bm": 128},
+        schedule=Schedule(consumers=2, stages=4),
+        undecidable=True,
+    ),
     "ordinary": Probe(ordinary, lambda a, b: a @ b.T, ({"M": 40, "N": 36, "K": 40},), dtype="f32"),
     "nt_fp8": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, dtype="e4m3", dtypes={"c": "bf16"}, schedule=_ONE),
-    "cluster": Probe(
-        nt, lambda a, b: a @ b.T, _PRODUCT, schedule=Schedule(consumers=1, stages=4, cluster=(2, 1))
-    ),
+    "cluster": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=Schedule(consumers=1, stages=4, cluster=(2, 1))),
     "pingpong": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=Schedule(mode="pingpong", stages=4)),
     "gated": Probe(
         gated,
@@ -426,13 +460,18 @@ PROBES: dict[str, Probe] = {
         scalars={"scale": 0.125},
     ),
     "loaded": Probe(
-        nt, lambda a, b: a @ b.T, ({"M": 72, "N": 80, "K": 101},), align=2, schedule=Schedule(consumers=1, stages=4, staged=False)
+        nt,
+        lambda a, b: a @ b.T,
+        ({"M": 72, "N": 80, "K": 101},),
+        align=2,
+        schedule=Schedule(consumers=1, stages=4, staged=False),
     ),
-    "fed": Probe(
-        nt, lambda a, b: a @ b.T, _PRODUCT, align=8, schedule=Schedule(consumers=1, stages=4, staged=False)
-    ),
+    "fed": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, align=8, schedule=Schedule(consumers=1, stages=4, staged=False)),
     "staged": Probe(
-        nt, lambda a, b: a @ b.T, ({"M": 72, "N": 80, "K": 333},), align=2,
+        nt,
+        lambda a, b: a @ b.T,
+        ({"M": 72, "N": 80, "K": 333},),
+        align=2,
         schedule=Schedule(consumers=1, stages=4, staged=True),
     ),
 }
