@@ -222,6 +222,7 @@ _ASYNCHRONOUS = (
         "mbarrier.arrive.shared::cta.b64 _, [%0];",
         "mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];",
         "nt",
+        "loaded",
         harmful="the validator does not look at an arrival's semantics, which are release where nothing is said",
     ),
     _bug(
