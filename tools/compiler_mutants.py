@@ -1,11 +1,12 @@
 """How many bugs planted in the compiler are refused before code leaves it.
 
-    python tools/compiler_mutants.py [--only CLASS] [--name NAME ...] [--probe KERNEL ...] [--json FILE] [--list]
+    python tools/compiler_mutants.py [--only CLASS] [--name NAME ...] [--probe KERNEL ...] [--json FILE] [--update]
 
 Each bug (``planted``) is one replacement in the source of one file. In a process of its own the changed module is
 imported in place of the right one, a few kernels are compiled, and what leaves the compiler is judged last by the
 comparison of PTX and launch recipe with the Transport IR. A kernel whose PTX, machine code, IR and recipe are byte for
-byte those without the bug does not exercise it. Verdicts:
+byte those without the bug does not exercise it. ``--update`` keeps what the file holds of other bugs; ``--list`` prints
+all bugs and ends. Verdicts:
 
     refused        on every kernel that exercises it
     escaped        code left the compiler that is not shown to be right; ``harm`` says what the PTX machine sees of it
@@ -24,6 +25,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 from collections import Counter
@@ -111,13 +113,22 @@ def caught(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def kept(path: Path, lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a file holds of bugs that are still planted, with ``lines`` in place of its own; and all commands."""
+    held = json.loads(path.read_text())
+    by_name = {line["name"]: line for line in (*held["mutants"], *lines)}
+    ordered = [by_name[m.name] for m in MUTANTS if m.name in by_name]
+    found = report(ordered, held["seconds"])
+    return {**found, "commands": [*held["commands"], *found["commands"]]}
+
+
 def report(lines: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     """What is written to the file."""
     refusable = table(lines, REFUSABLE)
     counted = sum(row["bugs"] for row in refusable) - sum(row["harmless"] for row in refusable)
     refused = sum(row["refused"] for row in refusable)
     return {
-        "command": "python tools/compiler_mutants.py " + " ".join(sys.argv[1:]),
+        "commands": [shlex.join(["python", "tools/compiler_mutants.py", *sys.argv[1:]])],
         "date": date.today().isoformat(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in _TOOLS},
@@ -153,6 +164,7 @@ def main() -> None:
     parser.add_argument("--name", action="append", default=[], help="one mutant; may be given several times")
     parser.add_argument("--probe", action="append", default=[], help="only on this kernel; may be given several times")
     parser.add_argument("--json", type=Path, help="where the result is written")
+    parser.add_argument("--update", action="store_true", help="keep what the file holds of other mutants")
     parser.add_argument("--list", action="store_true", help="print the mutants and end")
     args = parser.parse_args()
     check(MUTANTS)
@@ -164,7 +176,9 @@ def main() -> None:
     for name in _THIRD_PARTY:
         import_module(name)
     begun = time.monotonic()
-    found = report(run(mutants), time.monotonic() - begun)
+    lines = run(mutants)
+    update = args.json is not None and args.update
+    found = kept(args.json, lines) if update else report(lines, time.monotonic() - begun)
     show(found)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")

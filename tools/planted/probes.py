@@ -338,6 +338,8 @@ class Probe:
     scalars: Mapping[str, float | int] = field(default_factory=dict[str, "float | int"])
     keywords: Mapping[str, int] = field(default_factory=dict[str, int])
     index_bits: int = 32
+    shift: float = 0.0
+    """Added to all inputs."""
     peers: bool = False
     """Rows of all tensors start alike: as far from a boundary as the first tensor's."""
     undecidable: bool = False
@@ -363,7 +365,11 @@ class Probe:
         for tensor in (*inputs, output):
             kind = NUMPY[self.dtypes.get(tensor.name, self.dtype)]
             shape = [extents[d] if isinstance(d, str) else d for d in tensor.dims]
-            values = rng.integers(-1000, 1000, shape) if kind in (np.int32, np.int64) else rng.normal(size=shape)
+            values = (
+                rng.integers(-1000, 1000, shape)
+                if kind in (np.int32, np.int64)
+                else rng.normal(size=shape) + self.shift
+            )
             made[tensor.name] = np.asarray(values).astype(kind)
         wide = {t.name: a if a.dtype.kind == "i" else a.astype(np.float64) for t in inputs for a in (made[t.name],)}
         expected = self.reference(**wide, **self.scalars)
@@ -384,7 +390,7 @@ PROBES: dict[str, Probe] = {
         scalars={"by": 1.5},
     ),
     "fast": Probe(fast, lambda x, y: np.exp(x) * y + x / (1 + np.exp(y)), ({"M": 600},)),
-    "row_max": Probe(row_max, lambda x: x.max(1), ({"M": 3, "N": 304},), dims={"M": 3, "N": 304}),
+    "row_max": Probe(row_max, lambda x: x.max(1), ({"M": 3, "N": 304},), dims={"M": 3, "N": 304}, shift=-9.0),
     "row_sum": Probe(row_sum, lambda x: x.sum(1), ({"M": 3, "N": 4000},), dims={"M": 3, "N": 4000}),
     "softmax": Probe(softmax, _softmax, ({"M": 3, "N": 2040},), dims={"M": 3, "N": 2040}),
     "argmax": Probe(
@@ -418,7 +424,13 @@ PROBES: dict[str, Probe] = {
     "turned": Probe(turned, lambda x: x.T, ({"M": 72, "N": 136},)),
     "nt": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),
     "tn": Probe(tn, lambda a, b: a.T @ b, ({"M": 72, "N": 80, "K": 333},), schedule=_ONE),
-    "tall": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bm": 256}, schedule=Schedule(consumers=2, stages=4)),
+    "tall": Probe(
+        nt,
+        lambda a, b: a @ b.T,
+        ({"M": 200, "N": 80, "K": 80},),
+        keywords={"bm": 256},
+        schedule=Schedule(consumers=2, stages=4),
+    ),
     "wide": Probe(nt, lambda a, b: a @ b.T, ({"M": 72, "N": 136, "K": 80},), keywords={"bn": 128}, schedule=_ONE),
     "nt_f32": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, dtypes={"c": "f32"}, schedule=_ONE),
     "deep": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bk": 128}, schedule=_ONE),
