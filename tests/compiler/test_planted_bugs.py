@@ -32,6 +32,11 @@ def test_a_text_that_does_not_stand_once_is_an_error(old: str, times: str) -> No
         check((replace(ONE, old=old),))
 
 
+def test_a_bug_that_is_no_python_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no Python any more"):
+        check((replace(ONE, new="all_of((s.origin"),))
+
+
 def test_nothing_is_planted_twice_or_in_what_is_trusted() -> None:
     check((ONE,))
     with pytest.raises(ValueError, match="taken twice"):

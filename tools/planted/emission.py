@@ -264,7 +264,7 @@ _ASYNCHRONOUS = (
         "16-bit products are those of f16",
         "hopper_prelude",
         ".f32.{kind}.{kind} {{{places}}}",
-        ".f32.{'f16' if k == 16 else kind}.{'f16' if k == 16 else kind} {{{places}}}",
+        ".f32.f16.f16 {{{places}}}",
         "nt",
     ),
     _bug(
@@ -499,15 +499,6 @@ _MEMORY = (
         "conversion",
         'return f"__byte_perm({word}, {other}, 0x{5 + second}{4 + second}{first + 1}{first})"',
         'return f"__byte_perm({word}, {other}, 0x{first + 1}{first}{5 + second}{4 + second})"',
-        "turned",
-    ),
-    _bug(
-        "select the other",
-        "a choice among registers takes the other half",
-        "conversion",
-        "({test} ? {tree(numbers[half:], bit - 1)} : {tree(numbers[:half], bit - 1)})",
-        "({test} ? {tree(numbers[:half], bit - 1)} : {tree(numbers[half:], bit - 1)})",
-        "turned_wide",
         "turned",
     ),
     _bug(

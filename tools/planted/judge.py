@@ -10,10 +10,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from planted.mutant import Kind, Mutant, TooLongError
 
+ROOT = Path(__file__).parents[2]
 SECONDS = 90
 """For one probe; what takes longer is undecided."""
 MEMORY_BYTES = 8 << 30
@@ -138,7 +140,7 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
 def _refusal(error: Exception) -> Row:
     """By what an exception refuses, in the words of the table, and why."""
     code = getattr(error, "code", "")
-    text = " ".join((str(error).split("found:", 1)[-1] if code else str(error)).split())
+    text = " ".join((str(error).split("found:", 1)[-1] if code else str(error)).split()).replace(f"{ROOT}/", "")
     why = f"{code} {text}"[:200] if code else f"{type(error).__name__} {text}"[:200]
     if not code:
         by = "assertion" if isinstance(error, AssertionError) else "crash"

@@ -111,7 +111,8 @@ class Mutant:
 
 
 def check(mutants: tuple[Mutant, ...]) -> None:
-    """ValueError for a mutant that can't be planted: in a trusted file, under a name taken twice, without a match."""
+    """ValueError for a mutant that can't be planted: in a trusted file, under a name taken twice, without a match, as no
+    Python."""
     names = [m.name for m in mutants]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -119,4 +120,7 @@ def check(mutants: tuple[Mutant, ...]) -> None:
     for mutant in mutants:
         if mutant.file.startswith(TRUSTED):
             raise ValueError(f"{mutant.name}: {mutant.file} is trusted")
-        mutant.applied(mutant.path.read_text())
+        try:
+            compile(mutant.applied(mutant.path.read_text()), mutant.file, "exec")
+        except SyntaxError as error:
+            raise ValueError(f"{mutant.name}: {mutant.file} is no Python any more: {error}") from error

@@ -152,7 +152,7 @@ _RINGS = (
         "copies go to the stage behind the one that is free",
         "hopper/feeding",
         "return use % ring.stages * ring.stage_bytes if ring.stages > 1 else Const(0)",
-        "return (use + self.producing) % ring.stages * ring.stage_bytes if ring.stages > 1 else Const(0)",
+        "return (use + int(self.producing)) % ring.stages * ring.stage_bytes if ring.stages > 1 else Const(0)",
         "nt",
     ),
     _bug(
@@ -216,7 +216,7 @@ _RINGS = (
         "products begin without wgmma.fence",
         "hopper/lower",
         "self.emit(a.WgmmaFence())\n",
-        "",
+        "pass\n",
         "nt",
         "single",
     ),
@@ -339,7 +339,7 @@ _EPILOGUE = (
         "a tensor store reads what threads wrote without a proxy fence",
         "hopper/epilogue",
         "lowering.emit(a.FenceProxyAsync())\n",
-        "",
+        "pass\n",
         "nt",
     ),
     _bug(
