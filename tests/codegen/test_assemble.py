@@ -205,7 +205,7 @@ def test_an_artifact_has_all_its_parts() -> None:
     assert image.cubin[:4] == b"\x7fELF"
     assert ".target sm_90a" in image.ptx
     assert image.spill_bytes == 0
-    assert {o.name.split()[0] for o in image.certificate} == {"domain", "guards", "once"}
+    assert {o.name.split()[0] for o in image.certificate} == {"aligned", "domain", "guards", "offsets", "once"}
 
 
 def test_an_instruction_for_which_registers_lack_is_a_defect() -> None:

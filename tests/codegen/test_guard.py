@@ -120,6 +120,15 @@ def test_another_size_is_refused_with_both_sides(line: str, other: str) -> None:
     assert "; the IR has " in str(found)
 
 
+@pytest.mark.parametrize("case", ["matmul", "turns"])
+@pytest.mark.parametrize("word", [r"mbarrier\.arrive", r"mbarrier\.try_wait\.parity"])
+def test_a_relaxed_instruction_is_refused(case: str, word: str) -> None:
+    kernel, _, ptx = compiled(case)
+    relaxed, count = re.subn(rf"({word})\.shared::cta", r"\1.relaxed.cta.shared::cta", ptx)
+    assert count
+    assert any("relaxed" in found.ptx for found in mismatches(kernel, relaxed))
+
+
 def test_another_number_of_bytes_is_refused() -> None:
     kernel, _, ptx = compiled("matmul")
     bytes_ = next(i.size for f in planned_flows(kernel).values() for i in f.instructions if "expect_tx" in i.name)

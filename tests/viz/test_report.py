@@ -92,7 +92,13 @@ def test_the_whole_way_is_kept(inspection: Inspection) -> None:
     assert inspection.source.startswith("@tw.kernel")
     assert str(inspection.predicate) == "N <= 128"
     proved = {o.name for o in inspection.artifact.certificate}
-    assert {name for name in proved if not name.startswith("protocol ")} == {"guards", "once", "domain"}
+    assert {name for name in proved if not name.startswith("protocol ")} == {
+        "guards",
+        "once",
+        "domain",
+        "aligned",
+        "offsets",
+    }
     assert len(proved) > 3
     passes = {t.name: t.seconds for t in inspection.times}
     assert list(passes)[:1] == ["trace"]

@@ -52,6 +52,8 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
         nvrtc.nvrtcDestroyProgram(program)
 
     assert not (loose := unrounded(ptx)), f"{name}: {loose[0]} may still be fused"
+    taken = _TAKEN.search(log)
+    assert taken, f"{name}: ptxas does not say what it took, and what it spilled"
 
     def number(pattern: str) -> int:
         found = re.search(pattern, log)
@@ -60,7 +62,7 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
     return Assembled(
         ptx=ptx,
         cubin=cubin,
-        registers=number(r"Used (\d+) registers"),
+        registers=int(taken.group(1)),
         spill_bytes=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
         shared_bytes=number(r"(\d+) bytes smem"),
         log=log,
@@ -74,6 +76,8 @@ def unrounded(ptx: str) -> list[str]:
     """Float sums and products without a rounding mode: ptxas may fuse them (PTX ISA 9.1, add, mul)."""
     return _LOOSE.findall(ptx)
 
+
+_TAKEN = re.compile(r"Used (\d+) registers")
 
 _LACKING = re.compile(r"\(C7602\).*")
 """One instruction needs more registers than a thread of so large a CTA has: wgmma of many columns."""

@@ -147,6 +147,8 @@ class _Text:
     def instruction(self, word: str, operands: str) -> Instruction:
         """An instruction under the name that the IR's has."""
         match word.split("."):
+            case ["mbarrier", what, *more] if "relaxed" in more:  # the IR's release and acquire
+                return Instruction(f"mbarrier.{what}.relaxed")
             case ["mbarrier", "init", *_]:
                 return Instruction("mbarrier.init", self.number(operands))
             case ["mbarrier", "arrive", "expect_tx", *_]:

@@ -5,7 +5,8 @@ Everything is read from the lowered kernel and compared with the tile program:
     tensors    a map's address, extents and strides are the tensor's, for all arguments of the class
     loads      every element of an operand's tile lands where the product's instructions read it: the boxes' coordinates
                are the load's plus constants (as polynomials), the bytes inside the tile are compared one by one
-    products   the instructions pair the same k of both operands, and each row, column and k once
+    products   the instructions pair the same k of both operands, and each row, column and k once; the first along k of
+               a product that adds to nothing ignores what its registers held, all others add
     stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
@@ -42,7 +43,7 @@ from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, I
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal.domain import Domain
 from tilewright.legal.facts import Facts
-from tilewright.schedule.hopper.operands import source_of
+from tilewright.schedule.hopper.operands import accumulation, source_of
 from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile import dialect as tile
@@ -59,7 +60,7 @@ def prove_maps(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
     try:
         program, inside = operations(kernel), operations(lowered)
         maps = [op for op in inside if isinstance(op, a.TensorMap)]
-        known = _where_it_matters(tuple(x.expr for x in lowered.assumptions))
+        known = where_it_matters(tuple(x.expr for x in lowered.assumptions))
         for op in maps:
             _tensor(op, known)
         loads = _loads(program, inside)
@@ -97,7 +98,7 @@ def _tensor(op: a.TensorMap, known: Facts) -> None:
 
 
 @lru_cache(maxsize=64)
-def _where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
+def where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
     """A kernel's assumptions about axes with more than one element: strides of others address nothing. The kernels of a
     class assume alike."""
     found: list[Expr] = []
@@ -245,7 +246,21 @@ def _product(
         raise WrongError(f"product of {place_of(first)}: accumulators of several tiles, or of part of k")
     if len({next(iter(s))[:2] for s in seen.values()}) != len(seen):
         raise WrongError(f"product of {place_of(first)}: a tile of the result in two accumulators")
+    _adds(kernel, group)
     return compared
+
+
+def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
+    """What each instruction does with what its accumulators held, in the order in which they are issued."""
+    here = [op for op in operations(kernel) if isinstance(op, tile.Dot) and place(op) == place_of(group[0])]
+    fresh = {accumulation(dot) is None for dot in here}
+    scales: dict[int, list[int]] = {}
+    for op in group:
+        scales.setdefault(op.first.data, []).append(op.scale_d.data)
+    for first, *others in scales.values():
+        if (first == 0) not in fresh or 0 in others:
+            found = ", ".join("adds" if scale else "ignores" for scale in (first, *others))
+            raise WrongError(f"product of {place_of(group[0])}: what the accumulators held it {found}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,16 @@ from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.descriptors import Judged
 from tilewright.compiler.maps import prove_maps
+from tilewright.compiler.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.passes import timed
 from tilewright.compiler.scratch import OBLIGATION, scratch_of
 from tilewright.contract import check
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
+from tilewright.lang.fns import Numerics
 from tilewright.protocol.access import AccessKind
+from tilewright.schedule.tiles import place
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
@@ -86,15 +89,31 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         found[OBLIGATION] = None
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
+    found |= {
+        name: None for name, of in ((ALIGNED, vectors_of), (OFFSETS, narrow_of)) if of(lowered) and name not in held
+    }
     protocols = count_protocols(lowered)
     rules = (f"protocol {rule.value.obligation}" for rule in Rule)
     found |= {name: None for name in rules if held[name] < protocols}
     return tuple(found)
 
 
+def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
+    """What a kernel computes otherwise than its program's policy allows."""
+    if lowered.numerics.data != kernel.numerics.data.value:
+        return (f"the program's numerics, {kernel.numerics.data.value}",)
+    if lowered.numerics.data != Numerics.PRECISE:
+        return ()
+    maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
+    products = {place(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
+    fused = (m for m in maps if any(isinstance(op, t.Approximate | t.Fma) for op in m.body.block.ops))
+    # a product by ordinary arithmetic is a sum of fmas under any policy
+    return tuple(f"precise arithmetic at {m.loc}" for m in fused if m.loc is None or m.loc.data not in products)
+
+
 def require(certificate: Sequence[Obligation], kernel: tile.Kernel, lowered: t.Kernel) -> None:
-    """CRT004 for a kernel without its whole certificate."""
-    open_ = missing(certificate, lowered)
+    """CRT004 for a kernel without its whole certificate, or with arithmetic that its policy does not allow."""
+    open_ = (*missing(certificate, lowered), *other_numerics(kernel, lowered))
     if open_:
         where = tile.begins_at(kernel)
         fail("CRT004", where=where, found=f"{lowered.sym_name.data} without {', '.join(open_)}", required="all of them")

@@ -8,6 +8,7 @@ from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import certified, prove_stores, recorded
 from tilewright.compiler.obligations import require_protocols
+from tilewright.compiler.offsets import require_offsets
 from tilewright.compiler.passes import timed
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request, assumptions_of
@@ -56,7 +57,11 @@ def plan_kernel(
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break
-    memory = (*require_filled(kernel, lowered), *require_protocols(kernel, lowered))
+    memory = (
+        *require_filled(kernel, lowered),
+        *require_offsets(kernel, lowered),
+        *require_protocols(kernel, lowered),
+    )
     certificate = (*certified(kernel, answer), *map(recorded, memory))
     _check_vector(request, lowered)
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)

@@ -16,6 +16,7 @@ from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.certify import prove_stores, recorded
 from tilewright.compiler.descriptors import Judged, judge_kernel
 from tilewright.compiler.obligations import own_proofs, prove_protocols
+from tilewright.compiler.offsets import prove_offsets
 from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.scratch import prove_scratch
@@ -128,10 +129,14 @@ def search_products(
 
 @timed("prove")
 def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tuple[Obligation, ...] | str:
-    """The obligations of one lowered kernel: its stores, its shared memory, its address maps, its descriptors, its
-    protocol."""
+    """The obligations of one lowered kernel: its stores, its shared memory, its offsets, its address maps, its
+    descriptors, its protocol."""
     found: list[Obligation] = []
-    about_memory = lambda: prove_stores(kernel, lowered), lambda: prove_scratch(lowered)
+    about_memory = (
+        lambda: prove_stores(kernel, lowered),
+        lambda: prove_scratch(lowered),
+        lambda: prove_offsets(lowered),
+    )
     for proof in (*about_memory, *own_proofs(kernel, lowered, judged), lambda: prove_protocols(lowered)):
         match proof():
             case Refuted(obligation, witness):

@@ -32,6 +32,8 @@ _OBLIGATIONS = {
     "domain": "exactly the elements that the kernel promises are written",
     "added": "exactly the elements that the kernel promises are added to",
     "filled": "threads read of shared memory what threads wrote",
+    "aligned": "vectors begin at multiples of their bytes",
+    "offsets": "offsets of all elements fit into 32 bits",
     "map": "copies and products move what the kernel says",
     "descriptor": "tensor maps and operands are legal for the whole class",
 }

@@ -51,4 +51,13 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         source="tilewright.validate.recipe",
         help=_REPORT,
     ),
+    Code(
+        "CRT008",
+        "an offset that is not shown to fit, or a vector to be aligned",
+        "Vectors begin at multiples of their bytes, and offsets are formed in 32 bits where all of them fit. Both must "
+        "follow from what the kernel assumes of its arguments, which is asked of every launch. The kernel is not "
+        "emitted. This is a defect of the compiler.",
+        source="tilewright.compiler.offsets",
+        help=_REPORT,
+    ),
 )

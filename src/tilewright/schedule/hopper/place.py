@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Expr
+from tilewright.hw.fragments import WGMMA_ACCUMULATOR
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
@@ -23,7 +24,7 @@ from tilewright.schedule.distribute import (
     spread,
 )
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, InPlace, Staged
+from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, InPlace, Staged, Widened
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.plan import Placement, program_spans, symbols_of, tiles_of
 from tilewright.schedule.tiles import coords_of, moved
@@ -84,6 +85,8 @@ def place_around(
     columns = [c for c in fixed if 0 in fixed[c].thread_bits]
     rows = [c for c in fixed if c not in columns]
     home = Distribution(ceil_power(threads), tuple((c, digits[c]) for c in (*order, *columns, *rows)))
+    for plan in dots:
+        assert isinstance(plan.a, Widened) or _as_accumulator(home, axes_of[plan.dot.result], warpgroups), plan.dot
     return Placement(
         target=target,
         home=home,
@@ -95,6 +98,27 @@ def place_around(
         min_ctas=1,
         persistent=persistent,
     )
+
+
+def _as_accumulator(home: Distribution, axes: tuple[ClassId | None, ...], warpgroups: int) -> bool:
+    """Whether a result lies as wgmma leaves it: the bases are those of the hardware's table, and further columns,
+    blocks of rows and warpgroups begin where their instructions' registers and threads do.
+
+    Nothing that is proved of the lowered text would show another order of rows or columns.
+    """
+    m, n = axes
+    assert m is not None
+    assert n is not None
+    layout, table, columns = home.layout(axes), WGMMA_ACCUMULATOR, home.by_class[n].covered
+    places = {(1 << bit, 0): at for bit, at in enumerate((*table.lane, *table.warp))}
+    places |= {(0, 1 << bit): at for bit, at in enumerate(table.register)}
+    places |= {(0, 4 * i): (0, COLUMNS * i) for i in range(columns // COLUMNS)}
+    places |= {
+        (WARPGROUP_THREADS * w, columns // 2 * block): (ROWS * (w + warpgroups * block), 0)
+        for w in range(warpgroups)
+        for block in range(home.by_class[m].repeats)
+    }
+    return all(layout.coordinate(thread, register) == at for (thread, register), at in places.items())
 
 
 def paddings(dots: Sequence[DotPlan]) -> list[tuple[SSAValue, int, int]]:

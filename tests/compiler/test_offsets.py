@@ -1,0 +1,115 @@
+"""Vectors are aligned and offsets fit by what is asked of a launch; arithmetic is what the program's policy allows."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from xdsl.dialects.builtin import IntAttr, StringAttr
+
+import tilewright as tw
+from support import products as p
+from tilewright.base.dtypes import f32
+from tilewright.base.expr import Expr
+from tilewright.base.verdict import Proved, Unknown
+from tilewright.compiler import requests
+from tilewright.compiler.obligations import missing, other_numerics, require
+from tilewright.compiler.offsets import ALIGNED, OFFSETS, prove_offsets
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.program import plan
+from tilewright.diag import TilewrightError
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+from tilewright.transport.base import exprs
+
+
+@tw.kernel
+def doubled(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=4, bn=256):
+    m, n = tw.grid(x, (bm, bn))
+    y[m, n] = x[m, n] * 2.0 + x[m, n]
+
+
+def planned(index_bits: int = 32) -> PlannedKernel:
+    request = p.request(doubled)
+    facts = replace(request.facts, index_bits=index_bits)
+    return plan(replace(request, facts=facts)).variants[0]
+
+
+def without(kernel: t.Kernel, symbol: str, dropped: str) -> t.Kernel:
+    """The kernel without the assumptions that speak of ``symbol`` and contain ``dropped``."""
+    kept: list[Expr] = [x.expr for x in kernel.assumptions]
+    fewer = [x for x in kept if not (symbol in x.symbols and dropped in str(x))]
+    assert len(fewer) < len(kept)
+    kernel.attributes["assumptions"] = exprs(fewer)
+    return kernel
+
+
+def test_vectors_and_offsets_are_proved_and_wanted() -> None:
+    found = planned()
+    answer = prove_offsets(found.transport)
+    assert isinstance(answer, Proved)
+    assert {o.name: o.subject for o in answer.obligations} == {ALIGNED: "x, y", OFFSETS: "x, y"}
+    for name in (ALIGNED, OFFSETS):
+        rest = tuple(o for o in found.certificate if o.name != name)
+        assert missing(rest, found.transport) == (name,)
+
+
+def test_offsets_of_64_bits_need_no_assumption() -> None:
+    found = planned(64)
+    assert OFFSETS not in {o.name for o in found.certificate}
+    found.transport.attributes["index_bits"] = IntAttr(32)
+    answer = prove_offsets(found.transport)
+    assert isinstance(answer, Unknown)
+    assert answer.obligation == OFFSETS
+
+
+@pytest.mark.parametrize(
+    ("symbol", "dropped", "obligation"),
+    [
+        ("x.address", "% 16", ALIGNED),
+        ("y.stride0", "% 16", ALIGNED),
+        ("x.stride1", "== 1", ALIGNED),
+        ("y.stride0", "2147483648", OFFSETS),
+    ],
+)
+def test_what_no_launch_is_asked_is_open(symbol: str, dropped: str, obligation: str) -> None:
+    answer = prove_offsets(without(planned().transport, symbol, dropped))
+    assert isinstance(answer, Unknown)
+    assert answer.obligation == obligation
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_vector_that_begins_between_multiples_is_open(step: int) -> None:
+    kernel = planned().transport
+    store = next(op for op in kernel.walk() if isinstance(op, t.Store) and op.vector.data == 8)
+    row, column = (c.expr for c in store.coords)
+    store.attributes["coords"] = exprs([row, column + step])
+    assert isinstance(prove_offsets(kernel), Unknown)
+
+
+def test_a_kernel_with_open_offsets_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "predicates", lambda *_: ())
+    with pytest.raises(TilewrightError, match="CRT008"):
+        planned()
+
+
+def test_a_precise_kernel_is_lowered_as_one() -> None:
+    found = planned()
+    assert other_numerics(found.tile, found.transport) == ()
+    found.transport.attributes["numerics"] = StringAttr("fast")
+    assert other_numerics(found.tile, found.transport) == ("the program's numerics, precise",)
+    with pytest.raises(TilewrightError, match="CRT004"):
+        require(found.certificate, found.tile, found.transport)
+
+
+def test_a_precise_kernel_has_no_fused_or_approximate_arithmetic() -> None:
+    found = planned()
+    body = next(op for op in found.transport.walk() if isinstance(op, t.Map)).body.block
+    last = body.last_op
+    assert last is not None
+    one = tile.Constant(1.0, f32)
+    body.insert_ops_before([one, t.Approximate("rcp", one.result)], last)
+    (wrong,) = other_numerics(found.tile, found.transport)
+    assert wrong.startswith("precise arithmetic at")

@@ -1,0 +1,184 @@
+"""What leaves the compiler for one probe, and what judges it."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from planted.mutant import TooLongError
+from planted.probes import PROBES, Arrays, Probe
+from support.ptx_driver import SPANS, MachineDriver, run_artifact
+from support.tile_evaluator import evaluate
+from tilewright.artifact.schema import Artifact, Launch
+from tilewright.compiler import program
+from tilewright.compiler.build import build
+from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.products import Search
+from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
+from tilewright.ptx.machine import TensorMap
+from tilewright.runtime import driver as runtime_driver
+from tilewright.validate.kernel import compare
+
+
+@dataclass(frozen=True)
+class Code:
+    """Digests of what leaves the compiler, by kernel; ``recipe`` is all that a launch goes by. ``schedule``: which of
+    the candidates it is. ``decided``: kernels whose PTX was shown to be their IR's."""
+
+    ptx: dict[str, str]
+    cubins: dict[str, str]
+    irs: dict[str, str]
+    recipe: str
+    schedule: str
+    decided: tuple[str, ...] = ()
+
+    @staticmethod
+    def from_json(text: dict[str, Any]) -> Code:
+        """The same from ``asdict``."""
+        return Code(**{**text, "decided": tuple(text["decided"])})
+
+
+def compiled(name: str, schedule: str = "") -> Artifact:
+    """A probe's artifact; with ``schedule`` of its candidates that one alone, where it is among them."""
+    probe = PROBES[name]
+    planned = program.plan(probe.request, probe.dims) if not schedule else _only(probe, schedule)
+    return build(replace(planned, left_out=()))
+
+
+def _only(probe: Probe, schedule: str) -> Any:
+    """The plan by one schedule: what another one would make of a refused kernel is no news of the bug."""
+    searched = program.search_products
+
+    def search(*args: Any, **kwargs: Any) -> Search:
+        found = searched(*args, **kwargs)
+        every = list(found.pending)
+        named = [p for p in every if ", ".join([*(f"{k}={v}" for k, v in p[1].items()), str(p[2])]) == schedule]
+        found.pending = iter(named or every)
+        return found
+
+    program.search_products = search
+    try:
+        return program.plan(probe.request, probe.dims)
+    finally:
+        program.search_products = searched
+
+
+def code_of(artifact: Artifact) -> Code:
+    """Its digests."""
+    variants = tuple(replace(v, certificate=(), plan="") for v in artifact.variants)
+    shapes = [(k.symbol, k.threads, k.cluster, k.shared_bytes) for k in artifact.kernels]
+    recipe = repr((variants, shapes, artifact.facts, artifact.bounds, artifact.parameters, artifact.target))
+    return Code(
+        {k.symbol: _digest(k.ptx) for k in artifact.kernels},
+        {k.symbol: hashlib.sha256(k.cubin).hexdigest()[:16] for k in artifact.kernels},
+        {k.symbol: _digest(k.transport_ir) for k in artifact.kernels},
+        _digest(recipe),
+        artifact.variants[0].plan.splitlines()[0],
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(artifact: Artifact, symbols: set[str]) -> dict[str, str]:
+    """What the validator says of the PTX of each kernel of ``symbols``; empty where it is the IR's."""
+    launches = {s.kernel: s for v in artifact.variants for s in v.steps if isinstance(s, Launch)}
+    found: dict[str, str] = {}
+    for symbol in sorted(symbols):
+        image, launch = artifact.kernel(symbol), launches[symbol]
+        try:
+            said = compare(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
+            first = str(next(iter(said), ""))
+        except (MemoryError, TooLongError):
+            raise
+        except Exception as error:  # no answer is no proof
+            first = f"{type(error).__name__}: {error}"
+        found[symbol] = " ".join(first.split())[:160]
+    return found
+
+
+def traced_wrong(name: str) -> str:
+    """What an evaluator of Tile IR, written from the language's documentation alone, finds wrong in a probe's trace."""
+    probe = PROBES[name]
+    for extents in probe.runs:
+        arrays, expected = probe.arrays(extents)
+        try:
+            kernel = program.traced(probe.request)
+            evaluate(kernel.parent_op() or ModuleOp([kernel]), arrays, probe.scalars)
+        except Exception as error:
+            return f"it ends with {type(error).__name__}: {' '.join(str(error).split())[:80]}"
+        if wrong := _apart(probe, arrays, expected):
+            return wrong
+    return ""
+
+
+def harm(name: str, artifact: Artifact) -> str:
+    """What goes wrong when the artifact runs on the PTX machine, in a few words; empty where nothing does."""
+    return next(_harms(PROBES[name], artifact), "")
+
+
+def through_the_api() -> None:
+    """From now on the machine's tensor maps are read from what the runtime gives ``cuTensorMapEncodeTiled``, by the
+    order of its parameters in the driver's documentation."""
+    made: list[TensorMap] = []
+
+    def encode(element: int, rank: int, address: int, *rest: Any) -> tuple[int, Any]:
+        dims, strides, box, steps, interleave, swizzle, _, fill = rest
+        assert len(dims) == rank, f"{rank} of {len(dims)} dimensions"
+        assert interleave == Interleave.NONE, f"interleave {interleave}"
+        size = ELEMENT_BITS[DataType(element)] // 8
+        outside = {2: b"\xff\x7f", 4: b"\xff\xff\xff\x7f"}[size] if fill else b""
+        made.append(TensorMap(address, size, dims, strides[: rank - 1], box, SPANS[Swizzle(swizzle)], steps, outside))
+        block = ctypes.create_string_buffer((len(made) - 1).to_bytes(8, "little") + bytes(120), 128)
+        return 0, SimpleNamespace(getPtr=lambda: ctypes.addressof(block), keep=block)
+
+    numbers = ("CUtensorMapDataType", "CUtensorMapInterleave", "CUtensorMapSwizzle", "CUtensorMapL2promotion")
+    names = (*numbers, "CUtensorMapFloatOOBfill", "cuuint64_t", "cuuint32_t")
+    runtime_driver.cuda = SimpleNamespace(**dict.fromkeys(names, int), cuTensorMapEncodeTiled=encode)
+
+    def of_machine(machine: MachineDriver, fields: runtime_driver.TensorMapFields) -> bytes:
+        encoded = runtime_driver.Driver.encode_tensor_map(cast("Any", machine), fields)
+        machine.maps = made
+        return encoded
+
+    MachineDriver.encode_tensor_map = of_machine
+
+
+def _harms(probe: Probe, artifact: Artifact) -> Iterator[str]:
+    for extents in probe.runs:
+        arrays, expected = probe.arrays(extents)
+        try:
+            driver = run_artifact(artifact, arrays, probe.scalars, schedules=4)
+        except Exception as error:
+            yield f"the run ends with {type(error).__name__}: {str(error).splitlines()[0][:80]}"
+            continue
+        for symbol, report in driver.reports:
+            yield from (f"{symbol}: {fault.code}" for fault in report.faults)
+            if report.differing:
+                yield f"{symbol}: results depend on the order of threads"
+        if wrong := _apart(probe, arrays, expected):
+            yield wrong
+
+
+def _apart(probe: Probe, arrays: Arrays, expected: np.ndarray) -> str:
+    """How many elements of the output are not what they should be."""
+    got = arrays[probe.kernel.tensors[-1].name].astype(np.float64)
+    right = np.abs(got - expected) <= TOLERANCE * (np.abs(expected).mean() + np.abs(expected))
+    return "" if right.all() else f"wrong in {int((~right).sum())} of {got.size} elements"
+
+
+TOLERANCE = 2e-2
+"""Relative to the expected value and the mean of all: five units in the last place of a bf16."""
+
+
+def as_json(code: Code) -> dict[str, Any]:
+    """For a file."""
+    return asdict(code)

@@ -1,0 +1,126 @@
+"""A planted bug as data: a replacement in the source of one file of the compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "src" / "tilewright"
+
+
+class Kind(StrEnum):
+    """The part of the compiler in which a bug is planted."""
+
+    SCHEDULE = "schedule"
+    """Tiles, threads, distributions, extents, instructions and buffers: what is chosen."""
+    VALUES = "value lowering"
+    """Tile IR to the maps, folds, conversions and accesses of Transport IR."""
+    PROTOCOL = "protocol lowering"
+    """Tile IR to rings, barriers, fences, waits, copies, roles and turns."""
+    EMISSION = "emission"
+    """Transport IR to CUDA C++."""
+    OPTIONS = "compiler options"
+    """What NVRTC and ptxas are told, and what the compiler is told of the class of arguments."""
+    RECIPE = "recipe"
+    """What a launch does: grid, cluster, shared memory, parameters, tensor maps, workspaces, steps."""
+    TRACING = "tracing"
+    """Python to Tile IR. Nothing stands before it that it could be refused against."""
+    ENCODER = "encoder"
+    """The runtime's evaluation of a launch recipe. It runs after the compiler."""
+
+
+REFUSABLE = (Kind.SCHEDULE, Kind.VALUES, Kind.PROTOCOL, Kind.EMISSION, Kind.OPTIONS, Kind.RECIPE)
+"""The classes whose bugs the compiler has something to be refused against."""
+
+TRUSTED = (
+    "artifact/",
+    "base/",
+    "codegen/flow.py",
+    "codegen/guard.py",
+    "codegen/planned_flow.py",
+    "codegen/ptx_flow.py",
+    "compiler/certify.py",
+    "compiler/descriptors.py",
+    "compiler/maps.py",
+    "compiler/obligations.py",
+    "compiler/scratch.py",
+    "compiler/steps.py",
+    "contract/",
+    "diag/",
+    "hw/",
+    "layout/",
+    "legal/",
+    "protocol/",
+    "ptx/",
+    "tier/",
+    "tile/attributes.py",
+    "tile/dialect.py",
+    "tile/ops.py",
+    "transport/",
+    "validate/",
+)
+"""Files below ``src/tilewright`` in which no bug is planted: the judges, what they read, and the languages in which both
+sides are written. NVRTC, ptxas, the driver, the hardware, Python and the libraries are trusted besides."""
+
+
+class MatchError(ValueError):
+    """The text to be replaced does not stand exactly once in the file."""
+
+
+class TooLongError(Exception):
+    """A probe takes longer than it may."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Replaces ``old``, which must stand exactly once in ``file`` (below ``src/tilewright``), by ``new``.
+
+    ``probes`` names the kernels to compile. ``named``: one of the bugs that an outside reader planted first.
+    ``harmless``: the recorded argument why code that leaves the compiler with it is right. ``harmful``: why it is not,
+    although the validator takes the PTX for what the IR says: a hole of the validator.
+    """
+
+    name: str
+    kind: Kind
+    what: str
+    file: str
+    old: str
+    new: str
+    probes: tuple[str, ...]
+    named: bool = False
+    harmless: str = ""
+    harmful: str = ""
+
+    @property
+    def path(self) -> Path:
+        """The file that is changed."""
+        return PACKAGE / self.file
+
+    @property
+    def module(self) -> str:
+        """The module that is changed."""
+        return "tilewright." + self.file.removesuffix(".py").replace("/", ".")
+
+    def applied(self, source: str) -> str:
+        """``source`` with the bug; MatchError if the text does not stand there exactly once."""
+        count = source.count(self.old)
+        if count != 1 or self.old == self.new:
+            raise MatchError(f"{self.name}: the text stands {count} times in {self.file}, once is required")
+        return source.replace(self.old, self.new)
+
+
+def check(mutants: tuple[Mutant, ...]) -> None:
+    """ValueError for a mutant that can't be planted: in a trusted file, under a name taken twice, without a match, as no
+    Python."""
+    names = [m.name for m in mutants]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"taken twice: {', '.join(sorted(twice))}")
+    for mutant in mutants:
+        if mutant.file.startswith(TRUSTED):
+            raise ValueError(f"{mutant.name}: {mutant.file} is trusted")
+        try:
+            compile(mutant.applied(mutant.path.read_text()), mutant.file, "exec")
+        except SyntaxError as error:
+            raise ValueError(f"{mutant.name}: {mutant.file} is no Python any more: {error}") from error

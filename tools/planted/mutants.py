@@ -1,0 +1,14 @@
+"""All planted bugs."""
+
+from __future__ import annotations
+
+from planted.beside import ENCODER, TRACING
+from planted.emission import EMISSION
+from planted.mutant import Mutant
+from planted.options import OPTIONS
+from planted.protocol import PROTOCOL
+from planted.recipe import RECIPE
+from planted.schedule import SCHEDULE
+from planted.values import VALUES
+
+MUTANTS: tuple[Mutant, ...] = (*SCHEDULE, *VALUES, *PROTOCOL, *EMISSION, *OPTIONS, *RECIPE, *TRACING, *ENCODER)
