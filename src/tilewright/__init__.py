@@ -105,7 +105,7 @@ class Kernel(KernelFunction):
 
         return jit.Kernel(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> None:
         """Run on the arguments' device; NumPy arrays run in the simulator."""
         self.compiled(*args, **kwargs)
 

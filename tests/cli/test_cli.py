@@ -16,7 +16,7 @@ from support.gpu import gpu_present
 from tilewright import Kernel
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
-from tilewright.cli import app
+from tilewright.cli.commands import app
 from tilewright.cli.run import extents_of, scalars_of
 from tilewright.diag import TilewrightError
 from tilewright.diag.catalogue import CATALOGUE
@@ -216,17 +216,17 @@ def test_configuration() -> None:
     assert "store in use" in output
 
 
-def test_a_diagnostic_ends_on_stderr_with_status_1(tmp_path: Path) -> None:
+def test_a_diagnostic_ends_on_stderr(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tilewright.cli", "show", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error[ART001]: not a Tilewright bundle")
     assert "tilewright explain ART001" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_help_is_quick() -> None:
-    code = "import time; from tilewright.cli import app; app(['--help'], standalone_mode=False); "
+    code = "import time; from tilewright.cli.commands import app; app(['--help'], standalone_mode=False); "
     code += "print(time.process_time())"
     outputs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)

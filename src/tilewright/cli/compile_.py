@@ -19,6 +19,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact
 from tilewright.cli.options import by_name
+from tilewright.cli.terminal import echo
 from tilewright.diag import Location, TilewrightError, fail
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def compile_kernel(
     dtypes = by_name("--dtype", dtype or [], str)
     keywords = by_name("--set", set_ or [], literal)
     found = find_kernel(kernel)
-    typer.echo(f"compiling {kernel} for {target} ...", err=True)
+    echo(f"compiling {kernel} for {target} ...", err=True)
     begin = time.perf_counter()
     pinned = _pinned(_text_of(schedule)) if schedule else None
     artifact: Artifact = found.compile(target=target, static=statics, dtypes=dtypes, schedule=pinned, **keywords)
@@ -52,8 +53,8 @@ def compile_kernel(
     seconds = time.perf_counter() - begin
     proved = len(artifact.certificate)
     for left in artifact.left_out:
-        typer.echo(f"left out: {left}\n  help: {left.help}", err=True)
-    typer.echo(f"{out}: {len(artifact.kernels)} kernel(s), {proved} obligation(s) proved, {seconds:.2f} s")
+        echo(f"left out: {left}\n  help: {left.help}", err=True)
+    echo(f"{out}: {len(artifact.kernels)} kernel(s), {proved} obligation(s) proved, {seconds:.2f} s")
 
 
 def find_kernel(name: str) -> Any:
@@ -100,7 +101,7 @@ def running(path: Path) -> Generator[None]:
         yield
     except TilewrightError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = str(path.resolve())
         lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == file and f.lineno is not None]
         if isinstance(error, SyntaxError) and error.filename == file and error.lineno is not None:

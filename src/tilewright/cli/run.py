@@ -15,6 +15,7 @@ from tilewright.artifact.schema import Artifact, ScalarParam, TensorParam
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.expr import Sym
 from tilewright.cli.options import by_name
+from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
 if TYPE_CHECKING:
@@ -72,12 +73,12 @@ def run_bundle(
             tensor.free()
         driver.pop_context()
     for name, result in results.items():
-        typer.echo(f"{name}: {_summary(result)}")
+        echo(f"{name}: {_summary(result)}")
         if name in files:
             np.save(files[name], result)
     moved = sum(t.size_bytes for t in tensors.values())
     median = statistics.median(times)
-    typer.echo(f"{median * 1e6:.1f} us (median of {repeat}), {moved / median / 1e9:.0f} GB/s of the tensors' bytes")
+    echo(f"{median * 1e6:.1f} us (median of {repeat}), {moved / median / 1e9:.0f} GB/s of the tensors' bytes")
 
 
 def extents_of(artifact: Artifact, given: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:

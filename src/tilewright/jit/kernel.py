@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Store, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
-from tilewright.diag import fail
+from tilewright.base.number import number_of
+from tilewright.diag import fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
 from tilewright.jit import rooms
@@ -102,10 +103,11 @@ class Kernel:
         return self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
 
     # -- calls ----------------------------------------------------------------------------------------------------
-    def __call__(self, *args: object, stream: object = None, **kwargs: object) -> None:
+    def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> None:
         """Run on tensors: on their device, or in the simulator for NumPy arrays. Outputs are written in place.
 
-        ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream.
+        ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream. ``budget`` is
+        the most work that the simulator may do, in thread-register operations.
         """
         if not kwargs and self._in_order:
             for keywords, program in self._programs:
@@ -113,7 +115,9 @@ class Kernel:
                     return
         call = bind(self.function, args, kwargs)
         if any(rooms.arrays.is_array(t) for t in call.tensors.values()):
-            self._simulate(call)
+            if stream is not None:
+                rooms.runtime.stream_handle(stream)
+            self._simulate(call, budget)
             return
         values = (*call.tensors.values(), *call.scalars.values())
         for keywords, program in self._programs:
@@ -135,11 +139,11 @@ class Kernel:
         program.launch(values, stream)
         self._programs.insert(0, (dict(call.keywords), program))
 
-    def _simulate(self, call: Call) -> None:
+    def _simulate(self, call: Call, budget: float | None) -> None:
         with within_stack(self.function.where):
-            self._run_simulated(call)
+            self._run_simulated(call, budget)
 
-    def _run_simulated(self, call: Call) -> None:
+    def _run_simulated(self, call: Call, budget: float | None) -> None:
         described = {name: rooms.arrays.describe(name, value) for name, value in call.tensors.items()}
         seen = {n: rooms.requests.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         request = self._request(
@@ -149,7 +153,11 @@ class Kernel:
         symbols = rooms.runtime.check(interface, described, call.scalars)
         arrays = rooms.arrays.only_arrays(call.tensors)
         variant = self._variant_for(request, symbols)
-        rooms.simulate.run_steps(variant.steps, variant.scratch, arrays, call.scalars, symbols=symbols)
+        allowed = rooms.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
+        if allowed is None:
+            fail("JIT001", found=f"budget = {shown(budget)}", required="a number of thread-register operations")
+        steps, scratch = variant.steps, variant.scratch
+        rooms.simulate.run_steps(steps, scratch, arrays, call.scalars, symbols=symbols, budget=allowed)
 
     def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> Variant:
         """The variant that dispatch would pick: mostly the one planned for these extents alone, unless these strides
