@@ -198,3 +198,4 @@ def test_configuration_names_the_folder(tmp_path: Path) -> None:
     assert read({"TILEWRIGHT_STORE": ""}).store == Path.home() / ".cache" / "tilewright"
     assert read({"TILEWRIGHT_TRACEBACK": "1"}).traceback
     assert not read({}).traceback
+    assert read({"TILEWRIGHT_STORE": "~nobody-of-this-name/x"}).store.parent == Path(os.devnull)

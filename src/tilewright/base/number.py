@@ -7,7 +7,7 @@ from typing import Any
 
 def number_of(value: object) -> int | float | None:
     """The Python number that ``value`` is: an int, a float, a NumPy scalar, an array or tensor of rank 0; None for
-    anything else, for a bool, and for a tensor on a GPU, which can't be read without waiting for the GPU."""
+    anything else, for a bool or a masked element, and for a tensor on a GPU, which can't be read without waiting."""
     if type(value) is int or type(value) is float:
         return value
     if not isinstance(value, int | float) or hasattr(value, "item"):
@@ -19,7 +19,7 @@ def number_of(value: object) -> int | float | None:
 
 def _item(value: Any) -> object:
     """The element of what has a single one and no axes."""
-    if getattr(value, "shape", None) != () or getattr(value, "is_cuda", False):
+    if getattr(value, "shape", None) != () or getattr(value, "is_cuda", False) or hasattr(value, "mask"):
         return None
     try:
         return value.item()

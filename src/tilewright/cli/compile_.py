@@ -111,13 +111,13 @@ def running(path: Path) -> Generator[None]:
         fail("CMD007", where=where, found=found, required="a file that runs to its end")
 
 
-def literal(text: str) -> int | float | bool | str:
-    """A number, True or False, or else the text itself."""
+def literal(text: str) -> int | float | bool | str | None:
+    """A number, True, False or None, or else the text itself."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    return value if isinstance(value, int | float | bool) else text
+    return value if isinstance(value, int | float | bool | None) else text
 
 
 def _pinned(text: str) -> Schedule:

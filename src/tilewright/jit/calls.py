@@ -22,12 +22,10 @@ class Call:
 
 
 def bind(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
-    """Sort a call's arguments; JIT001, at the caller's line, for too many, missing, unknown or unfit ones."""
-    given = _by_name(function, args, kwargs)
+    """Sort a call's arguments, with all optional tensors; JIT001, at the caller's line, for too many, missing, unknown
+    or unfit ones."""
+    given = by_name(function, args, kwargs)
     scalars = {p.name: _scalar(p, given.get(p.name, p.default)) for p in function.scalars}
-    missing = [t.name for t in function.tensors if t.name not in given]
-    if missing:
-        _refuse(f"no tensor {missing[0]}", signature_of(function))
     tensors = {t.name: given[t.name] for t in function.tensors}
     keywords: dict[str, Hashable] = {}
     for param in function.keywords:
@@ -54,8 +52,9 @@ def near_names(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
-def _by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """All arguments that were given, by the names of their parameters."""
+def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones, or without
+    a tensor that is not optional."""
     positional = {p.name for p in (*function.tensors, *function.scalars)}
     order = [p.name for p in function.params if p.name in positional]
     if len(args) > len(order):
@@ -64,11 +63,23 @@ def _by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[s
     known = [p.name for p in function.params]
     for name, value in kwargs.items():
         if name not in known:
-            _refuse(f"an argument {name}", signature_of(function), near_names(name, (*known, "stream", "budget")))
+            _refuse(f"an argument {name}", signature_of(function), _help(function, name, known))
         if name in given:
             _refuse(f"two values for {name}", "one")
         given[name] = value
+    missing = [t.name for t in function.tensors if t.name not in given and not t.optional]
+    if missing:
+        _refuse(f"no tensor {missing[0]}", signature_of(function))
     return given
+
+
+_WHEN_COMPILED = ("target", "dtypes", "static", "schedule", "facts", "debug")
+
+
+def _help(function: KernelFunction, name: str, known: Iterable[str]) -> str:
+    if name in _WHEN_COMPILED:
+        return f"{name} is an option of {function.name}.compile({name}=...); a call takes block sizes by their names"
+    return near_names(name, (*known, "stream", "budget"))
 
 
 def _scalar(param: ScalarParam, value: object) -> float | int:

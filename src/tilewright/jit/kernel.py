@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,11 +11,11 @@ from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Store, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
 from tilewright.base.number import number_of
-from tilewright.diag import fail, shown
+from tilewright.diag import TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
 from tilewright.jit import rooms
-from tilewright.jit.calls import Call, bind
+from tilewright.jit.calls import Call, bind, by_name
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
@@ -31,6 +32,16 @@ if TYPE_CHECKING:
 _DEFAULT_SCHEDULE = Schedule()
 
 
+def _keep(store: Store, key: str, artifact: Artifact) -> None:
+    """Put what was compiled into the store. A disk that refuses is reported once and costs the next process time."""
+    try:
+        store.put(key, artifact)
+    except TilewrightError as error:
+        if error.code != "ART008":
+            raise
+        warnings.warn(f"{error}\nthe kernel runs; it is compiled again next time", RuntimeWarning, stacklevel=2)
+
+
 class Kernel:
     """A kernel function with its compiled programs. Call it on tensors, ``compile`` it ahead, or ``explain`` it."""
 
@@ -40,6 +51,8 @@ class Kernel:
         self.__doc__ = function.fn.__doc__
         launched = [p.name for p in (*function.tensors, *function.scalars)]
         self._in_order = [p.name for p in function.params if p.name in launched] == launched
+        self._optional = function.optional
+        self._partial: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
         self._plans: dict[tuple[Request, str], Planned] = {}
 
@@ -62,9 +75,17 @@ class Kernel:
 
         ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts`` of
         the tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
+        ``bias=None`` compiles without the optional tensor ``bias``.
         A ``debug`` build gives up waits that don't end, says which, and checks that the roles keep step.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
+        absent = self._absent(keywords)
+        if absent:
+            rest = {name: value for name, value in keywords.items() if name not in absent}
+            partial = self._without(absent)
+            return partial.compile(
+                target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, debug=debug, **rest
+            )
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         return self._artifact(replace(request, debug=debug))
 
@@ -79,6 +100,11 @@ class Kernel:
         **keywords: Hashable,
     ) -> str:
         """The plan in words; takes the arguments of ``compile``."""
+        absent = self._absent(keywords)
+        if absent:
+            rest = {name: value for name, value in keywords.items() if name not in absent}
+            partial = self._without(absent)
+            return partial.explain(target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **rest)
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         lines = [f"{self.function.name} for {request.target.name}"]
         program = self._plan(request)
@@ -90,6 +116,17 @@ class Kernel:
                 f"    proved {o.name}: {o.method}" + f" ({o.detail})" * bool(o.detail) for o in variant.certificate
             ]
         return "\n".join(lines)
+
+    def _absent(self, keywords: Mapping[str, Hashable]) -> frozenset[str]:
+        """The optional tensors that are given as None."""
+        return frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
+
+    def _without(self, absent: frozenset[str]) -> Kernel:
+        """The kernel without these optional tensors: a program of its own."""
+        partial = self._partial.get(absent)
+        if partial is None:
+            partial = self._partial[absent] = Kernel(self.function.without(absent))
+        return partial
 
     def _ahead(
         self,
@@ -109,6 +146,13 @@ class Kernel:
         ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream. ``budget`` is
         the most work that the simulator may do, in thread-register operations.
         """
+        if self._optional:
+            given = by_name(self.function, args, kwargs)
+            absent = frozenset(name for name in self._optional if given.get(name) is None)
+            if absent:
+                rest = {name: value for name, value in given.items() if name not in absent}
+                self._without(absent)(stream=stream, budget=budget, **rest)
+                return
         if not kwargs and self._in_order:
             for keywords, program in self._programs:
                 if not keywords and program.launch_known(args, stream):
@@ -216,7 +260,7 @@ class Kernel:
             with within_stack(self.function.where):
                 found = rooms.build.build(planned)
             if code is not None or planned.traces.text == traced:
-                store.put(key, found)
+                _keep(store, key, found)
         return found
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
