@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tilewright.schedule.facts import Facts
 
 _DEFAULT_SCHEDULE = Schedule()
+_MAX_PLANS = 256
 
 
 def _keep(store: Store, key: str, artifact: Artifact) -> None:
@@ -54,7 +55,7 @@ class Kernel:
         self._optional = function.optional
         self._partial: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
-        self._plans: dict[tuple[Request, str], Planned] = {}
+        self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.function.name} at {self.function.where}>"
@@ -229,14 +230,19 @@ class Kernel:
         return rooms.requests.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
 
     def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> Planned:
-        """Remembered for all extents, as long as what the body reads from Python is known to be the same."""
+        """Remembered for these extents and for all, as long as what the body reads from Python is known to be the
+        same."""
         code = fingerprint(self.function.fn, dict(request.signature.keywords))
-        if code is not None and (request, code) in self._plans:
-            return self._plans[request, code]
+        keys = [(request, code, None), (request, code, tuple(sorted((extents or {}).items())))]
+        for key in keys if code is not None else ():
+            if key in self._plans:
+                return self._plans[key]
         with within_stack(self.function.where):
             planned = rooms.program.plan(request, extents)
-        if code is not None and extents is None:
-            self._plans[request, code] = planned
+        if code is not None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.pop(next(iter(self._plans)))
+            self._plans[keys[extents is not None]] = planned
         return planned
 
     def _artifact(self, request: Request) -> Artifact:
