@@ -38,6 +38,9 @@ class Found:
     """What its tensor maps ask of the sizes of a launch."""
 
 
+_LESS_SPILLED = "use smaller tiles, whose accumulators fit the registers (64 x 64 of f32), or operands .to(tw.tf32)"
+
+
 @dataclass
 class Search:
     """Candidates that are left, and why those before were given up."""
@@ -65,6 +68,7 @@ class Search:
             scheduled, certificate, guard = answer
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
             return Found(kernel, replace(scheduled, notes=notes), certificate, guard)
+        spilled = any("spilled" in why for _, why in self.refusals)
         fail(
             "SCH001",
             where=self.request.function.where,
@@ -73,7 +77,7 @@ class Search:
             required="one schedule that fits and is proved",
             notes=tuple(dict.fromkeys(f"{which}: {why}" for which, why in self.refusals)),
             help=(f"leave out what is pinned: {pins}; or " if (pins := str(self.request.schedule)) else "")
-            + "use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
+            + (_LESS_SPILLED if spilled else "use smaller tiles, or tiles that are multiples of 64 x 8 x 16"),
         )
 
     def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...], Expr] | str:
