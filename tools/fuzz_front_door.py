@@ -1,6 +1,7 @@
-"""Command lines, layouts, bundles and arguments of calls, changed at random: an answer or a diagnostic each time.
+"""Command lines, layouts, bundles and arguments of calls, changed at random, and writers killed: an answer or a
+diagnostic each time.
 
-    python tools/fuzz_front_door.py commands|layouts|bundles|arguments [--count N] [--seed N] [--json FILE]
+    python tools/fuzz_front_door.py commands|layouts|bundles|arguments|writers [--count N] [--seed N] [--json FILE]
 
 What counts as wrong: an exception that is no diagnostic, exit status 70, more than ``--limit`` seconds of the
 processor, more than 1 GB of memory. Of bundles half have their digests made right again after the change.
@@ -27,7 +28,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from front_door import arguments, bundles, commands
+from front_door import arguments, bundles, commands, writers
 from tilewright.cli.ending import ended
 from tilewright.diag import TilewrightError
 
@@ -58,7 +59,7 @@ def _status(words: list[str]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("commands", "layouts", "bundles", "arguments"))
+    parser.add_argument("kind", choices=("commands", "layouts", "bundles", "arguments", "writers"))
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=5.0, help="seconds of the processor for one case")
@@ -75,6 +76,7 @@ def main() -> int:
             "layouts": lambda: lines(commands.layout_lines(rng, options.count)),
             "bundles": lambda: bundles.changed_bundles(rng, options.count, Path(folder)),
             "arguments": lambda: arguments.calls(rng, options.count),
+            "writers": lambda: writers.kills(rng, options.count, Path(folder)),
         }
         for what, run in makers[options.kind]():
             answer, seconds = _answer(run, options.limit)

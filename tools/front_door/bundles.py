@@ -44,7 +44,7 @@ def changed_bundles(rng: Random, count: int, folder: Path) -> Iterator[tuple[str
             yield f"bytes {i}", lambda whole=whole: used(bundle.from_bytes(whole))
             continue
         forged, told = copy.deepcopy(manifest), []
-        for _ in range(rng.randrange(1, 4)):
+        for _ in range(rng.choice((1, 1, 1, 2, 3))):
             told.append(_change(forged, rng))
         if rng.random() < 0.8:
             whole = packed(forged, blobs)
@@ -91,9 +91,10 @@ def _change(manifest: dict[str, Any], rng: Random) -> str:
     path, parent, key = rng.choice(places)
     match rng.randrange(6):
         case 0:
-            parent[key] = rng.choice(NUMBERS)
-        case 1 | 2:
-            parent[key] = rng.choice(TEXTS)
+            parent[key] = rng.choice((*NUMBERS, *TEXTS))
+        case 1 | 2:  # of the right type: the meaning is what is odd
+            kind = type(parent[key])
+            parent[key] = rng.choice([value for value in (*NUMBERS, *TEXTS) if type(value) is kind] or NUMBERS)
         case 3:
             _, other, name = rng.choice(places)
             parent[key] = copy.deepcopy(other[name])

@@ -39,7 +39,8 @@ WGMMA = ["explain", "wgmma", "--tile", "128x64", "--dtype", "bf16"]
 def layout_lines(rng: Random, count: int) -> Iterator[list[str]]:
     """``show layout`` and ``show banks`` of layouts, some of them changed, with swizzles and other options."""
     for _ in range(count):
-        words = ["show", rng.choice(("layout", "banks")), _changed(rng.choice(LAYOUTS), rng)]
+        text = _changed(rng.choice(LAYOUTS), rng) if rng.random() < 0.5 else _layout(rng)
+        words = ["show", rng.choice(("layout", "banks")), text]
         if rng.random() < 0.4:
             words += ["--swizzle", _changed(rng.choice(SWIZZLES), rng)]
         if words[1] == "banks":
@@ -55,6 +56,20 @@ def layout_lines(rng: Random, count: int) -> Iterator[list[str]]:
                 rng.choice(("x.svg", "x.png", "x", "/dev/full/x.svg", "/proc/x.svg", "a" * 300 + ".svg")),
             ]
         yield words
+
+
+def _layout(rng: Random) -> str:
+    """A layout of some nesting: right in form, with extents and strides of any size."""
+    shape, stride = _mode(rng, 0)
+    return f"{shape}:{stride}"
+
+
+def _mode(rng: Random, depth: int) -> tuple[str, str]:
+    if depth < 3 and rng.random() < 0.5:
+        parts = [_mode(rng, depth + 1) for _ in range(rng.randrange(1, 4))]
+        return f"({','.join(s for s, _ in parts)})", f"({','.join(d for _, d in parts)})"
+    extents, strides = (1, 2, 3, 4, 8, 16, 32, 33, 1000), (0, 1, 2, 3, 4, 8, 32, 33, 1024, 2**63, 10**30)
+    return str(rng.choice(extents)), str(rng.choice(strides))
 
 
 def command_lines(rng: Random, count: int, folder: Path) -> Iterator[list[str]]:
