@@ -146,6 +146,36 @@ def test_leftovers_beside_a_folder_are_swept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [out]
 
 
+FULL = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from support.artifacts import scale
+from tilewright.artifact import bundle
+from tilewright.artifact.store import Store, digest
+from tilewright.diag import TilewrightError
+folder = Path(sys.argv[1])
+bundle.write_folder(scale(), folder / "old.bundle")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # no file may become longer, as on a disk without room
+for write in (lambda: Store(folder / "store").put(digest(["x"]), scale()),
+              lambda: bundle.write_folder(scale(), folder / "new.bundle"),
+              lambda: bundle.write_folder(scale(), folder / "old.bundle")):
+    try:
+        write()
+    except TilewrightError as error:
+        print(error.code)
+"""
+
+
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parents[1])]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ART008", "ART010", "ART010"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["old.bundle", "store"]
+    assert bundle.read(tmp_path / "old.bundle") == scale()
+    assert not any(p.is_file() for p in (tmp_path / "store").rglob("*"))
+
+
 def test_entries_are_bound_to_their_key(tmp_path: Path) -> None:
     store, other = Store(tmp_path), digest(["other"])
     path = store.put(KEY, scale())

@@ -16,6 +16,7 @@ from support.gpu import gpu_present
 from tilewright import Kernel
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.cli.commands import app
 from tilewright.cli.run import extents_of, scalars_of
 from tilewright.diag import TilewrightError
@@ -105,7 +106,7 @@ def test_compile_needs_a_kernel(name: str, kernel_file: Path) -> None:
 
 
 def test_a_file_that_raises(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("import tilewright as tw\n\nx = tw.nothing\n")
+    (tmp_path / "broken.py").write_text("import tilewright as tw\n\nx = [].nothing\n")
     refused("CMD007", "compile", f"{tmp_path / 'broken.py'}:x", "--out", "out")
 
 
@@ -193,6 +194,13 @@ def test_scalars_have_their_type() -> None:
     assert scalars_of(scale(), {"alpha": "0.5"}) == {"alpha": 0.5, "n": 1}
     with pytest.raises(TilewrightError, match="CMD002"):
         scalars_of(scale(), {"n": "0.5"})
+
+
+@pytest.mark.parametrize("extent", [-1, MAX_EXTENT + 1])
+def test_run_extents_that_no_launch_takes(extent: int) -> None:
+    extents_of(scale(), {"M": MAX_EXTENT}, {})
+    with pytest.raises(TilewrightError, match="CMD002"):
+        extents_of(scale(), {"M": extent}, {})
 
 
 def test_run_inputs(folder: Path, tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ def _status(arguments: Sequence[str]) -> int:
     except TilewrightError as error:
         _tell(error)
         return Status.USAGE if error.code.startswith(_UNREADABLE) else Status.NO
+    except MemoryError:
+        echo("error: not enough memory", err=True)
+        return Status.USAGE
     except Exception as error:
         return _our_bug(error)
 
