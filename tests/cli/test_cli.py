@@ -29,7 +29,7 @@ import tilewright as tw
 from helper import TIMES
 
 @tw.kernel
-def scale(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, alpha: tw.f32):
+def scale(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, alpha: tw.f32, causal=False, b=128):
     m, n = tw.grid(y, (None, 128))
     y[m, n] = x[m, n] * alpha * TIMES
 
@@ -113,6 +113,11 @@ def test_a_file_that_raises(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["N", "N=", "=4", "N=x", "1N=4"])
 def test_compile_options(option: str, kernel_file: Path) -> None:
     refused("CMD002", "compile", f"{kernel_file}:scale", "--static", option, "--out", "out")
+
+
+@pytest.mark.parametrize("name", ["blok", "target", "schedule", "facts", "x"])
+def test_a_keyword_that_the_kernel_has_not(name: str, kernel_file: Path) -> None:
+    refused("CMD002", "compile", f"{kernel_file}:scale", "--set", f"{name}=1", "--out", "out")
 
 
 def test_an_option_given_twice(kernel_file: Path) -> None:

@@ -180,6 +180,44 @@ def test_a_budget_may_be_given_in_the_call() -> None:
     assert refusal(lambda: linear(X, None, y, budget="much")).code == "JIT001"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": 1},
+        {"facts": 3},
+        {"static": [1]},
+        {"dtypes": "bf16"},
+        {"target": ["sm_90a"]},
+        {"bm": [1]},
+        {"bm": {}},
+    ],
+    ids=str,
+)
+def test_options_of_another_type(options: dict[str, Any]) -> None:
+    assert refusal(lambda: linear.compile(**options)).code in ("LNG029", "JIT004")
+
+
+@pytest.mark.parametrize("text", ["extents=4", "cluster=" + "1" * 5000 + "x1", "warps=" + "1" * 5000, "mode=\x1b"])
+def test_schedules_that_are_none(text: str) -> None:
+    assert refusal(lambda: tw.Schedule.parse(text)).code == "LNG028"
+
+
+@pytest.mark.parametrize("extents", [5, [1], {3: 4}, {"bm": "x"}, [("bm", 1, 2)]])
+def test_extents_that_are_none(extents: Any) -> None:
+    assert refusal(lambda: tw.Schedule(extents=extents)).code == "LNG028"
+
+
+def test_parameters_named_as_options() -> None:
+    def streamed(x: tw.Tensor["M"], *, stream: tw.f32):
+        pass
+
+    def static(x: tw.Tensor["M"], *, static=3):
+        pass
+
+    for body in (streamed, static):
+        assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
+
+
 # -- optional tensors -------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib.util
 import sys
 import time
@@ -45,6 +46,15 @@ def compile_kernel(
     dtypes = by_name("--dtype", dtype or [], str)
     keywords = by_name("--set", set_ or [], literal)
     found = find_kernel(kernel)
+    known = [p.name for p in found.keywords] + list(found.optional)
+    for name in keywords.keys() - set(known):
+        near = difflib.get_close_matches(name, known, 1)
+        fail(
+            "CMD002",
+            found=f"--set {name}",
+            required=", ".join(known) or "no keywords: the kernel has none",
+            help=f"did you mean {near[0]}?" if near else "",
+        )
     echo(f"compiling {kernel} for {target} ...", err=True)
     begin = time.perf_counter()
     pinned = _pinned(_text_of(schedule)) if schedule else None

@@ -32,7 +32,7 @@ def bind(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, 
         if param.name not in given:
             continue
         value = given[param.name]
-        if not _is_hashable(value):
+        if not is_hashable(value):
             _refuse(f"{param.name} = {shown(value)}", "a hashable value")
         if value is not param.default and (param.required or param.auto or value != param.default):
             keywords[param.name] = value
@@ -104,7 +104,8 @@ def _scalar(param: ScalarParam, value: object) -> float | int:
     return number
 
 
-def _is_hashable(value: object) -> bool:
+def is_hashable(value: object) -> bool:
+    """Whether the value can be part of a key."""
     try:
         hash(value)
     except Exception:  # of a stranger's class

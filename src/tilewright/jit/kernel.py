@@ -15,7 +15,7 @@ from tilewright.diag import TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
 from tilewright.jit import rooms
-from tilewright.jit.calls import Call, bind, by_name
+from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 _DEFAULT_SCHEDULE = Schedule()
 _MAX_PLANS = 256
+_AS_WRITTEN = {
+    "dtypes": 'dtypes={"x": "bf16"}',
+    "static": 'static={"N": 4096}',
+    "schedule": "schedule=tw.Schedule(warps=4)",
+    "facts": "leave it out for row-major tensors with aligned rows",
+}
 
 
 def _keep(store: Store, key: str, artifact: Artifact) -> None:
@@ -138,6 +144,24 @@ class Kernel:
         facts: Facts | None,
         keywords: Mapping[str, Hashable],
     ) -> Request:
+        options: tuple[tuple[str, object, type], ...] = (
+            ("dtypes", dtypes, Mapping),
+            ("static", static, Mapping),
+            ("schedule", schedule, Schedule),
+            ("facts", facts, rooms.requests.Facts),
+        )
+        for name, value, kind in options:
+            wrong = value is not None and not isinstance(value, kind)  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+            if wrong:
+                fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
+        for name, value in keywords.items():
+            if not is_hashable(value):
+                fail(
+                    "LNG029",
+                    found=f"{name}={shown(value)}",
+                    required="a hashable value",
+                    help="give a tuple for a list",
+                )
         return self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
 
     # -- calls ----------------------------------------------------------------------------------------------------
@@ -271,8 +295,6 @@ class Kernel:
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
         result = {t.name: f32 for t in self.function.tensors}
-        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's mistake
-            fail("LNG029", found=f"dtypes={given!r}", required="a dtype by tensor", help='dtypes={"x": "bf16"}')
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
             if dtype is None:
@@ -290,6 +312,6 @@ class Kernel:
     def _target(self, target: str | Target) -> Target:
         if isinstance(target, Target):
             return target
-        if target not in TARGETS:
-            fail("JIT004", where=self.function.where, found=target, required=", ".join(TARGETS))
+        if not is_hashable(target) or target not in TARGETS:
+            fail("JIT004", where=self.function.where, found=shown(target), required=", ".join(TARGETS))
         return TARGETS[target]

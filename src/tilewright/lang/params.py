@@ -197,6 +197,10 @@ def _scalar_default(default: object, dtype: DType, name: str, where: Location) -
     refuse("LNG001", where=where, found=f"{name} = {default!r}", required=f"a number of {dtype}", help="give a number")
 
 
+_OF_CALLS = frozenset(("stream", "budget"))
+_OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "debug"))
+
+
 def _check_names(params: tuple[Param, ...], where: Location) -> None:
     dims = {d for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
     for param in params:
@@ -209,6 +213,15 @@ def _check_names(params: tuple[Param, ...], where: Location) -> None:
                 help=f"rename the parameter {param.name}",
             )
         _check_ascii(param.name, "parameter", where)
+        options = _OF_CALLS if not isinstance(param, KeywordParam) else _OF_CALLS | _OF_COMPILE
+        if param.name in options:
+            refuse(
+                "LNG001",
+                where=where,
+                found=f"the parameter {param.name}",
+                required="a name that is no option of calling or compiling a kernel",
+                help=f"rename the parameter {param.name}",
+            )
     if not any(isinstance(p, TensorParam) for p in params):
         refuse(
             "LNG001",
