@@ -515,6 +515,17 @@ class OwnStream:
         return self.answer
 
 
+class Handle(int):
+    """A handle of a library with a type of its own."""
+
+
+@pytest.mark.parametrize("stream", [77, Handle(77), OwnStream((0, 77))])
+def test_what_is_a_stream(stream: object) -> None:
+    p, fake = program()
+    p.launch((*xy(), 1.0, 1), stream)
+    assert fake.launches[-1].stream == 77
+
+
 @pytest.mark.parametrize("stream", [OwnStream(5), OwnStream((0, "x")), OwnStream(None), "x", -1, 2**64, True, 1.5])
 def test_what_is_no_stream(stream: object) -> None:
     with refused("RUN018"):

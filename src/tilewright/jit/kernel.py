@@ -151,8 +151,7 @@ class Kernel:
             ("facts", facts, rooms.requests.Facts),
         )
         for name, value, kind in options:
-            wrong = value is not None and not isinstance(value, kind)  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
-            if wrong:
+            if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
         for name, value in keywords.items():
             if not is_hashable(value):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam
 from tilewright.artifact.validate import validate
-from tilewright.diag import TilewrightError, fail
+from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime.arguments import Described, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
@@ -292,11 +292,16 @@ def stream_handle(stream: object) -> int:
             case (int(), int(handle)):
                 pass
             case answer:
-                fail("RUN018", found=f"{stream!r}, whose __cuda_stream__ is {answer!r}", required="(version, handle)")
+                fail(
+                    "RUN018",
+                    found=f"{shown(stream)}, whose __cuda_stream__ is {shown(answer)}",
+                    required="(version, handle)",
+                )
     else:
-        handle = getattr(stream, "cuda_stream", None)  # PyTorch's, which has no __cuda_stream__ in older releases
+        # PyTorch's in older releases has an attribute instead; a handle may be of a subclass of int
+        handle = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", None)
     if not isinstance(handle, int) or isinstance(handle, bool) or not 0 <= handle < 1 << 64:
-        fail("RUN018", found=repr(stream), required="None, a handle, or an object with __cuda_stream__")
+        fail("RUN018", found=shown(stream), required="None, a handle, or an object with __cuda_stream__")
     return handle or LEGACY_STREAM
 
 
