@@ -95,8 +95,34 @@ __all__ = [
 ]
 
 
+if not TYPE_CHECKING:  # a type checker knows the names
+
+    def __getattr__(name: str):
+        """Names of other languages are refused with what to write here."""
+        if name.startswith("_"):
+            raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+        from tilewright.lang import hints, places  # noqa: PLC0415 - for a mistake only
+
+        where = places.location(sys._getframe(1))
+        raise hints.no_such_name("tw.", name, hints.FUNCTIONS, __all__, where)
+
+
 class Kernel(KernelFunction):
-    """A kernel that compiles on first use: ``kernel(x, y)``, ``kernel.compile(...)``, ``kernel.explain()``."""
+    """A kernel that compiles on first use: ``kernel(x, y)``, ``kernel.compile(...)``, ``kernel.explain()``.
+
+    It has its function's name, documentation and signature, and is pickled by name, as functions are.
+    """
+
+    def __init__(self, read: KernelFunction) -> None:
+        super().__init__(read.fn, read.name, read.params, read.numerics, read.where)
+        names = ("__module__", "__name__", "__qualname__", "__doc__")
+        self.__dict__.update({name: getattr(self.fn, name) for name in names}, __wrapped__=self.fn)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} at {self.where}>"
+
+    def __reduce__(self) -> str:
+        return self.fn.__qualname__
 
     @cached_property
     def compiled(self) -> jit.Kernel:
@@ -105,7 +131,7 @@ class Kernel(KernelFunction):
 
         return jit.Kernel(self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> None:
         """Run on the arguments' device; NumPy arrays run in the simulator."""
         self.compiled(*args, **kwargs)
 
@@ -133,7 +159,6 @@ def kernel(
     scope = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - annotations may use the definer's names
 
     def decorate(function: Callable[..., None]) -> Kernel:
-        read = read_kernel(function, numerics, scope)
-        return Kernel(read.fn, read.name, read.params, read.numerics, read.where)
+        return Kernel(read_kernel(function, numerics, scope))
 
     return decorate if fn is None else decorate(fn)

@@ -23,10 +23,13 @@ from tilewright.artifact.schema import (
     SCHEMA_VERSION,
     Artifact,
     Const,
+    Copy,
+    EncodeTensorMap,
     Fill,
     IntScalar,
     Launch,
     TensorMapArg,
+    TensorPointer,
     WorkspacePointer,
 )
 from tilewright.base.expr import sym
@@ -34,6 +37,7 @@ from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import DataType, Interleave, L2Promotion, OobFill, Swizzle
 
 PROGRAMS = [scale, staged]
+RECIPE = next(s.recipe for s in staged().variants[0].steps if isinstance(s, EncodeTensorMap))
 HEADER = struct.Struct("<8sQ32s")
 
 
@@ -190,11 +194,42 @@ def test_forging_without_an_edit_is_the_bundle_itself() -> None:
         lambda m: m["blobs"].update({".x": {"bytes": 0, "sha256": ""}}),
         lambda m: m["blobs"].update({"x": {"bytes": -1, "sha256": ""}}),
         lambda m: m.update(blobs=[]),
+        lambda m: m["artifact"].update(name="\ud800"),
+        lambda m: m["artifact"]["kernels"][0].update(threads=10**4000),
+        lambda m: m["artifact"]["variants"][0].update(predicate="9" * 4000 + " < M"),
+        lambda m: m["artifact"]["variants"][0].update(predicate="(M + 9999999999999999999999999999)*" * 400 + "M"),
+        lambda m: m["artifact"]["variants"][0].update(predicate="not " * 4000 + "M"),
+        lambda m: m["blobs"].update({"big": {"bytes": 1 << 29, "sha256": ""}}),
+        lambda m: m["blobs"].update({f"b{i}": {"bytes": 0, "sha256": ""} for i in range(5000)}),
+        lambda m: m.update(filler="x" * (1 << 23)),
     ],
 )
 def test_schema_is_enforced(edit: Callable[[dict[str, Any]], None]) -> None:
     with refused("ART005"):
         bundle.from_bytes(forged(edit))
+
+
+def test_blobs_that_nothing_refers_to_are_refused_unread(tmp_path: Path) -> None:
+    """Ten holes of 20 MB in a folder: their bytes are never asked for."""
+    bundle.write_folder(scale(), tmp_path / "x")
+    manifest = json.loads((tmp_path / "x" / "manifest.json").read_text())
+    for i in range(10):
+        with open(tmp_path / "x" / f"hole{i}", "wb") as file:
+            file.truncate(20 << 20)
+        manifest["blobs"][f"hole{i}"] = {"bytes": 20 << 20, "sha256": hashlib.sha256(b"").hexdigest()}
+    del manifest["digest"]
+    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    manifest["digest"] = hashlib.sha256(text).hexdigest()
+    (tmp_path / "x" / "manifest.json").write_text(json.dumps(manifest))
+    with refused("ART005"):  # a read one would be ART004, for its digest is wrong
+        bundle.read(tmp_path / "x")
+
+
+def test_what_waits_or_never_ends_is_no_bundle(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero"), Path("a\0b"), Path("x" * 5000)):
+        with refused("ART001"):
+            bundle.read(path)
 
 
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1, str(SCHEMA_VERSION), None])
@@ -223,6 +258,13 @@ def test_numbers_that_are_no_integers() -> None:
         lambda a: replace(a, kernels=(replace(a.kernels[0], symbol="../k"), a.kernels[1])),
         lambda a: replace(a, kernels=(replace(a.kernels[0], shared_bytes=232_449), a.kernels[1])),
         lambda a: replace(a, facts=(sym("x.stride2").eq(1),)),
+        lambda a: replace(a, bounds=(replace(a.bounds[0], symbol="x.address"),)),
+        lambda a: replace(a, name="n" * 5000),
+        lambda a: replace(a, parameters=(replace(a.parameters[0], dims=(sym("M"),) * 100), *a.parameters[1:])),
+        lambda a: with_step(a, EncodeTensorMap(10**12, RECIPE)),
+        lambda a: with_step(a, Copy(TensorPointer("y"), TensorPointer("x"), Const(4))),
+        lambda a: with_step(a, Fill(TensorPointer("x"), 0, 4, Const(1))),
+        lambda a: with_step(a, Fill(TensorPointer("y", 4096 - sym("y.address")), 0, 4, Const(1))),
         lambda a: replace(a, bounds=(replace(a.bounds[0], symbol="K"),)),
         lambda a: replace(a, variants=(replace(a.variants[0], predicate=sym("alpha") < 1), a.variants[1])),
         lambda a: with_step(a, Launch("scale_wide", (sym("K"), Const(1), Const(1)), ())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from support.artifacts import renamed, scale, staged
+from tilewright.artifact import bundle
 from tilewright.artifact.store import Store, digest
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
@@ -113,12 +115,98 @@ def test_leftovers_of_killed_writers_are_swept(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put(KEY, scale())
     aside = next(tmp_path.glob("*/aside"))
-    old, young = aside / "old", aside / "young"
-    old.write_bytes(b"half")
-    young.write_bytes(b"half")
-    os.utime(old, (0, 0))
+    dead, alive = aside / "dead", aside / "alive"
+    dead.write_bytes(b"half")
+    alive.write_bytes(b"half")
+    with alive.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as a writer that is still at it
+        store.put(KEY, scale())
+        assert [p.name for p in aside.iterdir()] == ["alive"]
     store.put(KEY, scale())
-    assert [p.name for p in aside.iterdir()] == ["young"]
+    assert not list(aside.iterdir())
+
+
+KEPT_BY_A_KILL = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from support.artifacts import scale
+from tilewright.artifact import aside, bundle
+aside.sync_folder = lambda folder: os.kill(os.getpid(), 9)
+bundle.write_folder(scale(), Path(sys.argv[1]))
+"""
+
+
+def test_leftovers_beside_a_folder_are_swept(tmp_path: Path) -> None:
+    out = tmp_path / "scale.bundle"
+    arguments = [sys.executable, "-c", KEPT_BY_A_KILL, str(out), str(Path(__file__).parents[1])]
+    assert subprocess.run(arguments, check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 1
+    bundle.write_folder(scale(), out)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from support.artifacts import scale
+from tilewright.artifact import bundle
+from tilewright.artifact.store import Store, digest
+from tilewright.diag import TilewrightError
+folder = Path(sys.argv[1])
+bundle.write_folder(scale(), folder / "old.bundle")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # no file may become longer, as on a disk without room
+for write in (lambda: Store(folder / "store").put(digest(["x"]), scale()),
+              lambda: bundle.write_folder(scale(), folder / "new.bundle"),
+              lambda: bundle.write_folder(scale(), folder / "old.bundle")):
+    try:
+        write()
+    except TilewrightError as error:
+        print(error.code)
+"""
+
+
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parents[1])]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ART008", "ART010", "ART010"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["old.bundle", "store"]
+    assert bundle.read(tmp_path / "old.bundle") == scale()
+    assert not any(p.is_file() for p in (tmp_path / "store").rglob("*"))
+
+
+def test_entries_are_bound_to_their_key(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), digest(["other"])
+    path = store.put(KEY, scale())
+    moved = store.path(other)
+    moved.parent.mkdir(parents=True, exist_ok=True)
+    moved.write_bytes(path.read_bytes())
+    assert store.get(other) is None
+    assert store.get(KEY) == scale()
+    assert bundle.read(path) == scale()  # the command line shows it
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zero", "folder", "unreadable", "loop"])
+def test_what_is_no_plain_file_counts_as_absent_and_is_replaced(kind: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = store.path(KEY)
+    path.parent.mkdir(parents=True)
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "zero":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            (path / "inner").mkdir(parents=True)
+        case "unreadable":
+            path.write_bytes(b"TWBUNDLE")
+            path.chmod(0)
+        case _:
+            path.symlink_to(path)
+    assert store.get(KEY) is None
+    store.put(KEY, scale())
+    assert store.get(KEY) == scale()
 
 
 def test_a_hit_takes_less_than_10_ms(tmp_path: Path) -> None:
@@ -140,3 +228,4 @@ def test_configuration_names_the_folder(tmp_path: Path) -> None:
     assert read({"TILEWRIGHT_STORE": ""}).store == Path.home() / ".cache" / "tilewright"
     assert read({"TILEWRIGHT_TRACEBACK": "1"}).traceback
     assert not read({}).traceback
+    assert read({"TILEWRIGHT_STORE": "~nobody-of-this-name/x"}).store.parent == Path(os.devnull)

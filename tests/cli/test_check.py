@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-from tilewright.cli import app
+from tilewright.cli.commands import app
 
 EXAMPLES = Path(__file__).parents[2] / "examples/protocols"
 RING = """protocol("ring", cluster=1, registers_per_thread=168)

@@ -16,7 +16,8 @@ from support.gpu import gpu_present
 from tilewright import Kernel
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
-from tilewright.cli import app
+from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.cli.commands import app
 from tilewright.cli.run import extents_of, scalars_of
 from tilewright.diag import TilewrightError
 from tilewright.diag.catalogue import CATALOGUE
@@ -28,7 +29,7 @@ import tilewright as tw
 from helper import TIMES
 
 @tw.kernel
-def scale(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, alpha: tw.f32):
+def scale(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, alpha: tw.f32, causal=False, b=128):
     m, n = tw.grid(y, (None, 128))
     y[m, n] = x[m, n] * alpha * TIMES
 
@@ -105,13 +106,18 @@ def test_compile_needs_a_kernel(name: str, kernel_file: Path) -> None:
 
 
 def test_a_file_that_raises(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("import tilewright as tw\n\nx = tw.nothing\n")
+    (tmp_path / "broken.py").write_text("import tilewright as tw\n\nx = [].nothing\n")
     refused("CMD007", "compile", f"{tmp_path / 'broken.py'}:x", "--out", "out")
 
 
 @pytest.mark.parametrize("option", ["N", "N=", "=4", "N=x", "1N=4"])
 def test_compile_options(option: str, kernel_file: Path) -> None:
     refused("CMD002", "compile", f"{kernel_file}:scale", "--static", option, "--out", "out")
+
+
+@pytest.mark.parametrize("name", ["blok", "target", "schedule", "facts", "x"])
+def test_a_keyword_that_the_kernel_has_not(name: str, kernel_file: Path) -> None:
+    refused("CMD002", "compile", f"{kernel_file}:scale", "--set", f"{name}=1", "--out", "out")
 
 
 def test_an_option_given_twice(kernel_file: Path) -> None:
@@ -195,6 +201,13 @@ def test_scalars_have_their_type() -> None:
         scalars_of(scale(), {"n": "0.5"})
 
 
+@pytest.mark.parametrize("extent", [-1, MAX_EXTENT + 1])
+def test_run_extents_that_no_launch_takes(extent: int) -> None:
+    extents_of(scale(), {"M": MAX_EXTENT}, {})
+    with pytest.raises(TilewrightError, match="CMD002"):
+        extents_of(scale(), {"M": extent}, {})
+
+
 def test_run_inputs(folder: Path, tmp_path: Path) -> None:
     refused("CMD004", "run", folder, "--input", "z=z.npy")
     refused("CMD004", "run", folder, "--input", f"x={tmp_path / 'none.npy'}")
@@ -216,17 +229,17 @@ def test_configuration() -> None:
     assert "store in use" in output
 
 
-def test_a_diagnostic_ends_on_stderr_with_status_1(tmp_path: Path) -> None:
+def test_a_diagnostic_ends_on_stderr(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tilewright.cli", "show", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error[ART001]: not a Tilewright bundle")
     assert "tilewright explain ART001" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_help_is_quick() -> None:
-    code = "import time; from tilewright.cli import app; app(['--help'], standalone_mode=False); "
+    code = "import time; from tilewright.cli.commands import app; app(['--help'], standalone_mode=False); "
     code += "print(time.process_time())"
     outputs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from support.gpu import gpu_present
-from tilewright.cli import app, demo
+from tilewright.cli import demo
+from tilewright.cli.commands import app
 from tilewright.diag import TilewrightError
 from tilewright.jit.inspection import Case
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner, Result
 
-from tilewright.cli import app
+from tilewright.cli.commands import app
 from tilewright.diag import TilewrightError
 from tilewright.legal import rules
 
@@ -120,7 +120,7 @@ def test_an_unknown_dtype() -> None:
 
 
 def test_help_loads_no_solver() -> None:
-    code = "import sys; from tilewright.cli import app; app(['--help'], standalone_mode=False); "
+    code = "import sys; from tilewright.cli.commands import app; app(['--help'], standalone_mode=False); "
     code += "print([m for m in ('z3', 'egglog', 'tilewright.legal') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.bundle import to_bytes
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.cli import app
+from tilewright.cli.commands import app
 
 
 def tilewright(*args: object) -> Result:
@@ -41,6 +41,14 @@ def test_other_ptx_is_not_validated(artifact: Artifact, tmp_path: Path) -> None:
     result = tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path))
     assert result.exit_code == 3
     assert "differences" in result.output
+
+
+@pytest.mark.parametrize("text", ["transport", "", "(" * 5000, '"builtin.module"() ({}) : () -> ()'])
+def test_ir_that_is_none(artifact: Artifact, text: str, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    result = tilewright("validate", written(replace(artifact, kernels=(replace(image, transport_ir=text),)), tmp_path))
+    assert result.exit_code == 2
+    assert "ART011" in result.output
 
 
 def test_another_grid_is_refuted(artifact: Artifact, tmp_path: Path) -> None:

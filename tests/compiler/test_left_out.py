@@ -18,7 +18,7 @@ import tilewright as tw
 from tilewright.artifact.bundle import from_bytes, to_bytes
 from tilewright.artifact.schema import Artifact, Bound, Obligation
 from tilewright.base.expr import Sym
-from tilewright.cli import app
+from tilewright.cli.commands import app
 from tilewright.codegen.assemble import Assembled
 from tilewright.codegen.cuda import Emitted
 from tilewright.compiler import build as build_room

@@ -34,7 +34,7 @@ assert artifact.kernels[0].cubin
 """
 
 USES_THE_CODE = """
-from tilewright.cli import app
+from tilewright.cli.commands import app
 from tilewright.diag import TilewrightError, fail
 
 try:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tilewright.cli import app
+from tilewright.cli.commands import app
 from tilewright.diag.catalogue import CATALOGUE
 
 ROOT = Path(__file__).parents[2]

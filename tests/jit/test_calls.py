@@ -185,3 +185,18 @@ def test_arguments_that_the_runtime_refuses() -> None:
     y.flags.writeable = False
     with pytest.raises(TilewrightError):
         kernel(x, y, 1.0)
+
+
+def test_a_call_like_one_before_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x, y = Kernel(scaled), normal(3, 40), np.zeros(3, np.float32)
+    kernel(x, y, 2.0)
+
+    def refused_now(*_: object) -> None:
+        raise AssertionError("planned again")
+
+    monkeypatch.setattr(rooms.program, "plan", refused_now)
+    x += 1
+    kernel(x, y, 3.0)
+    np.testing.assert_allclose(y, 3 * x.sum(1), rtol=1e-5)
+    with pytest.raises(AssertionError, match="planned again"):
+        kernel(normal(3, 41), y, 2.0)

@@ -289,3 +289,10 @@ def test_explain_says_plan_and_proof() -> None:
     text = Kernel(shifted(1.0)).explain()
     assert "threads a CTA" in text
     assert "proved" in text
+
+
+def test_a_store_that_refuses_is_reported_and_the_kernel_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "file"))
+    with pytest.warns(RuntimeWarning, match="ART008"):
+        assert Kernel(EXAMPLES_BY_NAME["add"].kernel).compile().kernels

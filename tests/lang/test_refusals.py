@@ -52,6 +52,8 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("rank too high", "LNG002", lambda x, m, n: x[m, n, n], lambda x, m, n: x[m, n]),
     ("rank too low", "LNG002", lambda x, m, n: x[m], lambda x, m, n: x[m, n]),
     ("not a dtype", "LNG004", lambda x, m, n: x[m, n].to("f32"), lambda x, m, n: x[m, n].to(tw.f32)),
+    ("a method of PyTorch", "LNG034", lambda x, m, n: x[m, n].cumsum(1), lambda x, m, n: x[m, n].sum(1)[:, None]),
+    ("a function of Triton", "LNG034", lambda x, m, n: tw.cdiv(4, 2), lambda x, m, n: -(-4 // 2)),
     ("if", "LNG006", lambda x, m, n: 1 if x[m, n] > 0 else 2, lambda x, m, n: tw.where(x[m, n] > 0, 1, 2)),
     ("and", "LNG006", lambda x, m, n: (x[m, n] > 0) and True, lambda x, m, n: (x[m, n] > 0) & True),
     ("or", "LNG006", lambda x, m, n: (x[m, n] > 0) or x[m, n], lambda x, m, n: (x[m, n] > 0) | False),

@@ -42,7 +42,23 @@ def test_array_interface_dtypes(typestr: str) -> None:
         describe("x", ArrayInterface(typestr=typestr), 1)
 
 
-@pytest.mark.parametrize("fields", [{"strides": (12, 3)}, {"data": None}, {"mask": object()}, {"shape": 3}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"strides": (12, 3)},
+        {"data": None},
+        {"mask": object()},
+        {"shape": 3},
+        {"strides": (4,)},
+        {"strides": 4},
+        {"strides": ("x", 4)},
+        {"shape": (2, -3)},
+        {"shape": (2, 2**70)},
+        {"data": ("x", False)},
+        {"data": (-1, False)},
+        {"stream": "x"},
+    ],
+)
 def test_array_interface_that_cannot_be_described(fields: dict[str, Any]) -> None:
     with refused("RUN001"):
         describe("x", ArrayInterface(**fields), 1)

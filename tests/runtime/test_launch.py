@@ -16,7 +16,9 @@ from tilewright.artifact.schema import (
     MAX_EXTENT,
     Access,
     Artifact,
+    Copy,
     EncodeTensorMap,
+    Fill,
     FloatScalar,
     IntScalar,
     KernelImage,
@@ -26,6 +28,7 @@ from tilewright.artifact.schema import (
     TensorParam,
     TensorPointer,
     Variant,
+    WorkspacePointer,
 )
 from tilewright.base.dtypes import f32
 from tilewright.base.expr import TRUE, Const, all_of, parse, sym
@@ -456,6 +459,83 @@ def test_integer_scalars_at_and_beyond_their_range(dtype: str) -> None:
             p.launch((value,))
     p.launch((True,))
     assert fake.launches[-1].i32(0) == 1
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Fill(TensorPointer("out"), 0, 4, M + 1),
+        Fill(TensorPointer("out", Const(-4)), 0, 4, M),
+        Copy(WorkspacePointer(0), TensorPointer("out"), Const(1 << 40)),
+        Copy(WorkspacePointer(0, Const(256)), TensorPointer("out"), M * 4),
+    ],
+)
+def test_steps_of_the_host_stay_inside(step: Fill | Copy) -> None:
+    artifact = staged()
+    (only,) = artifact.variants
+    p, fake = program(replace(artifact, variants=(replace(only, steps=(*only.steps, step)),)))
+    with refused("RUN017"):
+        p.launch((FakeTensor(X, (64, 64)), FakeTensor(Y, (64,), dtype="torch.float32")))
+    assert not fake.launches
+
+
+def test_a_fact_or_class_that_divides_by_zero() -> None:
+    for changed in (
+        replace(scale(), facts=(parse("M % (N - 200) == 0"),)),
+        replace(
+            scale(),
+            facts=(),
+            bounds=(),
+            variants=scale().variants[:1],
+            left_out=(LeftOut(parse("M // (N - 200) == 1"), "", ""),),
+        ),
+    ):
+        p, _ = program(changed)
+        with refused("RUN017"):
+            p.launch((*xy(cols=200), 1.0, 1))
+
+
+def test_a_descriptor_with_impossible_fields() -> None:
+    artifact = staged()
+    (only,) = artifact.variants
+    encode = only.steps[1]
+    assert isinstance(encode, EncodeTensorMap)
+    for dims in ((N, 0 - M), (N, M * (1 << 70))):
+        steps = (only.steps[0], replace(encode, recipe=replace(encode.recipe, dims=dims)), *only.steps[2:])
+        p, _ = program(replace(artifact, variants=(replace(only, steps=steps),)))
+        with refused("RUN017"):
+            p.launch((FakeTensor(X, (64, 64)), FakeTensor(Y, (64,), dtype="torch.float32")))
+
+
+class OwnStream:
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def __cuda_stream__(self) -> object:
+        return self.answer
+
+
+class Handle(int):
+    """A handle of a library with a type of its own."""
+
+
+@pytest.mark.parametrize("stream", [77, Handle(77), OwnStream((0, 77))])
+def test_what_is_a_stream(stream: object) -> None:
+    p, fake = program()
+    p.launch((*xy(), 1.0, 1), stream)
+    assert fake.launches[-1].stream == 77
+
+
+@pytest.mark.parametrize("stream", [OwnStream(5), OwnStream((0, "x")), OwnStream(None), "x", -1, 2**64, True, 1.5])
+def test_what_is_no_stream(stream: object) -> None:
+    with refused("RUN018"):
+        program()[0].launch((*xy(), 1.0, 1), stream)
+
+
+@pytest.mark.parametrize("alpha", [10**400, "2", None, [2.0], 1j])
+def test_what_is_no_number(alpha: object) -> None:
+    with refused("RUN016"):
+        program()[0].launch((*xy(), alpha, 1))
 
 
 @pytest.mark.parametrize(("rows", "legal"), [(65535, True), (65536, False)])

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tilewright.base.expr import sym
-from tilewright.cli import app
+from tilewright.cli.commands import app
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle as SwizzleMode
 from tilewright.layout import fragments

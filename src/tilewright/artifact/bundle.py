@@ -8,24 +8,24 @@ whole.
     folder:     manifest.json with its digest (of the canonical JSON) in it, and one file a blob (kernel.cubin,
                 kernel.cu, kernel.ptx, tile.mlir, ...)
 
-Reading trusts nothing: hashes, types, expression grammar and all references are checked, nothing is executed, nothing
-is written.
+Reading trusts nothing: sizes, hashes, types, expression grammar and all references are checked, nothing is executed,
+nothing is written, and nothing is read that no field refers to.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import struct
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn, cast
 
+from tilewright.artifact import aside
 from tilewright.artifact.codec import Blobs, Json, MalformedError, decode, encode
 from tilewright.artifact.schema import SCHEMA_VERSION, Artifact
 from tilewright.artifact.validate import validate
@@ -36,15 +36,20 @@ MANIFEST = "manifest.json"
 _FORMAT = "tilewright-bundle"
 _HEADER = struct.Struct("<8sQ32s")
 _BLOB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")  # one flat folder: no separators, no leading dot
-_MAX_BYTES = 1 << 30
+_MAX_BYTES = 1 << 28  # of a whole bundle
+_MAX_MANIFEST_BYTES = 1 << 23
+_MAX_BLOBS = 4096
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def to_bytes(artifact: Artifact) -> bytes:
-    """``artifact`` as a one-file bundle. Equal artifacts give equal bytes."""
+def to_bytes(artifact: Artifact, key: str = "") -> bytes:
+    """``artifact`` as a one-file bundle, bound to the ``key`` of a store if there is one. Equal artifacts give equal
+    bytes."""
     manifest, blobs = _pack(artifact)
+    if key:
+        manifest["key"] = key
     text = _canonical(manifest)
     header = _HEADER.pack(MAGIC, len(text), hashlib.sha256(text).digest())
     return b"".join([header, text, *(blobs[name] for name in sorted(blobs))])
@@ -53,7 +58,8 @@ def to_bytes(artifact: Artifact) -> bytes:
 def write_folder(artifact: Artifact, folder: Path) -> None:
     """Write ``artifact`` as the folder ``folder``, built aside and renamed whole.
 
-    An empty folder or an older bundle there is replaced; anything else is refused (ART007).
+    An empty folder or an older bundle there is replaced; anything else is refused (ART007). What writers of the same
+    folder that were killed left beside it is removed. ART010 where the disk refuses.
     """
     folder = Path(folder).absolute()
     if folder.exists() and not _may_replace(folder):
@@ -65,38 +71,26 @@ def write_folder(artifact: Artifact, folder: Path) -> None:
         )
     manifest, blobs = _pack(artifact)
     manifest["digest"] = hashlib.sha256(_canonical(manifest)).hexdigest()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    files = {**blobs, MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode()}
     try:
-        new = aside / "new"
-        new.mkdir()
-        for name, data in blobs.items():
-            write_synced(new / name, data)
-        write_synced(new / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode())
-        sync_folder(new)
-        if folder.exists():
-            folder.rename(aside / "old")
-        new.rename(folder)
-        sync_folder(folder.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with aside.folder_beside(folder) as working:
+            _write_aside(folder, working, files)
+    except OSError as error:
+        fail("ART010", found=f"{error.filename or folder}: {error.strerror}", required="a folder that can be written")
 
 
-def write_synced(path: Path, data: bytes | memoryview) -> None:
-    """Write a new file and wait until it is on the disk."""
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the folder's entries are on the disk, so that a rename in it survives a crash."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _write_aside(folder: Path, working: Path, files: Mapping[str, bytes | memoryview]) -> None:
+    """Write ``files`` to a new folder in ``working`` and put it in the place of ``folder``."""
+    new = working / "new"
+    new.mkdir()
+    for name, data in files.items():
+        aside.write_synced(new / name, data)
+    aside.sync_folder(new)
+    if folder.exists():
+        folder.rename(working / "old")
+    new.rename(folder)
+    aside.sync_folder(folder.parent)
 
 
 def _may_replace(folder: Path) -> bool:
@@ -123,19 +117,31 @@ def _canonical(manifest: Json) -> bytes:
 def read(path: Path) -> Artifact:
     """The bundle at ``path``, a folder or a file; refuses with ART001 to ART006."""
     path = Path(path)
-    if path.is_dir():
-        return _read_folder(path)
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            fail("ART001", found=f"{path} has {path.stat().st_size} bytes", required=f"at most {_MAX_BYTES}")
-        data = path.read_bytes()
+        if path.is_dir():
+            return _read_folder(path)
+        data = read_plain(path)
     except OSError as error:
         fail("ART001", found=f"{path}: {error.strerror}", required="a bundle's folder or file")
+    except ValueError as error:  # a name that no file has
+        fail("ART001", found=f"{path}: {error}", required="a bundle's folder or file")
     return from_bytes(data, str(path))
 
 
-def from_bytes(data: bytes, origin: str = "the bundle") -> Artifact:
-    """The artifact in a one-file bundle; ``origin`` names it in errors."""
+def read_plain(path: Path) -> bytes:
+    """The bytes of a plain file; ART001 for a pipe, a device, or more bytes than a bundle has. Links are followed."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+    with open(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            fail("ART001", found=f"{path} is no plain file", required="a bundle's folder or file")
+        if found.st_size > _MAX_BYTES:
+            fail("ART001", found=f"{path} has {found.st_size} bytes", required=f"at most {_MAX_BYTES}")
+        return file.read(_MAX_BYTES + 1)
+
+
+def from_bytes(data: bytes, origin: str = "the bundle", key: str = "") -> Artifact:
+    """The artifact in a one-file bundle; ``origin`` names it in errors. ART004 if it is bound to another ``key``."""
     if len(data) < _HEADER.size:
         if MAGIC.startswith(data[: len(MAGIC)]):
             _truncated(origin, f"{len(data)} bytes", f"a header of {_HEADER.size} bytes")
@@ -148,6 +154,8 @@ def from_bytes(data: bytes, origin: str = "the bundle") -> Artifact:
     text = data[_HEADER.size : _HEADER.size + length]
     manifest = _parse_manifest(text, origin)
     _check_digest(text, claimed.hex(), origin)
+    if manifest.get("key", "") != key and key:
+        fail("ART004", found=f"{origin} was stored under another key", required=key)
     sizes = {name: size for name, (size, _) in _listing(manifest, origin).items()}
     expected = _HEADER.size + length + sum(sizes.values())
     if len(data) < expected:
@@ -164,7 +172,7 @@ def from_bytes(data: bytes, origin: str = "the bundle") -> Artifact:
 
 
 def _read_folder(folder: Path) -> Artifact:
-    manifest = _parse_manifest(_read_regular(folder, MANIFEST, _MAX_BYTES), str(folder))
+    manifest = _parse_manifest(_read_regular(folder, MANIFEST, _MAX_MANIFEST_BYTES), str(folder))
     claimed = manifest.pop("digest", None)
     _check_digest(_canonical(manifest), claimed, str(folder))
     sizes = {name: size for name, (size, _) in _listing(manifest, str(folder)).items()}
@@ -175,17 +183,26 @@ def _read_regular(folder: Path, name: str, limit: int) -> bytes:
     """At most ``limit`` + 1 bytes of a regular file; a link or a pipe in a stranger's folder is not followed."""
     path = folder / name
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            fail("ART004", found=f"{path} is not a plain file", required="a plain file")
-        with path.open("rb") as file:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                _not_plain(path)
             return file.read(limit + 1)
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            _not_plain(path)
         if name == MANIFEST:
             _no_bundle(str(folder), f"{MANIFEST}: {error.strerror}")
         _truncated(str(folder), f"{name}: {error.strerror}", f"the blob {name}")
 
 
+def _not_plain(path: Path) -> NoReturn:
+    fail("ART004", found=f"{path} is not a plain file", required="a plain file")
+
+
 def _parse_manifest(text: bytes, origin: str) -> dict[str, Json]:
+    if len(text) > _MAX_MANIFEST_BYTES:
+        _malformed(origin, f"a manifest of more than {_MAX_MANIFEST_BYTES} bytes")
     try:
         manifest = cast("Json", json.loads(text, parse_float=_no_float, parse_constant=_no_float))
     except (ValueError, RecursionError) as error:
@@ -196,7 +213,7 @@ def _parse_manifest(text: bytes, origin: str) -> dict[str, Json]:
     if schema != SCHEMA_VERSION:
         fail(
             "ART002",
-            found=f"{origin} has schema version {schema}",
+            found=f"{origin} has schema version {repr(schema)[:60]}",
             required=f"schema version {SCHEMA_VERSION}",
             help="compile the kernel again with this version of Tilewright",
         )
@@ -206,7 +223,7 @@ def _parse_manifest(text: bytes, origin: str) -> dict[str, Json]:
 def _check_digest(text: bytes, claimed: object, origin: str) -> None:
     actual = hashlib.sha256(text).hexdigest()
     if claimed != actual:
-        fail("ART004", found=f"{origin}: the manifest's digest is {actual}", required=f"{claimed}")
+        fail("ART004", found=f"{origin}: the manifest's digest is {actual}", required=f"{claimed!r:.80}")
 
 
 def _no_float(text: str) -> NoReturn:
@@ -221,28 +238,38 @@ def _listing(manifest: dict[str, Json], origin: str) -> dict[str, tuple[int, str
     listing: dict[str, tuple[int, str]] = {}
     for name, entry in blobs.items():
         if not _BLOB_NAME.fullmatch(name) or name == MANIFEST:
-            _malformed(origin, f"blobs: {name!r} is no blob name")
+            _malformed(origin, f"blobs: {name[:60]!r} is no blob name")
         match entry:
             case {"bytes": int(size), "sha256": str(digest)} if 0 <= size <= _MAX_BYTES:
                 listing[name] = (size, digest)
             case _:
                 _malformed(origin, f"blobs.{name}: bytes and sha256 expected")
+    total = sum(size for size, _ in listing.values())
+    if len(listing) > _MAX_BLOBS or total > _MAX_BYTES:
+        _malformed(origin, f"{len(listing)} blobs of {total} bytes; at most {_MAX_BLOBS} of {_MAX_BYTES} are read")
     return listing
 
 
 def _unpack(manifest: dict[str, Json], fetch: Callable[[str], bytes | memoryview], origin: str) -> Artifact:
-    blobs: Blobs = {}
-    for name, (size, digest) in _listing(manifest, origin).items():
+    listing = _listing(manifest, origin)
+    unread = set(listing)
+
+    def blob(name: str) -> bytes | memoryview:
+        size, digest = listing[name]
         data = fetch(name)
         if len(data) < size:
             _truncated(origin, f"{name} has {len(data)} bytes", f"{size} bytes")
         if hashlib.sha256(data).hexdigest() != digest:
             fail("ART004", found=f"{origin}: {name} has another SHA-256 than the manifest says", required=digest)
-        blobs[name] = data
+        unread.discard(name)
+        return data
+
     try:
-        artifact = decode(Artifact, manifest.get("artifact"), blobs)
+        artifact = decode(Artifact, manifest.get("artifact"), blob)
     except (MalformedError, RecursionError) as error:
         _malformed(origin, str(error))
+    if unread:
+        _malformed(origin, f"blobs.{min(unread)}: no field refers to it")
     validate(artifact)
     return artifact
 

@@ -9,6 +9,7 @@ Reading is strict: a missing or unknown field, or a value of another type, is a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache, lru_cache
@@ -23,6 +24,10 @@ T = TypeVar("T")
 
 _TAG = "is"
 _MAX_EXPR_CHARACTERS = 16_384
+_MAX_INT_BITS = 64
+
+Fetch: TypeAlias = Callable[[str], bytes | memoryview]
+"""Gives a blob by its name; KeyError if there is none."""
 
 
 class MalformedError(ValueError):
@@ -64,15 +69,19 @@ def _encode(value: object, kind: Any, blobs: Blobs) -> Json:
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
-def decode(kind: type[T], json: Json, blobs: Blobs) -> T:
-    """The ``kind`` that ``json`` and ``blobs`` describe."""
+def decode(kind: type[T], json: Json, blobs: Fetch) -> T:
+    """The ``kind`` that ``json`` describes, with the blobs that it refers to."""
     return cast("T", _decode(kind, json, blobs, kind.__name__))
 
 
-def _decode(kind: Any, json: Json, blobs: Blobs, path: str) -> object:
+def _decode(kind: Any, json: Json, blobs: Fetch, path: str) -> object:
     if kind in (int, bool, str):
         if type(json) is not kind:
             raise MalformedError(f"{path}: {kind.__name__} expected, {_word(json)} found")
+        if isinstance(json, int) and json.bit_length() > _MAX_INT_BITS:
+            raise MalformedError(f"{path}: a number of {json.bit_length()} bits; at most {_MAX_INT_BITS} are read")
+        if isinstance(json, str) and not json.isascii():
+            _check_text(json, path)
         return json
     if kind is Expr:
         return _decode_expr(json, path)
@@ -101,22 +110,30 @@ def _decode(kind: Any, json: Json, blobs: Blobs, path: str) -> object:
     return _decode_object(kind, json, blobs, path)
 
 
-def _decode_object(kind: Any, json: dict[str, Json], blobs: Blobs, path: str) -> object:
+def _decode_object(kind: Any, json: dict[str, Json], blobs: Fetch, path: str) -> object:
     layout = _layout(kind)
     expected = {name for name, _, blob in layout if not blob}
     if json.keys() != expected:
         missing, extra = sorted(expected - json.keys()), sorted(json.keys() - expected)
-        found = [f"no {name!r}" for name in missing] + [f"an unknown {name!r}" for name in extra]
+        found = [f"no {name!r}" for name in missing] + [f"an unknown {_word(name)}" for name in extra[:5]]
         raise MalformedError(f"{path}: {', '.join(found)}")
     values = {name: _decode(k, json[name], blobs, f"{path}.{name}") for name, k, blob in layout if not blob}
     for name, field_kind, blob in layout:
         if blob:
             blob_name = blob.format(**values)
-            if blob_name not in blobs:
-                raise MalformedError(f"{path}.{name}: no blob {blob_name!r}")
-            data = blobs[blob_name]
+            try:
+                data = blobs(blob_name)
+            except KeyError:
+                raise MalformedError(f"{path}.{name}: no blob {_word(blob_name)}") from None
             values[name] = bytes(data) if field_kind is bytes else _decode_text(data, path, name)
     return kind(**values)
+
+
+def _check_text(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise MalformedError(f"{path}: text without lone surrogates expected") from None
 
 
 def _decode_text(data: bytes | memoryview, path: str, name: str) -> str:

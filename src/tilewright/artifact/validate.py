@@ -22,6 +22,7 @@ from tilewright.artifact.schema import (
     KernelArg,
     KernelImage,
     Launch,
+    Pointer,
     ScalarParam,
     TensorMapArg,
     TensorParam,
@@ -38,6 +39,7 @@ from tilewright.hw.target import TARGETS, Target
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 INT_SCALARS = frozenset({"i32", "i64", "bool"})
 FLOAT_SCALARS = frozenset({"f32", "f16", "bf16"})
+_MAX_PARAMETERS, _MAX_RANK, _MAX_STEPS, _MAX_NAME = 4096, 64, 4096, 1000
 
 
 def validate(artifact: Artifact) -> None:
@@ -47,6 +49,9 @@ def validate(artifact: Artifact) -> None:
     target = TARGETS.get(artifact.target)
     if target is None:
         _refuse("target", artifact.target, f"one of {', '.join(TARGETS)}")
+    if len(artifact.parameters) > _MAX_PARAMETERS or len(artifact.name) > _MAX_NAME:
+        found = f"{len(artifact.parameters)} parameters, a name of {len(artifact.name)} characters"
+        _refuse("parameters", found, f"at most {_MAX_PARAMETERS}, and {_MAX_NAME} characters")
     _unique("parameters", (p.name for p in artifact.parameters))
     _unique("kernels", (k.symbol for k in artifact.kernels))
     for parameter in artifact.parameters:
@@ -54,8 +59,9 @@ def validate(artifact: Artifact) -> None:
     known = symbols_of(artifact)
     for i, fact in enumerate(artifact.facts):
         _check_expr(f"facts[{i}]", fact, known)
+    dimensions = {d.name for p in artifact.tensors for d in p.dims if isinstance(d, Sym)}
     for bound in artifact.bounds:
-        if bound.symbol not in known:
+        if bound.symbol not in dimensions:
             _refuse(f"bounds.{bound.symbol}", bound.symbol, "a dimension of a parameter")
     for i, left in enumerate(artifact.left_out):
         _check_expr(f"left_out[{i}]", left.predicate, known)
@@ -92,6 +98,8 @@ def _check_parameter(parameter: TensorParam | ScalarParam) -> None:
         return
     if parameter.dtype not in DTYPES:
         _refuse(where, parameter.dtype, f"one of {', '.join(DTYPES)}")
+    if parameter.rank > _MAX_RANK:
+        _refuse(where, f"{parameter.rank} dimensions", f"at most {_MAX_RANK}")
     for dim in parameter.dims:
         match dim:
             case Const(value) if value >= 0:
@@ -124,6 +132,8 @@ class _VariantCheck:
         self.known = known
         self.kernels = {k.symbol for k in artifact.kernels}
         self.tensors = {p.name for p in artifact.tensors}
+        self.outputs = {p.name for p in artifact.tensors if p.access.writes}
+        self.offsets = frozenset(s for s in known if not s.endswith(".address"))
         self.floats = {p.name for p in artifact.parameters if isinstance(p, ScalarParam) and p.dtype in FLOAT_SCALARS}
         self.slots: set[int] = set()
 
@@ -131,6 +141,8 @@ class _VariantCheck:
         _check_expr(f"{self.where}.predicate", self.variant.predicate, self.known)
         for i, size in enumerate(self.variant.workspace):
             _check_expr(f"{self.where}.workspace[{i}]", size, self.known)
+        if len(self.variant.steps) > _MAX_STEPS:
+            _refuse(f"{self.where}.steps", f"{len(self.variant.steps)} steps", f"at most {_MAX_STEPS}")
         for i, step in enumerate(self.variant.steps):
             where = f"{self.where}.steps[{i}]"
             match step:
@@ -143,30 +155,36 @@ class _VariantCheck:
                         self.check_arg(f"{where}.args[{j}]", arg)
                 case Copy(source, destination, size_bytes):
                     self.check_arg(f"{where}.source", source)
-                    self.check_arg(f"{where}.destination", destination)
+                    self.check_destination(f"{where}.destination", destination)
                     _check_expr(f"{where}.size_bytes", size_bytes, self.known)
                 case Fill(destination, pattern, width_bytes, count):
-                    self.check_arg(f"{where}.destination", destination)
+                    self.check_destination(f"{where}.destination", destination)
                     if width_bytes not in (1, 2, 4) or not 0 <= pattern < 1 << 8 * width_bytes:
                         _refuse(where, f"pattern {pattern} of {width_bytes} bytes", "1, 2 or 4 bytes that hold it")
                     _check_expr(f"{where}.count", count, self.known)
                 case EncodeTensorMap(slot, recipe):
-                    if slot < 0 or slot in self.slots:
-                        _refuse(f"{where}.slot", slot, "a slot not yet encoded")
+                    if not 0 <= slot < len(self.variant.steps) or slot in self.slots:
+                        _refuse(f"{where}.slot", slot, "a slot not yet encoded, numbered from 0")
                     blocks = {workspace_address(i) for i in range(len(self.variant.workspace))}
                     _check_recipe(f"{where}.recipe", recipe, self.known, self.known | blocks)
                     self.slots.add(slot)
+
+    def check_destination(self, where: str, pointer: Pointer) -> None:
+        """A place that a step of the host writes: of a tensor that the program may write, or of a workspace."""
+        if isinstance(pointer, TensorPointer) and pointer.name not in self.outputs:
+            _refuse(where, f"tensor {pointer.name}", "a tensor that the program writes")
+        self.check_arg(where, pointer)
 
     def check_arg(self, where: str, arg: KernelArg) -> None:
         match arg:
             case TensorPointer(name, offset):
                 if name not in self.tensors:
                     _refuse(where, f"tensor {name}", "a tensor parameter")
-                _check_expr(f"{where}.offset", offset, self.known)
+                _check_expr(f"{where}.offset", offset, self.offsets)
             case WorkspacePointer(index, offset):
                 if not 0 <= index < len(self.variant.workspace):
                     _refuse(where, f"workspace {index}", f"one of the variant's {len(self.variant.workspace)}")
-                _check_expr(f"{where}.offset", offset, self.known)
+                _check_expr(f"{where}.offset", offset, self.offsets)
             case IntScalar(value, bits):
                 if bits not in (32, 64):
                     _refuse(where, f"{bits} bits", "32 or 64 bits")

@@ -1,68 +1,18 @@
-"""The command line: one file a command, each with a ``register`` that adds it.
-
-To add a command, write ``cli/<name>.py`` with ``register(app)`` and name it in ``_COMMANDS``; to add to ``show`` or
-``explain``, register on ``show.app`` or ``explain.app``. Rooms that load slowly are imported inside the commands that
-need them, so that ``tilewright --help`` stays quick.
-"""
+"""The command line. ``cli.commands`` has the application, ``cli.ending`` how a process of it ends."""
 
 from __future__ import annotations
 
+import signal
 import sys
-
-import typer
-
-from tilewright.cli import (
-    check,
-    compile_,
-    configuration,
-    demo,
-    explain,
-    explain_tma,
-    explain_wgmma,
-    rules,
-    run,
-    show,
-    show_banks,
-    show_layout,
-    validate,
-)
-from tilewright.diag import TilewrightError
-from tilewright.diag.configuration import Configuration
-
-_COMMANDS = (
-    demo,
-    compile_,
-    run,
-    check,
-    show,
-    show_layout,
-    show_banks,
-    validate,
-    explain,
-    explain_tma,
-    explain_wgmma,
-    rules,
-    configuration,
-)
-
-app = typer.Typer(
-    name="tilewright",
-    help="Compile, check, run and explain GPU tile kernels.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-for _command in _COMMANDS:
-    _command.register(app)
 
 
 def main() -> None:
-    """Entry point: a diagnostic ends with its text on stderr and status 1."""
-    try:
-        app()
-    except TilewrightError as error:
-        typer.echo(str(error), err=True)
-        typer.echo(f"\ntilewright explain {error.code} tells more", err=True)
-        if Configuration.from_environment().traceback:
-            raise
-        sys.exit(1)
+    """Run the process's arguments, and end it. While the commands load, an interrupt ends it without a word."""
+    quiet = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL)
+    if quiet:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from tilewright.cli.ending import ended
+
+    if quiet:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(ended(sys.argv[1:]))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Generator
-from contextlib import contextmanager
 from enum import Enum
 from inspect import isfunction, signature
 from pathlib import Path
@@ -13,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.cli.compile_ import module_of, running, split_name
-from tilewright.diag import TilewrightError, fail, render
-from tilewright.diag.configuration import Configuration
+from tilewright.cli.ending import Status, answering
+from tilewright.cli.terminal import echo
+from tilewright.diag import fail, render
 
 if TYPE_CHECKING:
     from tilewright.contract import Policy
@@ -27,10 +25,6 @@ class PolicyName(Enum):
 
     STRICT = "strict"
     LENIENT = "lenient"
-
-
-REFUTED, USAGE, UNKNOWN, OUR_BUG = 1, 2, 3, 70
-"""Exit statuses; 0 is a proof. A text that is no protocol is a mistake of usage; 70 is EX_SOFTWARE of sysexits.h."""
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +46,7 @@ def check(
     late_waits: Annotated[Path | None, typer.Option(help="write it with every wait as late as may be")] = None,
 ) -> None:
     """Exit status 0: proved; 1: refuted; 2: no protocol, or wrong arguments; 3: unknown; 70: a bug of ours."""
-    with answering(protocol):
+    with answering():
         _check(protocol, policy, (json, svg, trace), unneeded, repair, late_waits)
 
 
@@ -67,44 +61,25 @@ def _check(
     found = find_protocol(protocol)
     judgement = judge(found, Policy(policy.value))
     for diagnostic in (*judgement.diagnostics, *lints(found)):
-        typer.echo(render(diagnostic), err=True)
+        echo(render(diagnostic), err=True)
     if repair is not None:
         _repair(found, Policy(policy.value), repair)
     match judgement.proof:
         case Proved(obligations):
-            typer.echo(f"{found.name}: proved, {len(obligations)} obligations, {policy.value} ({_method(judgement)})")
+            echo(f"{found.name}: proved, {len(obligations)} obligations, {policy.value} ({_method(judgement)})")
             if unneeded:
                 _list_unneeded(found, Policy(policy.value))
             if late_waits is not None:
                 _delay_waits(found, Policy(policy.value), late_waits)
         case Refuted(obligation, timeline):
-            typer.echo(f"{found.name}: refuted, {obligation} ({judgement.replayed})")
+            echo(f"{found.name}: refuted, {obligation} ({judgement.replayed})")
             for path, text in zip(drawn, (timeline.json, timeline.svg, timeline.chrome_trace), strict=True):
                 if path is not None:
                     path.write_text(text() + "\n")
-            raise typer.Exit(REFUTED)
+            raise typer.Exit(Status.NO)
         case open_:
-            typer.echo(f"{found.name}: unknown, {open_.obligation}")
-            raise typer.Exit(UNKNOWN)
-
-
-@contextmanager
-def answering(name: str) -> Generator[None]:
-    """Ends with a status of its own where there is no answer: a crash of the checker must not look like one."""
-    try:
-        yield
-    except (typer.Exit, typer.Abort, BrokenPipeError):
-        raise
-    except (TilewrightError, OSError) as error:
-        code = f"\n\ntilewright explain {error.code} tells more" if isinstance(error, TilewrightError) else ""
-        typer.echo(f"{error}{code}", err=True)
-        raise typer.Exit(USAGE) from None
-    except Exception as error:
-        typer.echo(f"{name}: the checker failed, {type(error).__name__}: {error}", err=True)
-        typer.echo("this is a bug of ours; TILEWRIGHT_TRACEBACK=1 shows where", err=True)
-        if Configuration.from_environment().traceback:
-            traceback.print_exc()
-        raise typer.Exit(OUR_BUG) from None
+            echo(f"{found.name}: unknown, {open_.obligation}")
+            raise typer.Exit(Status.UNKNOWN)
 
 
 def _method(judgement: Judgement) -> str:
@@ -120,9 +95,9 @@ def _list_unneeded(protocol: Protocol, policy: Policy) -> None:
     for spot in spots:
         step = step_at(protocol, spot)
         where = f"  {step.where}" if step.where is not None else ""
-        typer.echo(f"  unneeded: {type(step.op).__name__} of {protocol.roles[spot.role].name}{where}")
+        echo(f"  unneeded: {type(step.op).__name__} of {protocol.roles[spot.role].name}{where}")
     if not spots:
-        typer.echo("  every sync op is needed")
+        echo("  every sync op is needed")
 
 
 def _repair(protocol: Protocol, policy: Policy, path: Path) -> None:
@@ -134,10 +109,10 @@ def _repair(protocol: Protocol, policy: Policy, path: Path) -> None:
     if found.protocol is None:
         assert found.clash is not None
         left = f"{found.clash.code}, {found.clash.detail}"
-        typer.echo(f"{protocol.name}: no waits, fences and joins were found that prove; what remains: {left}")
+        echo(f"{protocol.name}: no waits, fences and joins were found that prove; what remains: {left}")
         return
     path.write_text(to_text(found.protocol) + "\n")
-    typer.echo(
+    echo(
         f"{protocol.name}: proved as written to {path}; waits, fences and joins of {cost(found.protocol):.0f} cycles, "
         f"{cost(protocol):.0f} before"
     )
@@ -149,11 +124,11 @@ def _delay_waits(protocol: Protocol, policy: Policy, path: Path) -> None:
 
     found = with_late_waits(protocol, policy)
     if found is None:
-        typer.echo("  waits can't be moved with a proof")
+        echo("  waits can't be moved with a proof")
         return
     later, _ = found
     path.write_text(to_text(later) + "\n")
-    typer.echo(f"  proved with late waits, as written to {path}" + (", nothing moved" if later == protocol else ""))
+    echo(f"  proved with late waits, as written to {path}" + (", nothing moved" if later == protocol else ""))
 
 
 def find_protocol(name: str) -> Protocol:

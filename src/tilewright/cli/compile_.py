@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib.util
 import sys
 import time
@@ -19,6 +20,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact
 from tilewright.cli.options import by_name
+from tilewright.cli.terminal import echo
 from tilewright.diag import Location, TilewrightError, fail
 
 if TYPE_CHECKING:
@@ -44,7 +46,16 @@ def compile_kernel(
     dtypes = by_name("--dtype", dtype or [], str)
     keywords = by_name("--set", set_ or [], literal)
     found = find_kernel(kernel)
-    typer.echo(f"compiling {kernel} for {target} ...", err=True)
+    known = [p.name for p in found.keywords] + list(found.optional)
+    for name in keywords.keys() - set(known):
+        near = difflib.get_close_matches(name, known, 1)
+        fail(
+            "CMD002",
+            found=f"--set {name}",
+            required=", ".join(known) or "no keywords: the kernel has none",
+            help=f"did you mean {near[0]}?" if near else "",
+        )
+    echo(f"compiling {kernel} for {target} ...", err=True)
     begin = time.perf_counter()
     pinned = _pinned(_text_of(schedule)) if schedule else None
     artifact: Artifact = found.compile(target=target, static=statics, dtypes=dtypes, schedule=pinned, **keywords)
@@ -52,8 +63,8 @@ def compile_kernel(
     seconds = time.perf_counter() - begin
     proved = len(artifact.certificate)
     for left in artifact.left_out:
-        typer.echo(f"left out: {left}\n  help: {left.help}", err=True)
-    typer.echo(f"{out}: {len(artifact.kernels)} kernel(s), {proved} obligation(s) proved, {seconds:.2f} s")
+        echo(f"left out: {left}\n  help: {left.help}", err=True)
+    echo(f"{out}: {len(artifact.kernels)} kernel(s), {proved} obligation(s) proved, {seconds:.2f} s")
 
 
 def find_kernel(name: str) -> Any:
@@ -100,7 +111,7 @@ def running(path: Path) -> Generator[None]:
         yield
     except TilewrightError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = str(path.resolve())
         lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == file and f.lineno is not None]
         if isinstance(error, SyntaxError) and error.filename == file and error.lineno is not None:
@@ -110,13 +121,13 @@ def running(path: Path) -> Generator[None]:
         fail("CMD007", where=where, found=found, required="a file that runs to its end")
 
 
-def literal(text: str) -> int | float | bool | str:
-    """A number, True or False, or else the text itself."""
+def literal(text: str) -> int | float | bool | str | None:
+    """A number, True, False or None, or else the text itself."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    return value if isinstance(value, int | float | bool) else text
+    return value if isinstance(value, int | float | bool | None) else text
 
 
 def _pinned(text: str) -> Schedule:

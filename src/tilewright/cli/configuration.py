@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from tilewright.cli.terminal import echo
 from tilewright.diag.configuration import FLAGS, Configuration
 
 
@@ -13,6 +14,6 @@ def register(app: typer.Typer) -> None:
 
 def show_configuration() -> None:
     for flag in FLAGS:
-        typer.echo(f"{flag.name}: {flag.meaning} (default {flag.default})")
+        echo(f"{flag.name}: {flag.meaning} (default {flag.default})")
     values = Configuration.from_environment()
-    typer.echo(f"\nstore in use: {values.store}")
+    echo(f"\nstore in use: {values.store}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.cli.compile_ import find_kernel
+from tilewright.cli.terminal import echo
 from tilewright.diag import TilewrightError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def demo(
     with _step(f"writing {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(report_html(results), encoding="utf-8")
-    typer.echo(f"{out.resolve().as_uri()}, after {time.perf_counter() - begin:.1f} s")
+    echo(f"{out.resolve().as_uri()}, after {time.perf_counter() - begin:.1f} s")
     if not all(_is_right(r) for r in results):
         raise typer.Exit(1)
 
@@ -79,20 +80,20 @@ def _inspect(case: Case) -> Inspection | Refused:
         except TilewrightError as error:
             found = Refused(name, source_of(case.kernel), str(error))
     if not isinstance(found, Inspection):
-        typer.echo(f"  not compiled: {found.text}")
+        echo(f"  not compiled: {found.text}")
         return found
     (image,) = found.artifact.kernels
     proved, registers = len(image.certificate), image.registers
-    typer.echo(f"  {proved} obligations proved; {registers} registers a thread, {image.spill_bytes} bytes spilled")
+    echo(f"  {proved} obligations proved; {registers} registers a thread, {image.spill_bytes} bytes spilled")
     for a in found.agreements:
-        typer.echo(f"  {a.tensor} in the simulator: greatest error {a.error:.3g}, {a.tolerance:.3g} allowed")
+        echo(f"  {a.tensor} in the simulator: greatest error {a.error:.3g}, {a.tolerance:.3g} allowed")
     launched = found.launched
     if isinstance(launched, Launched):
         for a in launched.agreements:
-            typer.echo(f"  {a.tensor} on the GPU: greatest error {a.error:.3g}, {a.tolerance:.3g} allowed")
-        typer.echo(f"  {launched.seconds * 1e6:.1f} us a launch (median)")
+            echo(f"  {a.tensor} on the GPU: greatest error {a.error:.3g}, {a.tolerance:.3g} allowed")
+        echo(f"  {launched.seconds * 1e6:.1f} us a launch (median)")
     else:
-        typer.echo(f"  not launched: {launched.reason}")
+        echo(f"  not launched: {launched.reason}")
     return found
 
 
@@ -105,10 +106,10 @@ def _is_right(result: Inspection | Refused) -> bool:
 @contextmanager
 def _step(what: str) -> Generator[None]:
     """A line that says what runs, and when it is done how long it took."""
-    typer.echo(f"{what} ... ", nl=False)
+    echo(f"{what} ... ", nl=False)
     begin = time.perf_counter()
     yield
-    typer.echo(f"{time.perf_counter() - begin:.2f} s")
+    echo(f"{time.perf_counter() - begin:.2f} s")
 
 
 @contextmanager
@@ -118,12 +119,12 @@ def _steps(subject: str) -> Generator[Callable[[str], None]]:
 
     def end() -> None:
         if begin:
-            typer.echo(f"{time.perf_counter() - begin:.2f} s")
+            echo(f"{time.perf_counter() - begin:.2f} s")
 
     def announce(what: str) -> None:
         nonlocal begin
         end()
-        typer.echo(f"{subject}: {what} ... ", nl=False)
+        echo(f"{subject}: {what} ... ", nl=False)
         begin = time.perf_counter()
 
     try:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli.group import group_with_default
+from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.diag.catalogue.entry import Code
@@ -28,14 +29,14 @@ def explain_code(code: Annotated[str | None, typer.Argument(help="such as RUN010
     """Print an entry of the error catalogue."""
     if code is None:
         for entry in sorted(CATALOGUE.values(), key=lambda c: c.id):
-            typer.echo(f"{entry.id}  {entry.title}")
+            echo(f"{entry.id}  {entry.title}")
         return
     entry = CATALOGUE.get(code.upper())
     if entry is None:
         close = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
         fail("CMD003", found=code, required="a code of the catalogue", help=f"near it: {', '.join(close) or 'none'}")
     for line in rule(entry) if entry.id[:3] in RULE_PREFIXES else describe(entry):
-        typer.echo(line)
+        echo(line)
 
 
 def rule(entry: Code) -> Iterator[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 import typer
 
 from tilewright.cli import explain
+from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
 
@@ -41,14 +43,14 @@ def explain_map(
         store=store,
         reuse=reuse,
     )
-    typer.echo(json.dumps(found.as_dict(), indent=2) if as_json else found.text)
+    echo(json.dumps(found.as_dict(), indent=2) if as_json else found.text)
     if not found.legal:
         raise typer.Exit(1)
 
 
 def extents(option: str, text: str) -> tuple[int, ...]:
     """The numbers of ``4100x4100``; CMD002 for anything else."""
-    try:
-        return tuple(int(part) for part in text.lower().split("x"))
-    except ValueError:
+    parts = text.lower().split("x")
+    if not all(re.fullmatch(r"-?[0-9]{1,20}", part) for part in parts):
         fail("CMD002", found=f"{option} {text}", required=f"{option} with numbers between x, such as 4096x64")
+    return tuple(map(int, parts))

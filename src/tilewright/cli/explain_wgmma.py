@@ -9,6 +9,7 @@ import typer
 
 from tilewright.cli import explain
 from tilewright.cli.explain_tma import extents
+from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
 
@@ -53,6 +54,6 @@ def explain_operand(
         n=n,
         accumulator=accumulator,
     )
-    typer.echo(json.dumps(found.as_dict(), indent=2) if as_json else found.text)
+    echo(json.dumps(found.as_dict(), indent=2) if as_json else found.text)
     if not found.legal:
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
 
@@ -24,5 +25,5 @@ def list_rules(
         fail("CMD002", found=f"--topic {topic}", required=f"one of {', '.join(TOPICS)}")
     found = rules(arch, topic)
     for rule in found:
-        typer.echo(f"{rule.id}  {rule.consequence.value:17}  {rule.evidence.value:10}  {rule.title}")
-    typer.echo(f"\n{len(found)} rules; tilewright explain {found[0].id if found else 'CODE'} tells more")
+        echo(f"{rule.id}  {rule.consequence.value:17}  {rule.evidence.value:10}  {rule.title}")
+    echo(f"\n{len(found)} rules; tilewright explain {found[0].id if found else 'CODE'} tells more")

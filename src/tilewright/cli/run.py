@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from tilewright.artifact import bundle
-from tilewright.artifact.schema import Artifact, ScalarParam, TensorParam
+from tilewright.artifact.schema import MAX_EXTENT, Artifact, ScalarParam, TensorParam
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.expr import Sym
 from tilewright.cli.options import by_name
+from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def run_bundle(
     input: Annotated[list[str] | None, typer.Option(metavar="NAME=FILE.npy", help="a tensor's data")] = None,
     output: Annotated[list[str] | None, typer.Option(metavar="NAME=FILE.npy", help="where to save a tensor")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="timed launches")] = 10,
-    seed: Annotated[int, typer.Option(help="of the random data")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the random data")] = 0,
 ) -> None:
     import numpy as np
 
@@ -72,12 +73,12 @@ def run_bundle(
             tensor.free()
         driver.pop_context()
     for name, result in results.items():
-        typer.echo(f"{name}: {_summary(result)}")
+        echo(f"{name}: {_summary(result)}")
         if name in files:
             np.save(files[name], result)
     moved = sum(t.size_bytes for t in tensors.values())
     median = statistics.median(times)
-    typer.echo(f"{median * 1e6:.1f} us (median of {repeat}), {moved / median / 1e9:.0f} GB/s of the tensors' bytes")
+    echo(f"{median * 1e6:.1f} us (median of {repeat}), {moved / median / 1e9:.0f} GB/s of the tensors' bytes")
 
 
 def extents_of(artifact: Artifact, given: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -92,6 +93,9 @@ def extents_of(artifact: Artifact, given: Mapping[str, int], shapes: Mapping[str
         for d in p.dims:
             if isinstance(d, Sym):
                 extents.setdefault(d.name, min(_DEFAULT_EXTENT, limits.get(d.name, _DEFAULT_EXTENT)))
+    for name, extent in extents.items():
+        if not 0 <= extent <= MAX_EXTENT:
+            fail("CMD002", found=f"--dim {name}={extent}", required=f"0 to {MAX_EXTENT}")
     unknown = sorted(given.keys() - {d.name for p in artifact.tensors for d in p.dims if isinstance(d, Sym)})
     if unknown:
         fail("CMD002", found=f"--dim {unknown[0]}=...", required="a dimension of the bundle's parameters")

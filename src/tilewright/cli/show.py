@@ -14,6 +14,7 @@ from tilewright.artifact.disassemble import sass
 from tilewright.artifact.schema import Artifact, KernelImage, Obligation, ScalarParam, TensorParam
 from tilewright.base.expr import TRUE
 from tilewright.cli.group import group_with_default
+from tilewright.cli.terminal import echo
 
 app = group_with_default("bundle", "Show a bundle's plan, source, PTX, SASS, IR and certificate.")
 
@@ -47,9 +48,9 @@ def show_bundle(
         wanted = [p for p in Part if p is not Part.ALL]
     for p in wanted:
         if len(wanted) > 1:
-            typer.echo(f"== {p.value} {'=' * (76 - len(p.value))}")
+            echo(f"== {p.value} {'=' * (76 - len(p.value))}")
         for line in lines(artifact, p):
-            typer.echo(line)
+            echo(line)
 
 
 def lines(artifact: Artifact, part: Part) -> Iterator[str]:

@@ -10,6 +10,8 @@ import typer
 
 from tilewright.cli import show
 from tilewright.cli.show_layout import deliver
+from tilewright.cli.terminal import echo
+from tilewright.diag import fail
 
 
 class Find(StrEnum):
@@ -39,15 +41,17 @@ def show_banks(
     from tilewright.layout.synthesis import Family, SwizzleConstraints, synthesise_swizzle
     from tilewright.viz.grid import read_layout, read_swizzle
 
-    offsets = read_layout(layout).offsets()
-    addresses = tuple(x * element for x in offsets)
-    access = WaveAccess(instruction(target, op), addresses, f"{op} by {layout}")
+    row = instruction(target, op)
+    lanes = read_layout(layout)
+    if lanes.size != row.lanes:
+        fail("LAY027", found=f"{lanes.size} addresses", required=f"{row.lanes} for {op}")
+    access = WaveAccess(row, tuple(x * element for x in lanes.offsets()), f"{op} by {layout}")
     if swizzle is not None:
         access = access.moved(read_swizzle(swizzle))
     if find is not Find.NO:
         size = 1 << (max(access.addresses) + access.access.bytes_per_lane - 1).bit_length()
         constraints = SwizzleConstraints(max(size, access.access.line_bytes), family=Family(find.value))
         found = synthesise_swizzle([access], target, constraints)
-        typer.echo(str(found))
+        echo(str(found))
         access = access.moved(found.swizzle)
     deliver(access, out)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.cli import show
+from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def deliver(drawable: Drawable, out: Path | None) -> None:
 
     suffix = out.suffix.lower() if out is not None else ""
     if out is None:
-        typer.echo(layout_text(drawable))
+        echo(layout_text(drawable))
     elif suffix == ".svg":
         _write(out, layout_svg(drawable).encode())
     elif suffix == ".png":
@@ -49,4 +50,4 @@ def deliver(drawable: Drawable, out: Path | None) -> None:
 def _write(out: Path, data: bytes) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(data)
-    typer.echo(str(out))
+    echo(str(out))

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.check import REFUTED, UNKNOWN, answering
+from tilewright.cli.ending import Status, answering
+from tilewright.cli.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +20,7 @@ def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or fi
 
     The machine code of the bundle is not compared with its PTX, and the proofs of its IR are not made again.
     """
-    with answering(str(bundle)):
+    with answering():
         raise typer.Exit(_validated(bundle))
 
 
@@ -34,7 +35,7 @@ def _validated(bundle: Path) -> int:
     kernels = {image.symbol: read_kernel(image.transport_ir) for image in artifact.kernels}
     faults = recipe_faults(artifact, kernels)
     for fault in faults:
-        typer.echo(f"recipe: {fault}")
+        echo(f"recipe: {fault}")
     undecided = 0
     launches = {
         s.kernel: s for v in artifact.variants for s in v.steps if isinstance(s, Launch) and s.kernel in kernels
@@ -42,8 +43,8 @@ def _validated(bundle: Path) -> int:
     for name, launch in launches.items():
         found = compare(kernels[name], artifact.kernel(name).ptx, launch.args, launch.grid[0])
         undecided += bool(found)
-        typer.echo(f"{name}: {f'{len(found)} differences or open questions' if found else 'validated'}")
+        echo(f"{name}: {f'{len(found)} differences or open questions' if found else 'validated'}")
         for difference in found[:3]:
-            typer.echo(f"  {difference}")
-    typer.echo("not compared: machine code with PTX; not made again: the proofs of the IR")
-    return REFUTED if faults else UNKNOWN if undecided else 0
+            echo(f"  {difference}")
+    echo("not compared: machine code with PTX; not made again: the proofs of the IR")
+    return Status.NO if faults else Status.UNKNOWN if undecided else Status.YES

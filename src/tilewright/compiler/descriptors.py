@@ -20,6 +20,7 @@ from xdsl.parser import Parser
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Interval, all_of, divisor, negate
 from tilewright.base.verdict import Illegal
+from tilewright.diag import fail
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
@@ -68,12 +69,17 @@ def judge_text(text: str) -> Judged:
 
 
 def read_kernel(text: str) -> t.Kernel:
-    """A kernel from its text."""
+    """A kernel from its text; ART011 for any other text."""
     context = Context()
     for dialect in (Builtin, LAYOUT_ATTRIBUTES, Tile, t.Transport):
         context.load_dialect(dialect)
-    kernel = Parser(context, text).parse_op()
-    assert isinstance(kernel, t.Kernel)
+    try:
+        kernel = Parser(context, text).parse_op()
+        kernel.verify()
+    except Exception as error:  # whatever the parsers of attributes raise
+        fail("ART011", found=f"{type(error).__name__}: {str(error)[:500]}", required="the text of one kernel")
+    if not isinstance(kernel, t.Kernel):
+        fail("ART011", found=f"the operation {kernel.name}", required="the text of one kernel")
     return kernel
 
 

@@ -46,15 +46,16 @@ def prove_descriptors(judged: Judged) -> Proof[str]:
 
 
 @timed("prove")
-def prove_protocols(lowered: t.Kernel) -> Proof[str]:
-    """Whether threads wait for each other wherever they must, in every protocol of a kernel."""
+def prove_protocols(lowered: t.Kernel, *, replay: bool = True) -> Proof[str]:
+    """Whether threads wait for each other wherever they must, in every protocol of a kernel; ``replay`` as of
+    ``contract.check``."""
     try:
         protocols = protocols_of(lowered)
     except NoProtocolError as error:
         return Unknown("protocol", str(error), "branches, loops and offsets that a protocol can say")
     found: list[verdict.Obligation] = []
     for protocol in protocols:
-        match check(protocol):
+        match check(protocol, replay=replay):
             case Refuted(obligation, timeline):
                 return Refuted(f"protocol, {obligation}", timeline.detail)
             case Unknown(obligation, reason, settle):

@@ -39,6 +39,9 @@ class Found:
     """What its tensor maps ask of the sizes of a launch."""
 
 
+_LESS_SPILLED = "use smaller tiles, whose accumulators fit the registers (64 x 64 of f32), or operands .to(tw.tf32)"
+
+
 @dataclass
 class Search:
     """Candidates that are left, and why those before were given up."""
@@ -66,6 +69,7 @@ class Search:
             scheduled, certificate, guard = answer
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
             return Found(kernel, replace(scheduled, notes=notes), certificate, guard)
+        spilled = any("spilled" in why for _, why in self.refusals)
         fail(
             "SCH001",
             where=self.request.function.where,
@@ -74,7 +78,7 @@ class Search:
             required="one schedule that fits and is proved",
             notes=tuple(dict.fromkeys(f"{which}: {why}" for which, why in self.refusals)),
             help=(f"leave out what is pinned: {pins}; or " if (pins := str(self.request.schedule)) else "")
-            + "use smaller tiles, or tiles that are multiples of 64 x 8 x 16",
+            + (_LESS_SPILLED if spilled else "use smaller tiles, or tiles that are multiples of 64 x 8 x 16"),
         )
 
     def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...], Expr] | str:
@@ -130,14 +134,15 @@ def search_products(
 @timed("prove")
 def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tuple[Obligation, ...] | str:
     """The obligations of one lowered kernel: its stores, its shared memory, its offsets, its address maps, its
-    descriptors, its protocol."""
+    descriptors, its protocol. A candidate that isn't proved is given up; that it does harm need not be shown."""
     found: list[Obligation] = []
     about_memory = (
         lambda: prove_stores(kernel, lowered),
         lambda: prove_scratch(lowered),
         lambda: prove_offsets(lowered),
     )
-    for proof in (*about_memory, *own_proofs(kernel, lowered, judged), lambda: prove_protocols(lowered)):
+    protocols = lambda: prove_protocols(lowered, replay=False)  # noqa: E731
+    for proof in (*about_memory, *own_proofs(kernel, lowered, judged), protocols):
         match proof():
             case Refuted(obligation, witness):
                 return f"{obligation} is wrong: {witness}"

@@ -23,6 +23,7 @@ Limits: TypeAlias = tuple[tuple[Expr, int], ...]
 """Sizes of ``upto`` axes, by extent."""
 
 __all__ = [
+    "Facts",
     "Limits",
     "Observed",
     "Request",

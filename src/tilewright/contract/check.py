@@ -75,12 +75,13 @@ class Judgement:
     """How a refutation was reproduced."""
 
 
-def check(protocol: Protocol, policy: Policy = Policy.STRICT) -> Proof[Timeline]:
-    """Whether the protocol keeps every rule, for all values of its trip symbols."""
-    return judge(protocol, policy).proof
+def check(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = True) -> Proof[Timeline]:
+    """Whether the protocol keeps every rule, for all values of its trip symbols. Without ``replay`` a breach is not
+    shown by a schedule, which may take long: the answer is then Unknown instead of Refuted."""
+    return judge(protocol, policy, replay=replay).proof
 
 
-def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
+def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = True) -> Judgement:
     """``check`` with certificate, diagnostics and figures. Never raises for what a protocol says."""
     form = tuple(problems(protocol))
     if form:
@@ -92,6 +93,8 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT) -> Judgement:
     if isinstance(_by_event_graph(replace(form_of_proof, name="")), Proved):
         return _proved(protocol, policy, METHOD, Search(0, 0))
     result = search(machine(apart(form_of_proof), policy))
+    if result.failure is not None and not replay:
+        return _open(result, result.failure, "not replayed")
     if result.failure is not None:
         return _refute(apart(protocol), policy, result, result.failure)
     if result.reason:
@@ -141,11 +144,13 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
             )
         if spent > REPLAY_TOTAL:
             break
-    unknown = Unknown(
-        failure.breach.rule.value.obligation,
-        f"{failure.breach.detail}; no schedule was found that shows harm",
-        failure.breach.rule.value.help,
-    )
+    return _open(result, failure, "no schedule was found that shows harm")
+
+
+def _open(result: Search, failure: Failure, why: str) -> Judgement:
+    """A breach that no schedule was seen to turn into harm."""
+    text = failure.breach.rule.value
+    unknown = Unknown(text.obligation, f"{failure.breach.detail}; {why}", text.help)
     return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
 
 

@@ -28,6 +28,9 @@ STORE = Flag(
 )
 TRACEBACK = Flag("TILEWRIGHT_TRACEBACK", "1: the command line shows Python's traceback below a diagnostic", "0")
 
+_NOWHERE = Path(os.devnull) / "no-home-folder"
+"""Of users without one: nothing can be stored there, which the store then says."""
+
 FLAGS: tuple[Flag, ...] = (STORE, TRACEBACK)
 
 
@@ -42,8 +45,9 @@ class Configuration:
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Configuration:
         """Read ``environment`` (the process's own by default); an empty value counts as unset."""
         env = os.environ if environment is None else environment
-        cache = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        named = env.get(STORE.name) or os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "tilewright")
+        store = os.path.expanduser(named)
         return cls(
-            store=Path(env.get(STORE.name) or cache / "tilewright").expanduser(),
+            store=_NOWHERE if store.startswith("~") else Path(store),
             traceback=env.get(TRACEBACK.name, "0") not in ("", "0"),
         )

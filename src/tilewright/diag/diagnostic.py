@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import re
+import unicodedata
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -72,8 +74,34 @@ class Diagnostic:
         return self.help or (CATALOGUE[self.code].advice if self.code in CATALOGUE else "")
 
 
+def printable(text: str) -> str:
+    """``text`` with what would steer a terminal (control and format characters, lone surrogates) as escapes."""
+    return text if text.isascii() and not _CONTROL.search(text) else "".join(map(_shown, text))
+
+
+def shown(value: object, most: int = 80) -> str:
+    """``repr(value)`` for a message: of at most ``most`` characters, and of whatever a caller hands in."""
+    try:
+        text = repr(value)
+    except Exception:  # a stranger's class, or an integer of more digits than Python prints
+        if isinstance(value, int):
+            return f"an integer of {value.bit_length()} bits"
+        text = f"a {type(value).__name__} that can't be shown"
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def _shown(character: str) -> str:
+    if character in "\t\n" or unicodedata.category(character) not in ("Cc", "Cf", "Cs"):
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def render(diagnostic: Diagnostic) -> str:
-    """Plain text in rustc's manner: headline, place, found, required, source, notes, help."""
+    """Plain text in rustc's manner: headline, place, found, required, source, notes, help; for any terminal."""
     d = diagnostic
     lines = [f"{d.severity.value}[{d.code}]: {d.summary}"]
     if d.where is not None:
@@ -87,7 +115,7 @@ def render(diagnostic: Diagnostic) -> str:
     lines += [f"   = note:     {note}" for note in d.notes]
     if d.advice:
         lines.append(f"help: {d.advice}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 @dataclass(eq=False)

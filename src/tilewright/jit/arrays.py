@@ -33,7 +33,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def is_array(value: object) -> TypeGuard[Array]:
-    """The value is a NumPy array."""
+    """The value is a NumPy array, of a subclass too: a matrix, a file that is mapped."""
     return isinstance(value, np.ndarray)
 
 
@@ -50,6 +50,14 @@ def describe(name: str, value: object) -> Described:
             found=f"{name} is a {type(value).__name__} beside NumPy arrays",
             required="all tensors in one GPU's memory, or all NumPy arrays",
             help=f"convert {name}",
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        fail(
+            "JIT003",
+            title="an array with a mask",
+            found=f"{name} is a {type(value).__name__}",
+            required="an array all of whose elements count",
+            help=f"pass {name}.filled(value), or {name}.data with the mask as a tensor of its own",
         )
     dtype = _DTYPES.get(value.dtype.str + value.dtype.type.__name__)
     if dtype is None:
@@ -68,8 +76,9 @@ def describe(name: str, value: object) -> Described:
 
 
 def _with_strides(value: Array) -> Array:
-    """The array; without elements, whose strides NumPy says are 0, with those of a compact one, so that it needs no
-    kernel of its own. Nothing ever uses them."""
+    """The plain array; without elements, whose strides NumPy says are 0, with those of a compact one, so that it needs
+    no kernel of its own. Nothing ever uses them."""
+    value = value.view(np.ndarray)  # a matrix would stay of rank 2 whatever is taken of it
     if value.size:
         return value
     return np.lib.stride_tricks.as_strided(value, strides=[s * value.itemsize for s in compact(value.shape)])

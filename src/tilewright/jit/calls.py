@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import difflib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-from tilewright.diag import fail
-from tilewright.lang.params import KernelFunction
+from tilewright.base.number import number_of
+from tilewright.diag import fail, shown
+from tilewright.lang.params import KernelFunction, ScalarParam
 
 
 @dataclass(frozen=True)
@@ -19,45 +22,96 @@ class Call:
 
 
 def bind(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
-    """Sort a call's arguments; JIT001 for too many, missing or unknown ones."""
-    positional = [p.name for p in (*function.tensors, *function.scalars)]
-    order = [p.name for p in function.params if p.name in positional]
-    if len(args) > len(order):
-        fail("JIT001", where=function.where, found=f"{len(args)} positional arguments", required=", ".join(order))
-    given: dict[str, object] = dict(zip(order, args, strict=False))
-    known = {p.name for p in function.params}
-    for name, value in kwargs.items():
-        if name not in known:
-            fail("JIT001", where=function.where, found=f"an argument {name}", required=", ".join(sorted(known)))
-        if name in given:
-            fail("JIT001", where=function.where, found=f"two values for {name}", required="one")
-        given[name] = value
-    scalars: dict[str, float | int] = {}
-    for param in function.scalars:
-        value = given.get(param.name, param.default)
-        if value is None:
-            fail(
-                "JIT001",
-                where=function.where,
-                found=f"no value for {param.name}",
-                required=f"a number of {param.dtype}",
-            )
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            fail(
-                "JIT001", where=function.where, found=f"{param.name} = {value!r}", required=f"a number of {param.dtype}"
-            )
-        scalars[param.name] = value
-    missing = [t.name for t in function.tensors if t.name not in given]
-    if missing:
-        fail("JIT001", where=function.where, found=f"no tensor {missing[0]}", required=", ".join(order))
+    """Sort a call's arguments, with all optional tensors; JIT001, at the caller's line, for too many, missing, unknown
+    or unfit ones."""
+    given = by_name(function, args, kwargs)
+    scalars = {p.name: _scalar(p, given.get(p.name, p.default)) for p in function.scalars}
     tensors = {t.name: given[t.name] for t in function.tensors}
     keywords: dict[str, Hashable] = {}
     for param in function.keywords:
         if param.name not in given:
             continue
         value = given[param.name]
-        if not isinstance(value, Hashable):
-            fail("JIT001", where=function.where, found=f"{param.name} = {value!r}", required="a hashable value")
+        if not is_hashable(value):
+            _refuse(f"{param.name} = {shown(value)}", "a hashable value")
         if value is not param.default and (param.required or param.auto or value != param.default):
             keywords[param.name] = value
     return Call(tensors, scalars, keywords)
+
+
+def signature_of(function: KernelFunction) -> str:
+    """The parameters as a call gives them: ``x, y, *, alpha, block``."""
+    launched = [p.name for p in function.params if p in (*function.tensors, *function.scalars)]
+    named = [p.name for p in function.keywords]
+    return ", ".join([*launched, *(["*", *named] if named else [])])
+
+
+def near_names(name: str, known: Iterable[str]) -> str:
+    """Help for a name that nothing has: "did you mean bm?", or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=2, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
+    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones, or without
+    a tensor that is not optional."""
+    positional = {p.name for p in (*function.tensors, *function.scalars)}
+    order = [p.name for p in function.params if p.name in positional]
+    if len(args) > len(order):
+        _refuse(f"{len(args)} positional arguments", f"at most {len(order)}: {', '.join(order)}")
+    given: dict[str, object] = dict(zip(order, args, strict=False))
+    known = [p.name for p in function.params]
+    for name, value in kwargs.items():
+        if name not in known:
+            _refuse(f"an argument {name}", signature_of(function), _help(function, name, known))
+        if name in given:
+            _refuse(f"two values for {name}", "one")
+        given[name] = value
+    missing = [t.name for t in function.tensors if t.name not in given and not t.optional]
+    if missing:
+        _refuse(f"no tensor {missing[0]}", signature_of(function))
+    return given
+
+
+_WHEN_COMPILED = ("target", "dtypes", "static", "schedule", "facts", "debug")
+
+
+def _help(function: KernelFunction, name: str, known: Iterable[str]) -> str:
+    if name in _WHEN_COMPILED:
+        return f"{name} is an option of {function.name}.compile({name}=...); a call takes block sizes by their names"
+    return near_names(name, (*known, "stream", "budget"))
+
+
+def _scalar(param: ScalarParam, value: object) -> float | int:
+    """The Python number given for a runtime scalar."""
+    required = f"a number of {param.dtype}"
+    if value is None:
+        _refuse(f"no value for {param.name}", required)
+    number = number_of(value)
+    if number is None:
+        on_gpu = getattr(value, "is_cuda", False)
+        help = f"read it first: {param.name}.item(), which waits for the GPU" if on_gpu else ""
+        _refuse(f"{param.name} = {shown(value)} of type {type(value).__name__}", required, help)
+    if param.dtype.is_float:
+        try:
+            float(number)
+        except OverflowError:
+            _refuse(f"{param.name} = {shown(number)}", required, "give float('inf') if you mean infinity")
+        return number
+    limit = 1 << (param.dtype.bits - 1)
+    if not isinstance(number, int) or not -limit <= number < limit:
+        _refuse(f"{param.name} = {shown(number)}", f"an integer of {param.dtype}")
+    return number
+
+
+def is_hashable(value: object) -> bool:
+    """Whether the value can be part of a key."""
+    try:
+        hash(value)
+    except Exception:  # of a stranger's class
+        return False
+    return True
+
+
+def _refuse(found: str, required: str, help: str = "") -> NoReturn:
+    fail("JIT001", found=found, required=required, help=help)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Store, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
-from tilewright.diag import fail
+from tilewright.base.number import number_of
+from tilewright.diag import TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
 from tilewright.jit import rooms
-from tilewright.jit.calls import Call, bind
+from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
@@ -28,6 +30,23 @@ if TYPE_CHECKING:
     from tilewright.schedule.facts import Facts
 
 _DEFAULT_SCHEDULE = Schedule()
+_MAX_PLANS = 256
+_AS_WRITTEN = {
+    "dtypes": 'dtypes={"x": "bf16"}',
+    "static": 'static={"N": 4096}',
+    "schedule": "schedule=tw.Schedule(warps=4)",
+    "facts": "leave it out for row-major tensors with aligned rows",
+}
+
+
+def _keep(store: Store, key: str, artifact: Artifact) -> None:
+    """Put what was compiled into the store. A disk that refuses is reported once and costs the next process time."""
+    try:
+        store.put(key, artifact)
+    except TilewrightError as error:
+        if error.code != "ART008":
+            raise
+        warnings.warn(f"{error}\nthe kernel runs; it is compiled again next time", RuntimeWarning, stacklevel=2)
 
 
 class Kernel:
@@ -39,8 +58,10 @@ class Kernel:
         self.__doc__ = function.fn.__doc__
         launched = [p.name for p in (*function.tensors, *function.scalars)]
         self._in_order = [p.name for p in function.params if p.name in launched] == launched
+        self._optional = function.optional
+        self._partial: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
-        self._plans: dict[tuple[Request, str], Planned] = {}
+        self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.function.name} at {self.function.where}>"
@@ -61,9 +82,17 @@ class Kernel:
 
         ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts`` of
         the tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
+        ``bias=None`` compiles without the optional tensor ``bias``.
         A ``debug`` build gives up waits that don't end, says which, and checks that the roles keep step.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
+        absent = self._absent(keywords)
+        if absent:
+            rest = {name: value for name, value in keywords.items() if name not in absent}
+            partial = self._without(absent)
+            return partial.compile(
+                target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, debug=debug, **rest
+            )
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         return self._artifact(replace(request, debug=debug))
 
@@ -78,6 +107,11 @@ class Kernel:
         **keywords: Hashable,
     ) -> str:
         """The plan in words; takes the arguments of ``compile``."""
+        absent = self._absent(keywords)
+        if absent:
+            rest = {name: value for name, value in keywords.items() if name not in absent}
+            partial = self._without(absent)
+            return partial.explain(target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **rest)
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         lines = [f"{self.function.name} for {request.target.name}"]
         program = self._plan(request)
@@ -90,6 +124,17 @@ class Kernel:
             ]
         return "\n".join(lines)
 
+    def _absent(self, keywords: Mapping[str, Hashable]) -> frozenset[str]:
+        """The optional tensors that are given as None."""
+        return frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
+
+    def _without(self, absent: frozenset[str]) -> Kernel:
+        """The kernel without these optional tensors: a program of its own."""
+        partial = self._partial.get(absent)
+        if partial is None:
+            partial = self._partial[absent] = Kernel(self.function.without(absent))
+        return partial
+
     def _ahead(
         self,
         target: str | Target,
@@ -99,21 +144,48 @@ class Kernel:
         facts: Facts | None,
         keywords: Mapping[str, Hashable],
     ) -> Request:
+        options: tuple[tuple[str, object, type], ...] = (
+            ("dtypes", dtypes, Mapping),
+            ("static", static, Mapping),
+            ("schedule", schedule, Schedule),
+            ("facts", facts, rooms.requests.Facts),
+        )
+        for name, value, kind in options:
+            if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
+                fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
+        for name, value in keywords.items():
+            if not is_hashable(value):
+                fail(
+                    "LNG029",
+                    found=f"{name}={shown(value)}",
+                    required="a hashable value",
+                    help="give a tuple for a list",
+                )
         return self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
 
     # -- calls ----------------------------------------------------------------------------------------------------
-    def __call__(self, *args: object, stream: object = None, **kwargs: object) -> None:
+    def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> None:
         """Run on tensors: on their device, or in the simulator for NumPy arrays. Outputs are written in place.
 
-        ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream.
+        ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream. ``budget`` is
+        the most work that the simulator may do, in thread-register operations.
         """
+        if self._optional:
+            given = by_name(self.function, args, kwargs)
+            absent = frozenset(name for name in self._optional if given.get(name) is None)
+            if absent:
+                rest = {name: value for name, value in given.items() if name not in absent}
+                self._without(absent)(stream=stream, budget=budget, **rest)
+                return
         if not kwargs and self._in_order:
             for keywords, program in self._programs:
                 if not keywords and program.launch_known(args, stream):
                     return
         call = bind(self.function, args, kwargs)
         if any(rooms.arrays.is_array(t) for t in call.tensors.values()):
-            self._simulate(call)
+            if stream is not None:
+                rooms.runtime.stream_handle(stream)
+            self._simulate(call, budget)
             return
         values = (*call.tensors.values(), *call.scalars.values())
         for keywords, program in self._programs:
@@ -135,11 +207,11 @@ class Kernel:
         program.launch(values, stream)
         self._programs.insert(0, (dict(call.keywords), program))
 
-    def _simulate(self, call: Call) -> None:
+    def _simulate(self, call: Call, budget: float | None) -> None:
         with within_stack(self.function.where):
-            self._run_simulated(call)
+            self._run_simulated(call, budget)
 
-    def _run_simulated(self, call: Call) -> None:
+    def _run_simulated(self, call: Call, budget: float | None) -> None:
         described = {name: rooms.arrays.describe(name, value) for name, value in call.tensors.items()}
         seen = {n: rooms.requests.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         request = self._request(
@@ -149,7 +221,11 @@ class Kernel:
         symbols = rooms.runtime.check(interface, described, call.scalars)
         arrays = rooms.arrays.only_arrays(call.tensors)
         variant = self._variant_for(request, symbols)
-        rooms.simulate.run_steps(variant.steps, variant.scratch, arrays, call.scalars, symbols=symbols)
+        allowed = rooms.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
+        if allowed is None:
+            fail("JIT001", found=f"budget = {shown(budget)}", required="a number of thread-register operations")
+        steps, scratch = variant.steps, variant.scratch
+        rooms.simulate.run_steps(steps, scratch, arrays, call.scalars, symbols=symbols, budget=allowed)
 
     def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> Variant:
         """The variant that dispatch would pick: mostly the one planned for these extents alone, unless these strides
@@ -177,14 +253,19 @@ class Kernel:
         return rooms.requests.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
 
     def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> Planned:
-        """Remembered for all extents, as long as what the body reads from Python is known to be the same."""
+        """Remembered for these extents and for all, as long as what the body reads from Python is known to be the
+        same."""
         code = fingerprint(self.function.fn, dict(request.signature.keywords))
-        if code is not None and (request, code) in self._plans:
-            return self._plans[request, code]
+        keys = [(request, code, None), (request, code, tuple(sorted((extents or {}).items())))]
+        for key in keys if code is not None else ():
+            if key in self._plans:
+                return self._plans[key]
         with within_stack(self.function.where):
             planned = rooms.program.plan(request, extents)
-        if code is not None and extents is None:
-            self._plans[request, code] = planned
+        if code is not None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.pop(next(iter(self._plans)))
+            self._plans[keys[extents is not None]] = planned
         return planned
 
     def _artifact(self, request: Request) -> Artifact:
@@ -208,13 +289,11 @@ class Kernel:
             with within_stack(self.function.where):
                 found = rooms.build.build(planned)
             if code is not None or planned.traces.text == traced:
-                store.put(key, found)
+                _keep(store, key, found)
         return found
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
         result = {t.name: f32 for t in self.function.tensors}
-        if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's mistake
-            fail("LNG029", found=f"dtypes={given!r}", required="a dtype by tensor", help='dtypes={"x": "bf16"}')
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
             if dtype is None:
@@ -232,6 +311,6 @@ class Kernel:
     def _target(self, target: str | Target) -> Target:
         if isinstance(target, Target):
             return target
-        if target not in TARGETS:
-            fail("JIT004", where=self.function.where, found=target, required=", ".join(TARGETS))
+        if not is_hashable(target) or target not in TARGETS:
+            fail("JIT004", where=self.function.where, found=shown(target), required=", ".join(TARGETS))
         return TARGETS[target]

@@ -31,7 +31,13 @@ def run_body(
     return fn(*args, **kwargs)
 
 
-def _recorder_of(values: Iterable[object]) -> Recorder:
+_CALL_HELP = "call it in the body of a kernel, or in a function that a kernel calls"
+_PRINT_HELP = (
+    "outside of a kernel use Python's print; in one, tw.print shows values when it runs, print when it is traced"
+)
+
+
+def _recorder_of(values: Iterable[object], help: str = _CALL_HELP) -> Recorder:
     """The recorder of the first traced value, else that of the innermost trace on the stack."""
     for value in values:
         if isinstance(value, (Operators, Range, Tensor)):
@@ -45,7 +51,7 @@ def _recorder_of(values: Iterable[object]) -> Recorder:
         "LNG030",
         found="a call outside of a kernel",
         required="a function decorated with @tw.kernel, being traced",
-        help="call it in the body of a kernel, or in a function that a kernel calls",
+        help=help,
     )
 
 
@@ -319,7 +325,7 @@ def print_(format: str, *values: object) -> None:
             required="a str with a {} for each value, then the values",
             help='tw.print("x = {}", x)',
         )
-    rec, operands = _operands(*values) if values else (_recorder_of(()), list[Operand]())
+    rec, operands = _operands(*values) if values else (_recorder_of((), _PRINT_HELP), list[Operand]())
     if format.count("{}") != len(values):
         refuse(
             "LNG023",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import builtins
 import inspect
 import keyword
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeAlias
 
 from tilewright.base.dtypes import DType, f32, i32
-from tilewright.diag import Location
+from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics
 from tilewright.lang.places import refuse
 from tilewright.lang.tensors import TensorSpec
@@ -31,10 +31,11 @@ auto: Any = Auto()
 
 @dataclass(frozen=True)
 class TensorParam:
-    """``name: Tensor["M", 128]``."""
+    """``name: Tensor["M", 128]``; ``optional`` if a call may leave it out, and the body then finds None."""
 
     name: str
     dims: tuple[str | int, ...]
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,16 @@ class KernelFunction:
     def tensors(self) -> tuple[TensorParam, ...]:
         """Tensor parameters, in order."""
         return tuple(p for p in self.params if isinstance(p, TensorParam))
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Names of the tensors that a call may leave out."""
+        return tuple(t.name for t in self.tensors if t.optional)
+
+    def without(self, absent: Collection[str]) -> KernelFunction:
+        """The kernel without some of its optional tensors, whose names are None in its body."""
+        params = tuple(KeywordParam(p.name, None) if p.name in absent else p for p in self.params)
+        return KernelFunction(self.fn, self.name, params, self.numerics, self.where)
 
     @property
     def scalars(self) -> tuple[ScalarParam, ...]:
@@ -146,7 +157,13 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
             "LNG001", where=where, found=f"*{name}", required="named parameters", help="name each tensor and keyword"
         )
     if isinstance(annotation, TensorSpec):
-        return TensorParam(name, tuple(_dim(d, name, where) for d in annotation.dims))
+        if not missing and default is not None:
+            found, required = f"{name} = {shown(default)}", "None, or no default"
+            refuse(
+                "LNG001", where=where, found=found, required=required, help="write None for a tensor that may be absent"
+            )
+        dims = tuple(_dim(d, name, where) for d in annotation.dims)
+        return TensorParam(name, dims, annotation.optional or not missing)
     if annotation in (f32, i32):
         return ScalarParam(name, annotation, None if missing else _scalar_default(default, annotation, name, where))
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not isinstance(annotation, DType):
@@ -180,6 +197,10 @@ def _scalar_default(default: object, dtype: DType, name: str, where: Location) -
     refuse("LNG001", where=where, found=f"{name} = {default!r}", required=f"a number of {dtype}", help="give a number")
 
 
+_OF_CALLS = frozenset(("stream", "budget"))
+_OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "debug"))
+
+
 def _check_names(params: tuple[Param, ...], where: Location) -> None:
     dims = {d for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
     for param in params:
@@ -192,6 +213,15 @@ def _check_names(params: tuple[Param, ...], where: Location) -> None:
                 help=f"rename the parameter {param.name}",
             )
         _check_ascii(param.name, "parameter", where)
+        options = _OF_CALLS if not isinstance(param, KeywordParam) else _OF_CALLS | _OF_COMPILE
+        if param.name in options:
+            refuse(
+                "LNG001",
+                where=where,
+                found=f"the parameter {param.name}",
+                required="a name that is no option of calling or compiling a kernel",
+                help=f"rename the parameter {param.name}",
+            )
     if not any(isinstance(p, TensorParam) for p in params):
         refuse(
             "LNG001",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn, TypeAlias, cast
 
+from tilewright.diag import shown
 from tilewright.lang.places import refuse
 
 
@@ -104,6 +105,8 @@ class Schedule:
                 _refuse_value(key, value, "key=value")
             if key.startswith("@"):
                 extents[key[1:]] = _read_int(key, value)
+            elif key == "extents":
+                _refuse_value(key, value, "@name=extent for each tw.auto keyword that is pinned")
             elif key in keys:
                 _refuse_value(key, value, "one value a key")
             else:
@@ -163,9 +166,14 @@ def _cluster(value: object) -> tuple[int, int] | None:
 
 
 def _extents(value: Mapping[str, int] | Pins) -> Pins:
-    pairs = tuple(sorted(value.items() if isinstance(value, Mapping) else value))
+    try:
+        pairs = tuple(
+            sorted((name, extent) for name, extent in (value.items() if isinstance(value, Mapping) else value))
+        )
+    except (TypeError, ValueError):
+        _refuse_value("extents", value, "an extent by the name of a tw.auto keyword")
     for name, extent in pairs:
-        if not name.isidentifier() or type(extent) is not int or extent < 1:
+        if not str(name).isidentifier() or type(extent) is not int or extent < 1:
             _refuse_value("extents", f"{name}: {extent}", "an int of at least 1 for each tw.auto keyword")
     return pairs
 
@@ -178,7 +186,7 @@ def _read(key: str, value: str) -> object:
     if key in _INTS:
         return _read_int(key, value)
     if key == "cluster":
-        sizes = re.fullmatch(r"(\d+)x(\d+)", value)
+        sizes = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", value)
         return (int(sizes[1]), int(sizes[2])) if sizes else _refuse_value(key, value, "such as 2x1")
     if key in ("persistent", "staged"):
         return (
@@ -190,7 +198,7 @@ def _read(key: str, value: str) -> object:
 
 
 def _read_int(key: str, value: str) -> int:
-    return int(value) if re.fullmatch(r"\d{1,9}", value) else _refuse_value(key, value, "an int")
+    return int(value) if re.fullmatch(r"[0-9]{1,9}", value) else _refuse_value(key, value, "an int")
 
 
 def _refuse_key(key: str) -> NoReturn:
@@ -205,4 +213,9 @@ def _refuse_key(key: str) -> NoReturn:
 
 
 def _refuse_value(key: str, value: object, required: str) -> NoReturn:
-    refuse("LNG028", found=f"{key} = {value!r}", required=required, help="leave the key out to let the compiler choose")
+    refuse(
+        "LNG028",
+        found=f"{key} = {shown(value)}",
+        required=required,
+        help="leave the key out to let the compiler choose",
+    )

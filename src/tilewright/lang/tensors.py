@@ -13,19 +13,32 @@ from tilewright.lang.operators import operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Recorder
 from tilewright.lang.traced import Traced
-from tilewright.lang.values import Int, Range, Scalar, Tile, integer_of, scalar_of, show_key
+from tilewright.lang.values import Fragment, Int, Range, Scalar, Tile, integer_of, scalar_of, show_key
 
 ADDED_ATOMICALLY = (i32, i64, bf16, f16, f32)
 """Element types that the hardware adds to memory in one step (PTX ISA 9.1, red; CUDA C++ atomicAdd)."""
 
 
+_COMPUTED = (
+    "an index is a place, not a tile, whether loaded or computed: use the Range itself, or .start and .stop in integer "
+    "arithmetic; to read at a shift, pass a view of the tensor that begins there"
+)
+_INDEX_HELP: dict[type, str] = {Tile: _COMPUTED, Fragment: _COMPUTED}
+
+
 class TensorSpec:
-    """What ``Tensor["M", 128]`` is: a symbol or an extent per dimension."""
+    """What ``Tensor["M", 128]`` is: a symbol or an extent per dimension. ``| None`` makes it ``optional``."""
 
-    __slots__ = ("dims",)
+    __slots__ = ("dims", "optional")
 
-    def __init__(self, dims: tuple[str | int, ...]):
+    def __init__(self, dims: tuple[str | int, ...], optional: bool = False):
         self.dims = dims
+        self.optional = optional
+
+    def __or__(self, other: object) -> TensorSpec:
+        return TensorSpec(self.dims, True) if other is None else NotImplemented
+
+    __ror__ = __or__
 
     def __repr__(self) -> str:
         return f"Tensor[{', '.join(map(repr, self.dims))}]"
@@ -154,7 +167,7 @@ class Tensor(Traced):
                     "LNG019",
                     found=f"index {position} of {self._array.name} is {show_key([item])[1:-1]}",
                     required="a Range, an integer of extents and program indices, or an int",
-                    help="axes come from tw.grid, tw.stream and tw.axis; loaded values can't be indices",
+                    help=_INDEX_HELP.get(type(item), "axes come from tw.grid, tw.stream and tw.axis"),
                 )
 
     def __repr__(self) -> str:

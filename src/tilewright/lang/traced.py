@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.lang.places import refuse, truth_asked_by, user_frame
 
@@ -48,6 +48,15 @@ class Traced:
     """Base of all proxies: each Python protocol that needs the value itself is refused at the user's line."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name):
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            from tilewright.lang import hints  # noqa: PLC0415 - for a mistake only
+
+            raise hints.no_such_name(f"{type(self).__name__}.", name, hints.METHODS, dir(type(self)))
 
     def _refuse_value(self, use: str, help: str) -> NoReturn:
         refuse("LNG007", found=f"{use} of a {type(self).__name__}", required="a compile-time value", help=help)

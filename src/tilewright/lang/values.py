@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from types import EllipsisType
 from typing import Any, NoReturn, TypeAlias, cast
 
-from tilewright.base.dtypes import DType, f32
+from tilewright.base.dtypes import DType, dtype_named, f32
 from tilewright.base.expr import Expr, expr, maximum, minimum
+from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes
@@ -385,7 +386,9 @@ def integer_of(value: object, what: str, *, code: str = "LNG022") -> Expr:
 def check_dtype(dtype: object) -> DType:
     """``dtype``, refused if it is none of ours."""
     if not isinstance(dtype, DType):
-        refuse("LNG004", found=repr(dtype), required="a dtype such as tw.f32", help="use tw.f32, tw.bf16, x.dtype ...")
+        named = dtype_named(getattr(dtype, "__name__", None) or str(dtype))
+        help = f"write tw.{named}" if named is not None else "use tw.f32, tw.bf16, x.dtype ..."
+        refuse("LNG004", found=shown(dtype), required="a dtype such as tw.f32", help=help)
     return dtype
 
 

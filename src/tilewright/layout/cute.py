@@ -32,6 +32,9 @@ from tilewright.layout.int_tuple import (
 Modes: TypeAlias = list[tuple[int, Leaf]]
 """Flat modes as (extent, stride)."""
 
+MOST_LISTED = 1 << 22
+"""Offsets in the longest table: half a second and 200 MB."""
+
 
 @dataclass(frozen=True, repr=False)
 class CuteLayout:
@@ -122,7 +125,9 @@ class CuteLayout:
         return CuteLayout(_substituted(self.shape, values), _substituted(self.stride, values))
 
     def offsets(self) -> list[int]:
-        """All offsets in index order (static layouts): the table that defines the layout."""
+        """All offsets in index order (static layouts): the table that defines the layout (LAY029 for a huge one)."""
+        if static_size(self) > MOST_LISTED:
+            fail("LAY029", found=f"{self}, {self.size} offsets", required=f"at most {MOST_LISTED}")
         table = [0]
         for s, d in static_modes(self, "offsets"):
             step = static_stride(d, "offsets")

@@ -9,17 +9,23 @@ from tilewright.base.expr import ExprError, parse
 from tilewright.diag import fail
 from tilewright.layout.int_tuple import IntTuple
 
+_MAX_TEXT, _MAX_DEPTH = 10_000, 64
+
 
 def parse_tuple(source: str, whole: str) -> IntTuple:
     """Nested parentheses around integers and symbols; ``whole`` is quoted when they can't be read (LAY013)."""
+    if len(source) > _MAX_TEXT:
+        _unreadable(f"{whole[:60]}...", f"{len(source)} characters, of which at most {_MAX_TEXT} are read")
     tokens = re.findall(r"[(),]|[^(),]+", source.replace(" ", "").replace("_", ""))
-    value, rest = _value(tokens, whole)
+    value, rest = _value(tokens, whole, _MAX_DEPTH)
     if rest:
         _unreadable(whole, "".join(rest))
     return value
 
 
-def _value(tokens: list[str], whole: str) -> tuple[IntTuple, list[str]]:
+def _value(tokens: list[str], whole: str, depth: int) -> tuple[IntTuple, list[str]]:
+    if not depth:
+        _unreadable(whole, f"level {_MAX_DEPTH + 1} of the parentheses")
     if not tokens or tokens[0] in "),":
         _unreadable(whole, "".join(tokens) or "end of text")
     if tokens[0] != "(":
@@ -32,7 +38,7 @@ def _value(tokens: list[str], whole: str) -> tuple[IntTuple, list[str]]:
     parts: list[IntTuple] = []
     tokens = tokens[1:]
     while tokens and tokens[0] != ")":
-        part, tokens = _value(tokens, whole)
+        part, tokens = _value(tokens, whole, depth - 1)
         parts.append(part)
         if tokens[:1] == [","]:
             tokens = tokens[1:]

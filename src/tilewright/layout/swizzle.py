@@ -18,10 +18,13 @@ from tilewright.layout.cute import CuteLayout, static_modes, static_stride, symb
 from tilewright.layout.cute_algebra import composition, right_inverse
 from tilewright.layout.int_tuple import Coordinate, Leaf
 
+_MAX_BITS = 128
+"""Of an offset that a swizzle looks at; addresses have 64."""
+
 
 @dataclass(frozen=True)
 class Swizzle:
-    """``x ^ ((x >> S) & mask)`` with B mask bits above M (LAY011 unless B, M >= 0 and |S| >= B)."""
+    """``x ^ ((x >> S) & mask)`` with B mask bits above M (LAY011 unless B, M >= 0, |S| >= B and all are small)."""
 
     bits: int
     base: int
@@ -30,11 +33,12 @@ class Swizzle:
     def __post_init__(self) -> None:
         for name in ("bits", "base", "shift"):
             integer(getattr(self, name), f"swizzle {name}")
-        if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits:
+        reach = self.base + abs(self.shift) + self.bits
+        if self.bits < 0 or self.base < 0 or abs(self.shift) < self.bits or reach > _MAX_BITS:
             fail(
                 "LAY011",
                 found=str(self),
-                required="B >= 0, M >= 0 and |S| >= B",
+                required=f"B >= 0, M >= 0, |S| >= B and M + |S| + B <= {_MAX_BITS}",
                 help="exchange no more bits than lie between source and target",
             )
 

@@ -87,6 +87,14 @@ def explain_wgmma(
     TMA070 for extents that make no tile.
     """
     kind = element_type(dtype)
+    if kind.name not in OPERAND_TYPES:
+        fail(
+            "TMA071",
+            title="no element type of a wgmma operand",
+            found=kind.name,
+            required=f"one of {', '.join(OPERAND_TYPES)}",
+            help="convert the operand, or let tw.dot choose: it takes what wgmma lacks by ordinary arithmetic",
+        )
     inner = k if major is Major.K else mn
     width = (row_bytes or PATTERNS[swizzle].span_bytes or CORE_ROW_BYTES) // kind.bytes
     if min(mn, k) < 1 or width < 1 or inner % width:

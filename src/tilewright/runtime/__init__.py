@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tilewright.runtime.check import capability, check, describe_all
-from tilewright.runtime.program import Program, load
+from tilewright.runtime.program import Program, load, stream_handle
 
-__all__ = ["Program", "capability", "check", "describe_all", "load"]
+__all__ = ["Program", "capability", "check", "describe_all", "load", "stream_handle"]

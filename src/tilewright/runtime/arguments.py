@@ -7,6 +7,7 @@ Array Interface (version 3), and DLPack (the unversioned capsule, as every produ
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
@@ -74,12 +75,17 @@ _TYPESTR = {"f4": f32, "f2": f16, "i1": i8, "i4": i32, "i8": i64, "b1": bool_}
 
 def _from_array_interface(name: str, interface: dict[str, Any], owner: object) -> Described:
     try:
-        shape = tuple(int(n) for n in interface["shape"])
+        shape = tuple(operator.index(n) for n in interface["shape"])
         typestr = str(interface["typestr"])
         address, read_only = interface["data"]
         stride_bytes = interface.get("strides")
-    except (KeyError, TypeError, ValueError) as error:
-        _refuse(name, f"a __cuda_array_interface__ without a proper {error}")
+        stride_bytes = None if stride_bytes is None else tuple(operator.index(s) for s in stride_bytes)
+        producer = interface.get("stream")
+        producer = None if producer is None else operator.index(producer)
+        address = operator.index(address or 0)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        _refuse(name, f"a __cuda_array_interface__ that can't be read ({error!r:.200})")
+    _check_shape(name, shape, address)
     dtype = _TYPESTR.get(typestr[1:]) if typestr[:1] in "<|" else None
     if dtype is None:
         _unsupported(name, typestr)
@@ -87,18 +93,19 @@ def _from_array_interface(name: str, interface: dict[str, Any], owner: object) -
         _refuse(name, "a masked array")
     strides = compact(shape)
     if stride_bytes is not None:
+        if len(stride_bytes) != len(shape):
+            _refuse(name, f"a __cuda_array_interface__ with {len(stride_bytes)} strides for {len(shape)} dimensions")
         if any(s % dtype.bytes for s in stride_bytes):
-            _refuse(name, f"strides of {tuple(stride_bytes)} bytes, not whole elements of {dtype}")
-        strides = tuple(int(s) // dtype.bytes for s in stride_bytes)
-    producer = interface.get("stream")
+            _refuse(name, f"strides of {stride_bytes} bytes, not whole elements of {dtype}")
+        strides = tuple(s // dtype.bytes for s in stride_bytes)
     return Described(
-        int(address or 0),
+        address,
         shape,
         strides,
         dtype,
         None,
         read_only=bool(read_only),
-        producer=int(producer) if producer is not None else None,
+        producer=producer,
         owner=owner,
     )
 
@@ -142,15 +149,18 @@ _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def _from_dlpack(name: str, value: Any, stream: int) -> Described:
-    kind, _ = value.__dlpack_device__()
+    try:
+        kind, _ = value.__dlpack_device__()
+        capsule = value.__dlpack__(stream=stream) if int(kind) in (_CUDA, _CUDA_MANAGED) else None
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        _refuse(name, f"an array that DLPack can't hand over ({error!r:.200})")
     if int(kind) not in (_CUDA, _CUDA_MANAGED):
         where = "page-locked host memory" if int(kind) == _CUDA_HOST else f"DLPack device type {int(kind)}"
         fail("RUN011", title=f"{name} is not on a GPU", found=f"{name} is in {where}", required="CUDA device memory")
-    capsule = value.__dlpack__(stream=stream)
     try:
         # ManagedTensor begins with the DLTensor; the capsule keeps it alive and frees it, since it is never renamed
         tensor = _DLTensor.from_address(_get_pointer(capsule, b"dltensor"))
-    except ValueError:
+    except (ValueError, TypeError):
         _refuse(name, "a DLPack capsule of another version than was asked for")
     dtype = _DLPACK_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
@@ -159,6 +169,11 @@ def _from_dlpack(name: str, value: Any, stream: int) -> Described:
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else compact(shape)
     address = (tensor.data or 0) + tensor.byte_offset
     return Described(address, shape, strides, dtype, int(tensor.device_id), owner=(value, capsule))
+
+
+def _check_shape(name: str, shape: tuple[int, ...], address: int) -> None:
+    if any(not 0 <= n < 1 << 63 for n in shape) or not 0 <= address < 1 << 64:
+        _refuse(name, f"an array of shape {shape} at {address}")
 
 
 # -- shared ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorParam
-from tilewright.base.expr import Const, Expr, Sym
+from tilewright.base.expr import Const, Expr, ExprError, Sym
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
 from tilewright.runtime.overlap import Footprint, footprint, overlap, overlaps_itself
@@ -66,7 +66,7 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
             refuse_left_out(artifact, env, found, required)
             fail("RUN007", found=found, required=required, help="raise upto= in the kernel and compile it again")
     for fact in artifact.facts:
-        if not fact.evaluate(env):
+        if not holds(fact, env):
             fail("RUN008", found=_values(fact, env), required=str(fact), help=_help(fact))
     for parameter in artifact.tensors:
         if parameter.access.writes:
@@ -74,10 +74,18 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
     return env
 
 
+def holds(predicate: Expr, env: Mapping[str, int]) -> bool:
+    """Whether a predicate holds; RUN017 where it divides by zero."""
+    try:
+        return bool(predicate.evaluate(env))
+    except ExprError as error:
+        fail("RUN017", found=f"a predicate: {error}", required="a value")
+
+
 def refuse_left_out(artifact: Artifact, env: Mapping[str, int], found: str, required: str) -> None:
     """RUN021 for arguments of a class that was left out when the program was compiled."""
     for left in artifact.left_out:
-        if left.predicate.evaluate(env):
+        if holds(left.predicate, env):
             fail("RUN021", found=found, required=required, notes=(str(left),), help=left.help)
 
 

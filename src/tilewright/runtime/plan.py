@@ -175,10 +175,13 @@ class Plan:
             case Copy(source, destination, size_bytes):
                 size = self._value(size_bytes, "the size of a copy", 0, 2**48)
                 if size:
+                    self._check_inside(source, size)
+                    self._check_inside(destination, size)
                     self._steps.append(self._copy(self._pointer(source), self._pointer(destination), size))
             case Fill(destination, pattern, width_bytes, count):
                 n = self._value(count, "the length of a fill", 0, 2**48)
                 if n:
+                    self._check_inside(destination, n * width_bytes)
                     self._steps.append(self._fill(self._pointer(destination), pattern, width_bytes, n))
             case EncodeTensorMap():
                 pass  # host work: done when addresses change
@@ -229,6 +232,19 @@ class Plan:
                 self._scratch.append((offset, index, extra))
         return offset
 
+    def _check_inside(self, pointer: Pointer, size: int) -> None:
+        """A step of the host stays inside of its tensor or workspace; RUN017. A bundle may be a stranger's."""
+        first = self._value(pointer.offset, "a byte offset", -(2**62), 2**62)
+        match pointer:
+            case TensorPointer(name):
+                place = self._aliasing.footprints[self._tensors.index(name)]
+                low, high, where = place.low, place.high, name
+            case WorkspacePointer(index):
+                ends = (*self._workspace, self._workspace_bytes)
+                low, high, where = 0, ends[index + 1] - ends[index], f"workspace {index}"
+        if not (low <= first and first + size <= high):
+            _out_of_range(f"bytes {first} to {first + size} of {where}", f"{low} to {high}")
+
     def _copy(self, source: int, destination: int, size: int) -> LaunchOn:
         def copy(stream: int) -> None:
             self._driver.copy(self._read(destination), self._read(source), size, stream)
@@ -250,17 +266,23 @@ class Plan:
         except ExprError as error:
             _out_of_range(f"{what}: {error}", f"{low} to {high}")
         if not low <= value <= high:
-            _out_of_range(f"{what}: {e} = {value}", f"{low} to {high}")
+            _out_of_range(f"{what}: {e} = {_shown(value)}", f"{low} to {high}")
         return value
 
 
 def _fields(recipe: TensorMapRecipe, env: Mapping[str, int]) -> TensorMapFields:
+    def value(e: Expr, what: str, bits: int) -> int:
+        found = e.evaluate(env)
+        if not 0 <= found < 1 << bits:
+            _out_of_range(f"{what}: {e} = {_shown(found)}", f"0 to 2^{bits} - 1")
+        return found
+
     try:
         return TensorMapFields(
             int(recipe.element),
-            recipe.address.evaluate(env) or _NOWHERE,
-            tuple(d.evaluate(env) for d in recipe.dims),
-            tuple(s.evaluate(env) for s in recipe.strides_bytes),
+            value(recipe.address, "a descriptor's address", 64) or _NOWHERE,
+            tuple(value(d, "a descriptor's extent", 64) for d in recipe.dims),
+            tuple(value(s, "a descriptor's stride", 64) for s in recipe.strides_bytes),
             recipe.box,
             recipe.element_strides,
             recipe.interleave,
@@ -270,6 +292,11 @@ def _fields(recipe: TensorMapRecipe, env: Mapping[str, int]) -> TensorMapFields:
         )
     except ExprError as error:
         _out_of_range(f"a descriptor field: {error}", "a value")
+
+
+def _shown(value: int) -> str:
+    """A number of a message: Python prints none of more than 4,300 digits."""
+    return str(value) if value.bit_length() <= 256 else f"a number of {value.bit_length()} bits"
 
 
 def _out_of_range(found: str, required: str) -> NoReturn:

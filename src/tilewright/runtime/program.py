@@ -12,11 +12,10 @@ from typing import Any, NoReturn, cast
 
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam
 from tilewright.artifact.validate import validate
-from tilewright.base.expr import Const, Expr, ExprError
-from tilewright.diag import TilewrightError, fail
+from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime.arguments import Described, describe
-from tilewright.runtime.binding import aliasing, bind, refuse_left_out
+from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
 from tilewright.runtime.plan import Plan
@@ -228,7 +227,7 @@ class Program:
         self._driver.push_context(context)
         try:
             for variant in self.artifact.variants:
-                if _holds(variant.predicate, env):
+                if holds(variant.predicate, env):
                     pairs = aliasing(self.artifact, described)
                     plan = Plan(self.artifact, variant, env, pairs, self._call_scalars, self._driver, kernel, context)
                     break
@@ -285,28 +284,28 @@ def device_of(described: Mapping[str, Described], driver: DriverLike) -> int:
 
 def stream_handle(stream: object) -> int:
     """The handle of a stream argument; RUN018 for anything that is none."""
-    if isinstance(stream, int) and not isinstance(stream, bool):
+    if type(stream) is int and 0 <= stream < 1 << 64:
         return stream or LEGACY_STREAM
     protocol = getattr(stream, "__cuda_stream__", None)
     if callable(protocol):
-        version_and_handle = cast("tuple[int, int]", protocol())
-        return int(version_and_handle[1]) or LEGACY_STREAM
-    handle = getattr(stream, "cuda_stream", None)  # PyTorch's, which has no __cuda_stream__ in older releases
-    if not isinstance(handle, int):
-        fail("RUN018", found=repr(stream), required="None, a handle, or an object with __cuda_stream__")
+        match protocol():
+            case (int(), int(handle)):
+                pass
+            case answer:
+                fail(
+                    "RUN018",
+                    found=f"{shown(stream)}, whose __cuda_stream__ is {shown(answer)}",
+                    required="(version, handle)",
+                )
+    else:
+        # PyTorch's in older releases has an attribute instead; a handle may be of a subclass of int
+        handle = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", None)
+    if not isinstance(handle, int) or isinstance(handle, bool) or not 0 <= handle < 1 << 64:
+        fail("RUN018", found=shown(stream), required="None, a handle, or an object with __cuda_stream__")
     return handle or LEGACY_STREAM
 
 
 # -- small ----------------------------------------------------------------------------------------------------------
-
-
-def _holds(predicate: Expr, env: Mapping[str, int]) -> bool:
-    if isinstance(predicate, Const):
-        return bool(predicate.value)
-    try:
-        return bool(predicate.evaluate(env))
-    except ExprError as error:
-        fail("RUN017", found=f"a predicate: {error}", required="a value")
 
 
 def _extents(env: Mapping[str, int]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from tilewright.artifact.schema import ScalarParam
-from tilewright.diag import fail
+from tilewright.base.number import number_of
+from tilewright.diag import fail, shown
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,9 @@ _INT_RANGE = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "bool"
 
 def int_scalar(parameter: ScalarParam, value: object) -> int:
     """The value of an integer parameter; RUN016 for another type or beyond its range."""
-    index = getattr(value, "__index__", None)
-    if index is None or hasattr(value, "data_ptr"):
+    number = int(value) if isinstance(value, bool) else number_of(value)
+    if not isinstance(number, int):
         _refuse_scalar(parameter, value, "an integer")
-    number = int(index())
     low, high = _INT_RANGE[parameter.dtype]
     if not low <= number <= high:
         _refuse_scalar(parameter, value, f"{low} to {high}")
@@ -69,16 +69,17 @@ def int_scalar(parameter: ScalarParam, value: object) -> int:
 
 def float_scalar(parameter: ScalarParam, value: object) -> float:
     """The value of a floating parameter; RUN016 for another type. A GPU tensor is refused: reading it would wait."""
-    convert = getattr(value, "__float__", None)
-    if convert is None or hasattr(value, "data_ptr") or isinstance(value, str):
+    number = int(value) if isinstance(value, bool) else number_of(value)
+    try:
+        return float(cast("float", number))
+    except (TypeError, OverflowError):
         _refuse_scalar(parameter, value, "a number")
-    return float(convert())
 
 
 def _refuse_scalar(parameter: ScalarParam, value: object, required: str) -> NoReturn:
     fail(
         "RUN016",
-        found=f"{parameter.name} = {value!r} of type {type(value).__name__}",
+        found=f"{parameter.name} = {shown(value)} of type {type(value).__name__}",
         required=f"{required}, for {parameter.dtype}",
     )
 

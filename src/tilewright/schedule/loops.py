@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, expr, minimum, simplify
+from tilewright.base.expr import Const, Expr, Sym, expr, maximum, minimum, simplify
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.moves import MoveLowering
 from tilewright.schedule.reduce import Reduction, accumulator
@@ -121,13 +121,14 @@ class LoopLowering(MoveLowering):
         self.finish(builder, [result], [target.buffer], write, spans_of(write.frag), constant=False)
 
     def loops_of(self, op: tile.Stream, *, split: bool) -> None:
-        """The stream's loop, or two: whole steps without guards, then the partial one."""
+        """The stream's loop, or two: whole steps without guards, then the partial one. A stream that ends before it
+        begins has no whole steps, rather than fewer than none."""
         span, trip, counter = op.axis.data, op.trip.expr, op.counter.data
         if not split or self.inside(span):
             self.loop(op, Const(0), trip, split=split)
             return
         begin = span.origin.substitute({counter: 0})
-        whole = minimum(trip, (span.stop - begin) // span.size)
+        whole = simplify(maximum(minimum(trip, (span.stop - begin) // span.size), 0), self.placement.bounds)
         full = self.scope.full
         self.scope.full = full | {span}
         if simplify(whole - trip, self.placement.bounds) == Const(0):

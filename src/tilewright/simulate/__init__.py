@@ -28,7 +28,7 @@ def run(
     scalars: Mapping[str, int | float] | None = None,
     *,
     grid_size: int | None = None,
-    budget: int = DEFAULT_BUDGET,
+    budget: float = DEFAULT_BUDGET,
     seed: int = 0,
 ) -> Report:
     """Run a kernel on arrays of any strides, which it reads and writes in place.

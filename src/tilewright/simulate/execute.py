@@ -172,6 +172,17 @@ class Walk:
         ):
             found = f"{extents} programs for clusters of {cluster.size} CTAs in blocks of {shape}"
             refuse(op, "SIM020", found=found, required="whole blocks, as many CTAs in a cluster as programs in a block")
+        key = (op, whole, self.cta.rank)
+        every = self.launch.walks.get(key)
+        if every is None:
+            every = self.launch.walks[key] = self._every(op, whole)
+        stride = self.launch.grid_size // cluster.size if op.persistent.data else len(every)
+        first, step = op.turns
+        return iter(every[cluster.index :: max(stride, 1)][first::step])
+
+    def _every(self, op: Programs, whole: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The coordinates of all programs of ``whole`` extents that CTAs of this rank take, in order."""
+        extents, shape, cluster = list(whole), op.cluster_shape, self.cta.cluster
         if cluster.size > 1:
             extents[-2:] = extents[-2] // shape[0], extents[-1] // shape[1]
         every = list(product(*map(range, extents)))
@@ -182,10 +193,9 @@ class Walk:
             row, column = divmod(self.cta.rank, shape[1])
             every = [(*c[:-2], c[-2] * shape[0] + row, c[-1] * shape[1] + column) for c in every]
         down = [n.data in op.downwards for n in op.names]
-        every = [tuple(e - 1 - x if d else x for x, e, d in zip(c, whole, down, strict=True)) for c in every]
-        stride = self.launch.grid_size // cluster.size if op.persistent.data else len(every)
-        first, step = op.turns
-        return iter(every[cluster.index :: max(stride, 1)][first::step])
+        if not any(down):
+            return every
+        return [tuple(e - 1 - x if d else x for x, e, d in zip(c, whole, down, strict=True)) for c in every]
 
     def _step(self, op: TransportOp) -> bool:
         """An op that neither waits nor starts anything; False if it is none of these."""

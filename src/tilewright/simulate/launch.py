@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tilewright.simulate.arguments import Arguments
 from tilewright.simulate.memory import GlobalMemory
-from tilewright.transport.dialect import Kernel
+from tilewright.transport.dialect import Kernel, Programs
+
+Walk: TypeAlias = tuple[Programs, tuple[int, ...], int]
 
 
 @dataclass
@@ -24,6 +27,8 @@ class Launch:
     operations: int = 0
     programs: int = 0
     epochs: int = 0
+    walks: dict[Walk, list[tuple[int, ...]]] = field(default_factory=dict[Walk, list[tuple[int, ...]]])
+    """Coordinates of all programs that CTAs of one rank take, by the op, its extents and the rank."""
     _instances: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     def new_epoch(self) -> int:

@@ -61,7 +61,7 @@ def run_steps(
     *,
     symbols: Mapping[str, int],
     grid_size: int | None = None,
-    budget: int = DEFAULT_BUDGET,
+    budget: float = DEFAULT_BUDGET,
     seed: int = 0,
 ) -> tuple[Report, ...]:
     """Run kernels in order on arrays that they read and write in place; see ``run``.

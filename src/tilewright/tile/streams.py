@@ -1,19 +1,22 @@
 """The rule of loop state: a stream's body is recorded once, so only fragments carry values between iterations.
 
 At a stream's entry the names of the frame that holds the ``for`` are remembered; at its end a name that was live then
-and is bound to something else is refused, as are lists, dicts and objects whose contents were exchanged.
+and is bound to something else is refused, as are lists, dicts, sets, arrays and objects whose contents were exchanged,
+and iterators that went on. What is reached in another way only (through a function, a module, a C object) is not seen.
 """
 
 from __future__ import annotations
 
 import dis
 import inspect
+from array import array
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, cast
 
-from tilewright.diag import Location
+from tilewright.diag import Location, shown
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import OpenStream
 from tilewright.lang.traced import Traced
@@ -22,6 +25,7 @@ from tilewright.lang.values import Fragment
 _MISSING = object()
 _PLAIN = (int, float, str, bool, bytes, type(None))
 _DEPTH = 3  # containers inside containers are followed this far
+_MOST_BYTES = 1 << 20  # of an array whose elements are compared
 
 
 @dataclass(frozen=True)
@@ -94,13 +98,13 @@ def check_rebinding(loop: Loop, loop_value: object) -> None:
         if not _same(old, new):
             _refuse(loop, name, old, f"{name}, {_describe(old)} before the stream, is {_describe(new)} after its body")
         if contents is not None and not _same_contents(contents, _contents(new, _DEPTH)):
-            _refuse(loop, name, old, f"the contents of {name} are exchanged in the stream's body")
+            _refuse(loop, name, old, _exchanged(name, old))
 
 
 def _names(frame: FrameType) -> dict[str, object]:
-    """Local, free and used global names."""
+    """Local, free and used global names; not the iterator that a comprehension runs over."""
     used = {name: frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals}
-    return {**used, **frame.f_locals}
+    return {**used, **{name: value for name, value in frame.f_locals.items() if name.isidentifier()}}
 
 
 def _same(old: object, new: object) -> bool:
@@ -113,8 +117,12 @@ def _contents(value: object, depth: int) -> _Contents | None:
     if depth == 0 or isinstance(value, (Traced, type, *_PLAIN)) or callable(value):
         return None
     items: list[tuple[object, object]]
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
         items = list(enumerate(cast("list[object]", value)))
+    elif hasattr(value, "__next__") and not type(value).__module__.startswith("tilewright."):
+        return _Contents(((None, _progress(value), None),))
+    elif isinstance(value, (bytearray, memoryview, array)) or hasattr(value, "__array_interface__"):
+        return _Contents(((None, _bytes(value), None),))
     elif isinstance(value, dict):
         items = list(cast("dict[object, object]", value).items())
     elif type(value).__module__.partition(".")[0] not in ("builtins", "tilewright") and hasattr(value, "__dict__"):
@@ -124,6 +132,28 @@ def _contents(value: object, depth: int) -> _Contents | None:
     return _Contents(tuple((key, part, _contents(part, depth - 1)) for key, part in items))
 
 
+def _progress(iterator: Any) -> str:
+    """How far an iterator or a generator has come; nothing if it doesn't tell."""
+    if inspect.isgenerator(iterator):
+        frame = iterator.gi_frame
+        parts = [] if frame is None else list(frame.f_locals.values())
+        inner = (_progress(part) if hasattr(part, "__next__") else shown(part) for part in parts)
+        return f"{'at its end' if frame is None else frame.f_lasti} {' '.join(inner)}"
+    try:
+        return repr(iterator.__reduce__()[1:])
+    except Exception:  # of a class that can't be taken apart
+        return ""
+
+
+def _bytes(buffer: Any) -> bytes | None:
+    """What a buffer holds, unless it is too large to compare."""
+    try:
+        view = memoryview(buffer)
+        return view.tobytes() if view.nbytes <= _MOST_BYTES else None
+    except (TypeError, ValueError, BufferError):
+        return None
+
+
 def _same_contents(old: object, new: object) -> bool:
     if not isinstance(old, _Contents) or not isinstance(new, _Contents):
         return old is new
@@ -131,6 +161,12 @@ def _same_contents(old: object, new: object) -> bool:
         _same(key, other_key) and _same(part, other) and _same_contents(inside, other_inside)
         for (key, part, inside), (other_key, other, other_inside) in zip(old.parts, new.parts, strict=True)
     )
+
+
+def _exchanged(name: str, value: object) -> str:
+    if hasattr(value, "__next__"):
+        return f"the iterator {name} goes on in the stream's body, which is recorded once"
+    return f"the contents of {name} are exchanged in the stream's body"
 
 
 def _refuse(loop: Loop, name: str, old: object, found: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -56,11 +57,11 @@ def read_layout(text: str, swizzle: str | None = None) -> CuteLayout | ComposedL
 def read_swizzle(swizzle: str) -> Swizzle:
     """A swizzle as typed on a command line: ``3,4,3`` (LAY013, LAY011)."""
     parts = swizzle.split(",")
-    if len(parts) != 3 or not all(p.strip().lstrip("-").isdigit() for p in parts):
+    if len(parts) != 3 or not all(re.fullmatch(r"\s*-?[0-9]{1,9}\s*", p) for p in parts):
         fail(
             "LAY013",
             title="the swizzle cannot be read",
-            found=repr(swizzle),
+            found=repr(swizzle[:60]),
             required="three integers B,M,S",
             help="write --swizzle 3,4,3",
         )

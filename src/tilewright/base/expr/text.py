@@ -41,6 +41,8 @@ _CALLS: dict[str, Callable[..., Expr]] = {
     "xor": lambda *args: reduce(xor, args),
 }
 _MAX_TEXT = 100_000
+_MAX_BITS = 128
+"""Of a number. Sizes and addresses have 64; and Python prints no integer of more than 4,300 digits."""
 _MARK = "\N{LATIN LETTER BILABIAL CLICK}"
 """What stands for ``$`` while Python's parser reads: the first letter of no name, for those are ASCII."""
 _OWN_NAME = re.compile(r"\$(?=[A-Za-z_])")
@@ -61,10 +63,17 @@ def parse(text: str) -> Expr:
     if len(text) > _MAX_TEXT:
         raise ExprError(f"expression text of {len(text)} characters; at most {_MAX_TEXT} are read")
     try:
-        body = ast.parse(marked(text.strip()), mode="eval").body
-        return _from_ast(body)
-    except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ExprError(f"not an integer expression: {text!r} ({type(error).__name__})") from None
+        read = _from_ast(ast.parse(marked(text.strip()), mode="eval").body)
+        read.text  # noqa: B018 - what has no text, for its numbers are too long, is refused here
+    except ExprError:
+        raise
+    except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
+        raise ExprError(f"not an integer expression: {_shortened(text)} ({type(error).__name__})") from None
+    return read
+
+
+def _shortened(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."
 
 
 def _from_ast(node: ast.expr) -> Expr:
@@ -72,6 +81,8 @@ def _from_ast(node: ast.expr) -> Expr:
         case ast.Constant(value=bool(value)):
             return TRUE if value else FALSE
         case ast.Constant(value=int(value)):
+            if value.bit_length() > _MAX_BITS:
+                raise ExprError(f"a number of {value.bit_length()} bits; at most {_MAX_BITS} are read")
             return Const(value)
         case ast.Name(id=name):
             return Sym(unmarked(name))
@@ -90,4 +101,4 @@ def _from_ast(node: ast.expr) -> Expr:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS and args:
             return _CALLS[name](*map(_from_ast, args))
         case _:
-            raise ExprError(f"not part of an integer expression: {unmarked(ast.unparse(node))!r}")
+            raise ExprError(f"not part of an integer expression: {_shortened(unmarked(ast.unparse(node)))}")

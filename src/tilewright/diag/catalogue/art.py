@@ -90,4 +90,24 @@ CODES: tuple[Code, ...] = (
         source="CUDA Binary Utilities, nvdisasm",
         help="pip install nvidia-cuda-nvdisasm",
     ),
+    Code(
+        "ART010",
+        "the bundle can't be written",
+        "A bundle is written beside the folder it is meant for and then renamed; the disk or the folder above refused. "
+        "What was there before is untouched.",
+        bad="tilewright compile kernel.py:add --out /proc/add.bundle",
+        good="tilewright compile kernel.py:add --out ~/add.bundle",
+        source=_SOURCE,
+        help="name a folder on a disk with room, in which you may write",
+    ),
+    Code(
+        "ART011",
+        "the Transport IR can't be read",
+        "A bundle keeps the Transport IR of each kernel as text, which validation reads. This text is not what a "
+        "compiler of this version writes.",
+        bad="sed -i s/transport.kernel/kernel/ add.bundle/add.transport.mlir",
+        good="tilewright compile kernel.py:add --out add.bundle",
+        source=_SOURCE,
+        help="compile the kernel again with this version of Tilewright",
+    ),
 )

@@ -227,4 +227,13 @@ CODES: tuple[Code, ...] = (
         bad="def power(x, n): return x * power(x, n - 1)  # never returns",
         good="def power(x, n): return x if n == 1 else x * power(x, n - 1)",
     ),
+    Code(
+        id="LNG034",
+        title="the language has no such name",
+        why="Kernels are written with what tilewright exports and with the methods of its values. Names of Triton, "
+        "NumPy or PyTorch often have another form here.",
+        bad="row = tw.load(x + offsets, mask=mask)",
+        good="row = x[m, n]",
+        help="docs/language.md lists the functions and methods",
+    ),
 )

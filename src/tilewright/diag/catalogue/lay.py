@@ -229,4 +229,14 @@ CODES: tuple[Code, ...] = (
         good="synthesise_swizzle(accesses, SwizzleConstraints(tile_bytes=1024))",
         source="Tilewright layouts; PTX ISA, tensor swizzling modes",
     ),
+    Code(
+        id="LAY029",
+        title="the layout is too large to list",
+        why="Some questions are answered from the table of all offsets, which for millions of them takes seconds and "
+        "gigabytes.",
+        bad="tilewright show banks 1000000000000:1",
+        good="tilewright show banks 32:1",
+        source="tilewright.layout.cute, MOST_LISTED",
+        help="slice the layout, or ask about one tile of it",
+    ),
 )

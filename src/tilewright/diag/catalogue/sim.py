@@ -15,7 +15,7 @@ CODES: tuple[Code, ...] = (
         why="The simulator executes every thread of every program in NumPy, about a thousand times slower than a GPU; "
         "a run of hours is never what was meant.",
         bad="kernel(x, y) on two NumPy arrays of 16384 x 16384",
-        good="kernel(x[:64], y[:64]), or simulate.run(..., budget=4e9)",
+        good="kernel(x[:64], y[:64]), or kernel(x, y, budget=4e9)",
         source="Tilewright simulator",
     ),
     Code(

@@ -1,0 +1,27 @@
+"""Numbers that a caller hands in, whatever library they come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def number_of(value: object) -> int | float | None:
+    """The Python number that ``value`` is: an int, a float, a NumPy scalar, an array or tensor of rank 0; None for
+    anything else, for a bool or a masked element, and for a tensor on a GPU, which can't be read without waiting."""
+    if type(value) is int or type(value) is float:
+        return value
+    if not isinstance(value, int | float) or hasattr(value, "item"):
+        value = _item(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if isinstance(value, int) else float(value)
+
+
+def _item(value: Any) -> object:
+    """The element of what has a single one and no axes."""
+    if getattr(value, "shape", None) != () or getattr(value, "is_cuda", False) or hasattr(value, "mask"):
+        return None
+    try:
+        return value.item()
+    except Exception:  # of a stranger's class
+        return None

@@ -1,0 +1,327 @@
+"""What a newcomer tries: names of other languages, misspelt keywords, scalars of other libraries, absent tensors."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import jit
+from tilewright.diag import TilewrightError, shown
+from tilewright.lang.hints import FUNCTIONS, METHODS
+
+X = np.random.default_rng(0).standard_normal((20, 33)).astype(np.float32)
+B = X[0] * 2
+
+
+@tw.kernel
+def linear(
+    x: tw.Tensor["M", "N"],
+    bias: tw.Tensor["N"] | None,
+    y: tw.Tensor["M", "N"],
+    *,
+    scale: tw.f32 = 1.0,
+    shift: tw.i32 = 0,
+    residual: tw.Tensor["M", "N"] = None,
+    bm=16,
+):
+    """A row-wise kernel with two optional tensors."""
+    m, n = tw.grid(y, bm), tw.axis(y.shape[1], upto=64)
+    value = x[m, n] * scale + shift
+    if bias is not None:
+        value = value + bias[n][None, :]
+    if residual is not None:
+        value = value + residual[m, n]
+    y[m, n] = value
+
+
+def refusal(run: Callable[[], object]) -> Any:
+    with pytest.raises(TilewrightError) as caught:
+        run()
+    (diagnostic,) = caught.value.diagnostics
+    return diagnostic
+
+
+def of_body(body: Callable[[Any, Any], object]) -> Any:
+    """What refuses a kernel that stores ``body(tile, range)``."""
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 16)
+        y[m] = body(x[m], m)
+
+    return refusal(kernel.explain)
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "help"),
+    [("load", "x[m, n]"), ("cdiv", "round up"), ("program_id", "tw.grid"), ("u32", "unsigned"), ("maxmum", "maximum")],
+)
+def test_names_of_other_languages(name: str, help: str) -> None:
+    found = refusal(lambda: getattr(tw, name))
+    assert (found.code, help in found.advice, found.where.file) == ("LNG034", True, __file__)
+    assert not hasattr(tw, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "help"),
+    [("cumsum", "tw.stream"), ("astype", ".to(tw.f32)"), ("summ", "did you mean sum?"), ("exp", "tw.exp")],
+)
+def test_methods_of_other_libraries(name: str, help: str) -> None:
+    found = of_body(lambda v, _: getattr(v, name)(0))
+    assert (found.code, help in found.advice, found.where.file) == ("LNG034", True, __file__)
+
+
+def test_no_hint_is_for_a_name_that_exists() -> None:
+    assert not FUNCTIONS.keys() & set(tw.__all__)
+    assert not METHODS.keys() & set(dir(tw.Tile))
+
+
+def test_submodules_are_no_names_of_the_language() -> None:
+    assert __import__("tilewright.jit.calls", fromlist=["calls"]).bind is not None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "f32", np.float32])
+def test_dtypes_of_other_libraries(dtype: Any) -> None:
+    found = of_body(lambda v, _: v.to(dtype))
+    assert (found.code, found.help) == ("LNG004", "write tw.f32")
+
+
+def test_a_computed_index() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 16)
+        y[m] = x[m.index + 1]
+
+    assert "loaded or computed" in refusal(kernel.explain).help
+
+
+def test_print_outside() -> None:
+    found = refusal(lambda: tw.print("x"))
+    assert (found.code, "Python's print" in found.help) == ("LNG030", True)
+
+
+# -- calls -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "help"),
+    [("bn", "bm"), ("scal", "scale"), ("sream", "stream"), ("schedule", "linear.compile(schedule=...)")],
+)
+def test_a_misspelt_keyword(name: str, help: str) -> None:
+    found = refusal(lambda: linear(X, B, np.empty_like(X), **{name: 3}))
+    assert (found.code, help in found.help, found.where.file) == ("JIT001", True, __file__)
+
+
+@pytest.mark.parametrize(
+    "two", [2, 2.0, np.float32(2), np.float64(2), np.int64(2), np.array(2.0), np.array(2), ml_dtypes.bfloat16(2)]
+)
+def test_scalars_of_other_libraries(two: Any) -> None:
+    y = np.empty_like(X)
+    linear(X, B, y, scale=two)
+    np.testing.assert_array_equal(y, X * 2 + B)
+
+
+class OnGpu:
+    shape, is_cuda = (), True
+
+    def item(self) -> float:
+        raise AssertionError("would wait for the GPU")
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [True, np.bool_(True), "2", 10**400, 10**5000, np.array([2.0]), 2j, None, OnGpu(), np.ma.masked],
+    ids=shown,
+)
+def test_what_is_no_number_of_f32(scale: Any) -> None:
+    assert refusal(lambda: linear(X, B, np.empty_like(X), scale=scale)).code == "JIT001"
+
+
+@pytest.mark.parametrize("shift", [1.0, 2**31, -(2**31) - 1, np.float32(1), float("nan"), True])
+def test_what_is_no_number_of_i32(shift: Any) -> None:
+    assert refusal(lambda: linear(X, B, np.empty_like(X), shift=shift)).code == "JIT001"
+
+
+def test_subclasses_of_arrays() -> None:
+    y = np.empty_like(X)
+    linear(X.view(np.matrix), None, y)
+    np.testing.assert_array_equal(y, X)
+    masked = np.ma.masked_array(X, X > 0)
+    assert refusal(lambda: linear(masked, None, y)).code == "JIT003"
+    assert refusal(lambda: linear(X, None, masked)).code == "JIT003"
+
+
+def test_a_stream_that_is_none_is_refused_in_the_simulator_too() -> None:
+    assert refusal(lambda: linear(X, None, np.empty_like(X), stream="x")).code == "RUN018"
+
+
+def test_a_budget_may_be_given_in_the_call() -> None:
+    y = np.empty_like(X)
+    told = refusal(lambda: linear(X, None, y, budget=10))
+    assert told.code == "SIM001"
+    allowed = float(told.help.partition("budget=")[2])
+    linear(X, None, y, budget=allowed)
+    np.testing.assert_array_equal(y, X)
+    assert refusal(lambda: linear(X, None, y, budget="much")).code == "JIT001"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": 1},
+        {"facts": 3},
+        {"static": [1]},
+        {"dtypes": "bf16"},
+        {"target": ["sm_90a"]},
+        {"bm": [1]},
+        {"bm": {}},
+    ],
+    ids=str,
+)
+def test_options_of_another_type(options: dict[str, Any]) -> None:
+    assert refusal(lambda: linear.compile(**options)).code in ("LNG029", "JIT004")
+
+
+@pytest.mark.parametrize("text", ["extents=4", "cluster=" + "1" * 5000 + "x1", "warps=" + "1" * 5000, "mode=\x1b"])
+def test_schedules_that_are_none(text: str) -> None:
+    assert refusal(lambda: tw.Schedule.parse(text)).code == "LNG028"
+
+
+@pytest.mark.parametrize("extents", [5, [1], {3: 4}, {"bm": "x"}, [("bm", 1, 2)]])
+def test_extents_that_are_none(extents: Any) -> None:
+    assert refusal(lambda: tw.Schedule(extents=extents)).code == "LNG028"
+
+
+def test_parameters_named_as_options() -> None:
+    def streamed(x: tw.Tensor["M"], *, stream: tw.f32):
+        pass
+
+    def static(x: tw.Tensor["M"], *, static=3):
+        pass
+
+    for body in (streamed, static):
+        assert refusal(lambda body=body: tw.kernel(body)).code == "LNG001"
+
+
+# -- optional tensors -------------------------------------------------------------------------------------------------
+
+
+def test_optional_tensors() -> None:
+    y = np.empty_like(X)
+    for args, options, expected in (
+        ((X, B, y), {}, X + B),
+        ((X, None, y), {}, X),
+        ((X, None, y), {"residual": X, "scale": 2.0}, 3 * X),
+        ((), {"x": X, "y": y}, X),
+        ((X, B, y), {"residual": None}, X + B),
+    ):
+        y[:] = np.nan
+        linear(*args, **options)
+        np.testing.assert_allclose(y, expected, rtol=1e-6)
+    assert refusal(lambda: linear(X, B)).code == "JIT001"
+    assert refusal(lambda: linear(None, B, y)).code == "JIT002"
+
+
+def test_optional_tensors_ahead_of_time() -> None:
+    whole, without = linear.compile(), linear.compile(bias=None, residual=None)
+    assert [p.name for p in whole.tensors] == ["x", "bias", "y", "residual"]
+    assert [p.name for p in without.tensors] == ["x", "y"]
+    assert "bias" not in linear.explain(bias=None)
+
+
+def test_a_tensor_has_no_other_default() -> None:
+    def kernel(x: tw.Tensor["M"] = 3):
+        pass
+
+    assert refusal(lambda: tw.kernel(kernel)).code == "LNG001"
+
+
+# -- kernels as functions ---------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_has_what_a_function_has() -> None:
+    assert (linear.__name__, linear.__module__) == ("linear", __name__)
+    assert linear.__doc__ == "A row-wise kernel with two optional tensors."
+    assert list(inspect.signature(linear).parameters)[:3] == ["x", "bias", "y"]
+    assert repr(linear).startswith("<kernel linear at ")
+    assert copy.deepcopy(linear) is linear
+
+
+def test_a_kernel_is_pickled_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, __name__, inspect.getmodule(test_a_kernel_has_what_a_function_has))
+    module = type(pickle)(__name__)
+    module.linear = linear
+    monkeypatch.setitem(__import__("sys").modules, __name__, module)
+    assert pickle.loads(pickle.dumps(linear)) is linear
+
+
+def test_names_of_a_calls_options_may_be_parameters() -> None:
+    @tw.kernel
+    def named(self: tw.Tensor["r"], min: tw.Tensor["r"], *, max: tw.f32):
+        r = tw.grid(min, 16)
+        min[r] = self[r] * max
+
+    y = np.empty_like(B)
+    jit.Kernel(named)(B, y, max=2.0)
+    named(self=B, min=y, max=3.0)
+    np.testing.assert_array_equal(y, B * 3)
+
+
+# -- hidden state -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "advance"),
+    [
+        (lambda: itertools.count(1), next),
+        (lambda: iter([1, 2, 3]), next),
+        (lambda: (n for n in (1, 2, 3)), next),
+        (lambda: itertools.cycle((1, 2)), next),
+        (lambda: {1, 2, 3}, lambda s: s.pop()),
+        (lambda: [1, 2, 3], lambda s: s.pop()),
+        (lambda: np.arange(3), lambda s: int(s.put(0, s[0] + 1) or s[0])),
+        (lambda: bytearray(b"abc"), lambda s: s.pop()),
+    ],
+)
+def test_state_that_python_advances_in_a_stream_is_refused(
+    state: Callable[[], Any], advance: Callable[[Any], int]
+) -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 4)
+        total = tw.zeros(m, tw.f32)
+        held = state()
+        for _ in tw.stream(x.shape[0], 2):
+            total += x[m] * advance(held)
+        y[m] = total
+
+    found = refusal(kernel.explain)
+    assert (found.code, "held" in found.found) == ("LNG010", True)
+
+
+def test_state_that_stays_is_not_refused() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 4)
+        total = tw.zeros(m, tw.f32)
+        kept, weights, seen = iter([1, 2]), np.arange(3), {1, 2}
+        for _ in tw.stream(x.shape[0], 2):
+            total += x[m] * (int(weights[1]) + len(seen))
+        y[m] = total * next(kept)
+
+    assert "kernel" in kernel.explain()

@@ -1,0 +1,1 @@
+"""What a stranger may hand in, made at random."""
