@@ -1,0 +1,104 @@
+"""Random kernels over the whole language: NumPy, the simulator and the PTX machine must agree.
+
+    python tools/random_kernels.py [--seeds FIRST:LAST] [--family NAME] [--seconds N] [--limit N] [--out DIR]
+                                   [--validate] [--no-machine] [--json FILE]
+
+Every kernel is drawn from its seed, written as Python, evaluated by NumPy from its own tree (``random_programs``),
+compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, refused (by a diagnostic,
+counted by code), disagreed, traceback, timeout (``--limit`` seconds a kernel), large (too much to evaluate). Sources of
+what disagreed, was refused or failed go to ``--out``; run one again with ``--seeds 17:18``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+import time
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from random_programs.families import drawn
+from random_programs.judge import Outcome, judged
+
+TOOLS = ("numpy", "ml-dtypes", "nvidia-cuda-nvrtc", "xdsl", "islpy")
+
+
+def keep(found: Outcome, folder: Path) -> None:
+    """The source and what came of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    where = folder / f"{found.status}-{found.code or found.family}-{found.seed}.py"
+    lines = "\n".join(f"# {line}".rstrip() for line in found.what.splitlines())
+    where.write_text(f"{found.source}\n# python tools/random_kernels.py --seeds {found.seed}:{found.seed + 1}\n{lines}\n")
+
+
+def summary(outcomes: list[Outcome], command: str) -> dict[str, object]:
+    """What is published."""
+    refused = Counter(o.code for o in outcomes if o.status == "refused")
+    elements = Counter[str]()
+    for o in outcomes:
+        elements.update(o.elements)
+    families = {
+        family: dict(sorted(Counter(o.status for o in outcomes if o.family == family).items()))
+        for family in sorted({o.family for o in outcomes})
+    }
+    bad = ("disagreed", "traceback", "timeout")
+    return {
+        "command": command,
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in TOOLS},
+        "kernels": len(outcomes),
+        "outcomes": dict(sorted(Counter(o.status for o in outcomes).items())),
+        "refused_by_code": dict(sorted(refused.items())),
+        "families": families,
+        "elements_compared": dict(elements),
+        "validated": sum(o.validated for o in outcomes),
+        "undecided": sum(len(o.undecided) for o in outcomes),
+        "seconds": round(sum(sum(o.seconds.values()) for o in outcomes), 1),
+        "seeds": {status: [o.seed for o in outcomes if o.status == status] for status in bad},
+    }
+
+
+def main() -> None:
+    """Runs the seeds and prints what is wrong."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", default="0:100")
+    parser.add_argument("--family", default="")
+    parser.add_argument("--seconds", type=float, default=0, help="of the whole run; 0: all seeds")
+    parser.add_argument("--limit", type=float, default=20, help="seconds a kernel")
+    parser.add_argument("--out", type=Path, default=Path("report/random_kernels"))
+    parser.add_argument("--validate", action="store_true")
+    parser.add_argument("--no-machine", action="store_true")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    first, last = map(int, args.seeds.split(":"))
+    begun, outcomes = time.monotonic(), list[Outcome]()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(first, last):
+            if args.seconds and time.monotonic() - begun > args.seconds:
+                break
+            found = judged(
+                drawn(seed, args.family), seed, Path(folder), seconds=args.limit, machine=not args.no_machine,
+                validate=args.validate,
+            )  # fmt: skip
+            found.artifact, found.given, found.expected = None, {}, {}
+            outcomes.append(found)
+            if found.status != "agreed":
+                keep(found, args.out)
+                line = found.what.strip().splitlines()
+                shown = line[-1] if found.status == "traceback" else line[0] if line else ""
+                print(f"{seed} {found.family}: {found.status} {found.code} {shown}", flush=True)
+    result = summary(outcomes, f"python tools/random_kernels.py --seeds {args.seeds}" + " --validate" * args.validate)
+    print(json.dumps(result, indent=1))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
