@@ -50,3 +50,34 @@ def test_a_known_extent_below_one_step() -> None:
     c = np.full((2, 70, 65), np.nan, np.float32)
     short_product(a, b, c)
     np.testing.assert_array_equal(c, a.astype(np.float32).transpose(0, 2, 1) @ b.astype(np.float32))
+
+
+@tw.kernel
+def scaled_by_its_sum(x: tw.Tensor["N"], y: tw.Tensor["N", "M"], *, upto: int = 40, bm=tw.auto):
+    """Every thread has the whole of x, one writes each element."""
+    n, m = tw.axis(x.shape[0], upto=upto), tw.axis(y.shape[1], upto=64)
+    row = x[n]
+    y[n, m] = tw.exp(m.index.to(tw.f32))[None, :] * row[:, None]
+    x[n] = row / row.sum()
+
+
+@tw.kernel
+def one_number(x: tw.Tensor[()], y: tw.Tensor["N"]):
+    n = tw.axis(y.shape[0], upto=40)
+    value = x[()]
+    y[n] = value * n.index
+    x[()] = value + 1
+
+
+@pytest.mark.parametrize("n", [1, 3, 28, 40])
+def test_a_tensor_updated_in_place_that_every_thread_reads(n: int) -> None:
+    """Nobody writes an element before all have read it: the simulator refuses the race."""
+    before = RNG.integers(1, 9, n).astype(np.float32)
+    x, y = before.copy(), np.full((n, 5), np.nan, np.float32)
+    scaled_by_its_sum(x, y)
+    np.testing.assert_allclose(x, before / before.sum(), rtol=1e-6)
+    np.testing.assert_allclose(y, before[:, None] * np.exp(np.arange(5, dtype=np.float32)), rtol=1e-6)
+    number, line = np.full((), 3.0, np.float32), np.full(n, np.nan, np.float32)
+    one_number(number, line)
+    np.testing.assert_array_equal(line, 3.0 * np.arange(n))
+    assert number == 4

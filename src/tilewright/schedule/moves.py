@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Expr, Sym, all_of
+from tilewright.base.expr import TRUE, Expr, Sym, all_of
 from tilewright.lang.axes import Span
 from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.mapping import Buffered, ClassId
 from tilewright.schedule.relayout import Relayout
@@ -86,8 +87,20 @@ class MoveLowering(ValueLowering):
             source = self.convert(source, axes, self.placement.home, distribution, value, op)
         coords, guard, width, axis = self.access(op, value, distribution)
         guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])
+        if self.warps_meet and self.read_by_others(op, distribution.layout(axes)):
+            self.emit(t.Barrier(), op)
         kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
         self.emit(kind(self.arguments[op.tensor], source.buffer, coords, guard, vector=width, axis=axis), op)
+
+    def read_by_others(self, op: tile.Store | tile.ReduceAdd, layout: RegisterLayout) -> bool:
+        """Threads other than the one that stores an element in ``layout`` have loaded it, and may not have it yet."""
+        loads = (use.operation for use in op.tensor.uses)
+        layouts = [
+            self.placement.distribution_of(load).layout(self.axes_of[load.result])
+            for load in loads
+            if isinstance(load, tile.Load)
+        ]
+        return any(other != layout or other.owner_predicate(TID) != TRUE for other in layouts)
 
     def relayout(self, op: Relayout) -> None:
         """A value in the classes of its second use."""
