@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import platform
 import sys
 import tempfile
@@ -24,9 +25,31 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from random_programs.families import drawn
-from random_programs.judge import Outcome, judged
+from random_programs.judge import Options, Outcome, judged
+from random_programs.text import source
+from random_programs.tree import Kernel
 
 TOOLS = ("numpy", "ml-dtypes", "nvidia-cuda-nvrtc", "xdsl", "islpy")
+
+
+def apart(kernel: Kernel, seed: int, folder: Path, options: Options) -> Outcome:
+    """Judge a kernel in a process of its own, which is ended where it takes too long: NVRTC can't be interrupted."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def run() -> None:
+        found = judged(kernel, seed, folder, options)
+        found.artifact, found.given, found.expected = None, {}, {}
+        sender.send(found)
+
+    child = context.Process(target=run)
+    child.start()
+    answered = receiver.poll(options.seconds + 10)
+    found = receiver.recv() if answered else Outcome(seed, kernel.family, "timeout", source=source(kernel))
+    if not answered:
+        child.kill()
+    child.join()
+    return found
 
 
 def keep(found: Outcome, folder: Path) -> None:
@@ -77,17 +100,14 @@ def main() -> None:
     parser.add_argument("--no-machine", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    options = Options(args.limit, not args.no_machine, args.validate)
     first, last = map(int, args.seeds.split(":"))
     begun, outcomes = time.monotonic(), list[Outcome]()
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first, last):
             if args.seconds and time.monotonic() - begun > args.seconds:
                 break
-            found = judged(
-                drawn(seed, args.family), seed, Path(folder), seconds=args.limit, machine=not args.no_machine,
-                validate=args.validate,
-            )  # fmt: skip
-            found.artifact, found.given, found.expected = None, {}, {}
+            found = apart(drawn(seed, args.family), seed, Path(folder), options)
             outcomes.append(found)
             if found.status != "agreed":
                 keep(found, args.out)

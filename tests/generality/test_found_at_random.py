@@ -81,3 +81,35 @@ def test_a_tensor_updated_in_place_that_every_thread_reads(n: int) -> None:
     one_number(number, line)
     np.testing.assert_array_equal(line, 3.0 * np.arange(n))
     assert number == 4
+
+
+@tw.kernel
+def turned(x: tw.Tensor["K", "N", "M"], y: tw.Tensor["M", "N", "K"], *, bm=12, bn=2):
+    m, n = tw.grid((x.shape[2], x.shape[1]), (bm, bn))
+    k = tw.axis(x.shape[0], upto=240)
+    y[m, n, k] = x[k, n, m].transpose(2, 1, 0)
+
+
+@pytest.mark.parametrize("bm", [5, 12])
+@pytest.mark.parametrize("shape", [(3, 4, 24), (240, 3, 5), (17, 1, 61)])
+def test_tiles_that_a_distribution_of_its_own_covers_in_part(bm: int, shape: tuple[int, int, int]) -> None:
+    """A load in another distribution than the rest covers 16 rows of a tile of 12: those behind it are another's."""
+    x = RNG.normal(size=shape).astype(np.float32)
+    y = np.full(shape[::-1], np.nan, np.float32)
+    turned(x, y, bm=bm)
+    np.testing.assert_array_equal(y, x.transpose(2, 1, 0))
+
+
+@tw.kernel
+def one_or_none(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], z: tw.Tensor["M", "N"], *, bm=tw.auto):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=1)
+    y[m], z[m, n] = x[m, n].sum(1), x[m, n] * 2
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_an_axis_of_at_most_one_element(columns: int) -> None:
+    x = RNG.normal(size=(40, columns)).astype(np.float32)
+    y, z = np.full(40, np.nan, np.float32), np.full((40, columns), np.nan, np.float32)
+    one_or_none(x, y, z)
+    np.testing.assert_array_equal(y, x.sum(1))
+    np.testing.assert_array_equal(z, x * 2)

@@ -335,12 +335,24 @@ class Drawing:
                 tensors[extra.name] = extra
                 dims.add(r.dim)
         ranges = {n: r for n, r in self.ranges.items() if r.dim in dims}
+        if _expensive(body) > 1 and self.chance(0.9):
+            ranges = {n: replace(r, block=16, auto=False) if r.auto else r for n, r in ranges.items()}
         extents = {d: n for d, n in self.extents.items() if d in dims}
         made = t.Kernel(
             name, more.pop("numerics", "precise"), tuple(grid), ranges, tensors, extents, dict(self.scalars), tuple(body),
             family, static=frozenset(self.static & extents.keys()), **more,
         )  # fmt: skip
         return replace(made, scalars=self.scalars)
+
+
+EXPENSIVE = ("floordiv", "mod", "div", "exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "rsqrt", "sqrt", "mean")
+
+
+def _expensive(body: Sequence[t.Statement]) -> int:
+    """Functions of many instructions: unrolled over large tiles they keep NVRTC busy for minutes."""
+    found: list[object] = []
+    _walk(body, lambda x: found.append(x) if getattr(x, "fn", "") in EXPENSIVE else None)
+    return len(found)
 
 
 def _used_tensors(body: Sequence[t.Statement], used: set[str]) -> None:

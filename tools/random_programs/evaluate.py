@@ -93,17 +93,14 @@ class _Run:
     def _added(self, out: Output) -> Value:
         """Floats added in any order, each sum rounded to the tensor's dtype."""
         digits = {"f32": 24, "f16": 11, "bf16": 8}[out.dtype]
-        point = bool((out.lo == out.hi).all()) and not out.free.any()
-        terms = out.count + 1
-        free = out.free | ~np.isfinite(out.mass) | (out.mass > (60000 if out.dtype == "f16" else 3e38))
-        error = np.where(out.count > 0, terms * 2.0**-digits * 1.01 * out.mass + 2.0**-23 * (out.dtype == "f16"), 0.0)
-        found = i.summed(out.lo, out.hi, out.mass, out.quantum, free if free.any() else None, 1, 0.0, digits, point)
-        if found.point:
-            return Value(out.dtype, found.lo, found.lo, None, False)
-        fits = (out.mass <= 2.0**digits * out.quantum) & (out.lo == out.hi)
-        lo = np.where(fits, out.lo, out.lo - error).astype(np.float32)
-        hi = np.where(fits, out.hi, out.hi + error).astype(np.float32)
-        return i.between(out.dtype, i.rounded(lo, out.dtype), i.rounded(hi, out.dtype), found.free, False)
+        most = 65000.0 if out.dtype == "f16" else i.LARGEST_F32
+        free = out.free | ~(out.mass <= most)
+        exact = (out.count == 0) | ((out.mass <= 2.0**digits * out.quantum) & (out.lo == out.hi))
+        slack = 2.0**-23 if out.dtype == "f16" else i.TINY
+        error = np.where(exact, 0.0, (out.count + 1) * 2.0**-digits * 1.01 * out.mass + slack)
+        lo, hi = (i.rounded(x.astype(np.float32), out.dtype) for x in (out.lo - error, out.hi + error))
+        lo, hi = np.where(exact, lo, np.nextafter(lo, np.float32(-np.inf))), np.where(exact, hi, np.nextafter(hi, np.float32(np.inf)))
+        return i.between(out.dtype, lo, hi, free if free.any() else None, False)
 
     # -- programs and statements --------------------------------------------------------------------------------------
     def launch(self) -> None:

@@ -411,8 +411,10 @@ def sums(d: Drawing) -> tuple[list[str], list[t.Statement]]:
     kept = [n for n in names if d.chance(0.5)]
     name, coords, axes = output(d, kept, "add", d.among(f32=5, i32=2, i64=1, f16=0.7, bf16=0.7))
     dtype = d.tensors[name].dtype
-    value_axes = tuple(n for n in tiled(d, names) if n in axes or d.chance(0.8))
+    value_axes = tuple(n for n in tiled(d, names) if n in axes or d.ranges[n].auto or d.chance(0.8))
     value = d.full(dtype, value_axes, 2)
+    if value_axes != value.axes:  # each program adds what it has, so that blocks of the schedule's choice don't count
+        raise AssertionError("a value of other axes")
     while len(value.axes) > len([a for a in value.axes if a in axes]):
         at = next(p for p, a in enumerate(value.axes) if a not in axes)
         value = t.cast(t.reduce("sum", value, at), dtype)

@@ -68,6 +68,15 @@ class Outcome:
     given: dict[str, Placed] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Options:
+    """``seconds`` a kernel may take; whether its PTX is executed, and compared with its Transport IR."""
+
+    seconds: float = 20
+    machine: bool = True
+    validate: bool = False
+
+
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
     """Raises ``OutOfTime`` in what takes longer."""
@@ -84,16 +93,14 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def judged(
-    kernel: t.Kernel, seed: int, folder: Path, *, seconds: float = 20, machine: bool = True, validate: bool = False
-) -> Outcome:
+def judged(kernel: t.Kernel, seed: int, folder: Path, options: Options) -> Outcome:
     """Run a kernel; its source is written to ``folder``, where tracing finds it."""
     found = Outcome(seed, kernel.family, source=text.source(kernel))
     path = folder / f"{kernel.name}.py"
     path.write_text(found.source)
     try:
-        with limited(seconds):
-            _judge(kernel, seed, path, found, machine, validate)
+        with limited(options.seconds):
+            _judge(kernel, seed, path, found, options)
     except OutOfTime:
         found.status = "timeout"
     except TooMuch:
@@ -105,7 +112,7 @@ def judged(
     return found
 
 
-def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, machine: bool, validate: bool) -> None:
+def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, options: Options) -> None:
     stage = _Stages(found)
     found.given = places(kernel, seed)
     with stage("evaluate"):
@@ -119,7 +126,7 @@ def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, machine: boo
         simulated = {n: p.copy() for n, p in found.given.items()}
         run_steps(planned.steps, planned.scratch, arrays(simulated), kernel.scalars, symbols=symbols)
     _agree(kernel, found, simulated, "the simulator")
-    if found.status != "agreed" or not machine:
+    if found.status != "agreed" or not options.machine:
         return
     with stage("build"):
         found.artifact = build(replace(program, variants=(planned,), left_out=()))
@@ -131,7 +138,7 @@ def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, machine: boo
         found.status, found.what = "disagreed", "the PTX machine reports " + "; ".join(faults[:3])
         return
     _agree(kernel, found, executed, "the PTX machine")
-    if validate:
+    if options.validate:
         with stage("validate"):
             _validate(found)
 

@@ -52,7 +52,7 @@ class Placed:
 def of(base: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
     """A view of a flat array by element strides."""
     steps = [s * base.itemsize for s in strides]
-    return np.lib.stride_tricks.as_strided(base[offset:], shape, steps)
+    return np.ndarray(shape, base.dtype, base.view(np.uint8), offset * base.itemsize, steps)
 
 
 def aligned(count: int, dtype: np.dtype[Any]) -> Array:

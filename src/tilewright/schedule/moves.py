@@ -35,7 +35,7 @@ class MoveLowering(ValueLowering):
         """Coordinates, guard, vector width and its axis for an access of ``value`` under ``distribution``."""
         axes = self.axes_of[value]
         layout = distribution.layout(axes)
-        coords, guard = self.located(op, axes, distribution.coordinates(axes, TID, R))
+        coords, guard = self.located(op, axes, distribution.coordinates(axes, TID, R), distribution)
         spans = [c for c in coords_of(op) if isinstance(c, Span)]
         tensor = tile.tensor_type(op.tensor)
         facts = self.facts.of(tensor.tensor_name.data)
@@ -48,11 +48,17 @@ class MoveLowering(ValueLowering):
                 width = min(self.vector(op, axes[dim], span), layout.contiguous_registers(dim))
         return coords, guard, width, axis
 
-    def located(self, op: Access, axes: Sequence[ClassId | None], places: Sequence[Expr]) -> tuple[list[Expr], Expr]:
+    def located(
+        self,
+        op: Access,
+        axes: Sequence[ClassId | None],
+        places: Sequence[Expr],
+        distribution: Distribution | None = None,
+    ) -> tuple[list[Expr], Expr]:
         """Coordinates of the elements at ``places`` of the accessed tile, and the guard under which they exist."""
         kept = iter(places)
         coords = [c.origin + next(kept) if isinstance(c, Span) else c for c in coords_of(op)]
-        return coords, self.valid(axes, [c for c in coords_of(op) if isinstance(c, Span)], places)
+        return coords, self.valid(axes, [c for c in coords_of(op) if isinstance(c, Span)], places, distribution)
 
     def vector(self, op: Access, axis: ClassId | None, span: Span) -> int:
         """Elements of the widest aligned access along ``axis``, along which the tensor is contiguous."""
