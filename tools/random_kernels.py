@@ -4,8 +4,8 @@
                                    [--validate] [--no-machine] [--json FILE]
 
 Every kernel is drawn from its seed, written as Python, evaluated by NumPy from its own tree (``random_programs``),
-compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, refused (by a diagnostic,
-counted by code), disagreed, traceback, timeout (``--limit`` seconds a kernel), large (too much to evaluate). Sources of
+compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, undefined (agreed, but the
+PTX machine saw undefined values meet a branch or share a word), refused (by a diagnostic, counted by code), disagreed, traceback, timeout (``--limit`` seconds a kernel), large (too much to evaluate). Sources of
 what disagreed, was refused or failed go to ``--out``; run one again with ``--seeds 17:18``.
 """
 
@@ -44,7 +44,7 @@ def apart(kernel: Kernel, seed: int, folder: Path, options: Options) -> Outcome:
 
     child = context.Process(target=run)
     child.start()
-    answered = receiver.poll(options.seconds + 10)
+    answered = receiver.poll(options.seconds + 4)
     found = receiver.recv() if answered else Outcome(seed, kernel.family, "timeout", source=source(kernel))
     if not answered:
         child.kill()
@@ -70,7 +70,7 @@ def summary(outcomes: list[Outcome], command: str) -> dict[str, object]:
         family: dict(sorted(Counter(o.status for o in outcomes if o.family == family).items()))
         for family in sorted({o.family for o in outcomes})
     }
-    bad = ("disagreed", "traceback", "timeout")
+    bad = ("disagreed", "undefined", "traceback", "timeout")
     return {
         "command": command,
         "date": time.strftime("%Y-%m-%d"),
@@ -83,7 +83,10 @@ def summary(outcomes: list[Outcome], command: str) -> dict[str, object]:
         "elements_compared": dict(elements),
         "validated": sum(o.validated for o in outcomes),
         "undecided": sum(len(o.undecided) for o in outcomes),
-        "seconds": round(sum(sum(o.seconds.values()) for o in outcomes), 1),
+        "seconds": {
+            stage: round(sum(o.seconds.get(stage, 0) for o in outcomes), 1)
+            for stage in ("evaluate", "plan", "simulate", "build", "machine", "validate")
+        },
         "seeds": {status: [o.seed for o in outcomes if o.status == status] for status in bad},
     }
 

@@ -18,6 +18,7 @@ INTEGERS = (0, 1, 2, 3, 5, 7, -1, -3, 10)
 FLOAT_FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "neg")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 MOST_TILE = 8192
+"""Elements of a tile, at most; mostly fewer: unrolled, they keep NVRTC busy."""
 AUTO_TILE = 32
 """What an extent that the schedule chooses counts for in a tile."""
 
@@ -37,6 +38,7 @@ class Drawing:
         self.data = "normal"
         """What new inputs hold."""
         self.static: set[str] = set()
+        self.most_tile = rng.choices((256, 512, 1024, 2048, MOST_TILE), (3, 3, 2, 1, 0.5))[0]
         self.banned: frozenset[str] = frozenset()
         """Ranges that nothing may be reduced along: extents that the schedule chooses."""
 
@@ -80,7 +82,7 @@ class Drawing:
         name = f"{prefix}{len(self.ranges)}"
         extent = self.extents[dim]
         if kind == "axis":
-            upto = extent if dim in self.static else max(1, self.rng.choice((extent, extent + 1, 64, 100, 256, extent)))
+            upto = extent if dim in self.static else max(1, self.rng.choice((extent, extent + 1, 64, 100, extent)))
             self.ranges[name] = t.Range(name, dim, kind, max(upto, extent, 1))
             return name
         if auto is None:
@@ -291,7 +293,7 @@ class Drawing:
             and self.ranges[name].block is not None
             and not self.ranges[name].auto
             and len(axes) < 4
-            and self.elements((*axes, name)) <= MOST_TILE
+            and self.elements((*axes, name)) <= self.most_tile
         ]
 
     def reduce(self, dtype: str, axes: tuple[str, ...], depth: int, over: list[str]) -> t.Expression:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from random_programs import tree as t
-from random_programs.draw import AUTO_TILE, MOST_TILE, Drawing
+from random_programs.draw import AUTO_TILE, Drawing
 
 MOST_ELEMENTS = 30_000
 MOST_PROGRAMS = 400
@@ -133,7 +133,7 @@ def rows(d: Drawing) -> tuple[list[str], list[t.Statement]]:
     for _ in range(d.rng.choice((1, 1, 1, 2))):
         dim = d.dim("small" if axes else d.among(small=3, ragged=5, one=0.5, zero=0.5, wide=2))
         axes.append(d.range("axis", dim))
-    while d.elements((*names, *axes)) > MOST_TILE and any(d.ranges[n].block not in (1, None) for n in names):
+    while d.elements((*names, *axes)) > d.most_tile and any(d.ranges[n].block not in (1, None) for n in names):
         shrink(d, names)
     d.scope += axes
     first, last = in_place(d, [*names, *axes], 0.15)
@@ -275,7 +275,7 @@ def update(d: Drawing, state: str, dtype: str, axes: tuple[str, ...], how: str, 
 
 def masked(d: Drawing, dtype: str, axes: tuple[str, ...], how: str, inner: str, causal: str) -> t.Expression:
     """A reduction along the stream, now and then of what a mask of coordinates lets through."""
-    if d.elements((*axes, inner)) > MOST_TILE:
+    if d.elements((*axes, inner)) > d.most_tile:
         axes = ()
     banned, d.banned = d.banned, frozenset((inner,)) if d.ranges[inner].auto else d.banned
     at = d.rng.randint(0, len(axes))

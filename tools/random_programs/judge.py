@@ -51,7 +51,8 @@ class OutOfTime(Exception):
 
 @dataclass
 class Outcome:
-    """``status``: agreed, refused, disagreed, traceback, timeout or large; ``code`` of a diagnostic; ``what`` is wrong."""
+    """``status``: agreed, undefined (agreed, but the PTX machine saw undefined values used), refused, disagreed, traceback,
+    timeout or large; ``code`` of a diagnostic; ``what`` is wrong."""
 
     seed: int
     family: str
@@ -133,14 +134,27 @@ def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, options: Opt
     with stage("machine"):
         executed = {n: p.copy() for n, p in found.given.items()}
         driver = executed_on_machine(found.artifact, kernel, executed)
-    faults = [f"{symbol}: {x}" for symbol, report in driver.reports for x in (*report.faults, *report.differing)]
-    if faults:
-        found.status, found.what = "disagreed", "the PTX machine reports " + "; ".join(faults[:3])
-        return
     _agree(kernel, found, executed, "the PTX machine")
+    _report(found, driver)
     if options.validate:
         with stage("validate"):
             _validate(found)
+
+
+UNDEFINED = ("PTX013", "PTX014")
+"""Undefined values that meet a branch or share a word with defined ones: where results agree they reached none."""
+
+
+def _report(found: Outcome, driver: MachineDriver) -> None:
+    """What the PTX machine found beside the results."""
+    faults = [(x.code, f"{symbol}: {x}") for symbol, report in driver.reports for x in report.faults]
+    faults += [("PTX016", f"{symbol}: {x} differs") for symbol, report in driver.reports for x in report.differing]
+    if not faults:
+        return
+    codes = sorted({code for code, _ in faults})
+    soft = found.status == "agreed" and set(codes) <= set(UNDEFINED)
+    found.what += " the PTX machine reports " + "; ".join(text for _, text in faults[:3])
+    found.status, found.code = ("undefined" if soft else "disagreed"), codes[0]
 
 
 class _Stages:
