@@ -1,12 +1,13 @@
 """Random kernels over the whole language: NumPy, the simulator and the PTX machine must agree.
 
     python tools/random_kernels.py [--seeds FIRST:LAST] [--family NAME] [--seconds N] [--limit N] [--out DIR]
-                                   [--validate] [--no-machine] [--json FILE]
+                                   [--validate] [--no-machine] [--artifacts DIR] [--json FILE]
 
 Every kernel is drawn from its seed, written as Python, evaluated by NumPy from its own tree (``random_programs``),
 compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, undefined (agreed, but the
-PTX machine saw undefined values meet a branch or share a word), refused (by a diagnostic, counted by code), disagreed, traceback, timeout (``--limit`` seconds a kernel), large (too much to evaluate). Sources of
-what disagreed, was refused or failed go to ``--out``; run one again with ``--seeds 17:18``.
+PTX machine saw undefined values meet a branch or share a word), refused (by a diagnostic, counted by code), disagreed,
+traceback, timeout (``--limit`` seconds a kernel), large (too much to evaluate). Sources of what did not agree go to
+``--out``; run one again with ``--seeds 17:18``. ``--artifacts`` keeps what ``random_kernels_device.py`` runs on a GPU.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from random_programs.families import drawn
 from random_programs.judge import Options, Outcome, judged
+from random_programs.stored import store
 from random_programs.text import source
 from random_programs.tree import Kernel
 
 TOOLS = ("numpy", "ml-dtypes", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
-def apart(kernel: Kernel, seed: int, folder: Path, options: Options) -> Outcome:
+def apart(kernel: Kernel, seed: int, folder: Path, options: Options, artifacts: Path | None = None) -> Outcome:
     """Judge a kernel in a process of its own, which is ended where it takes too long: NVRTC can't be interrupted."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
     def run() -> None:
         found = judged(kernel, seed, folder, options)
+        if artifacts is not None and found.artifact is not None and found.status in ("agreed", "undefined"):
+            store(artifacts, kernel, seed, found.artifact, found.given, found.expected, found.source)
         found.artifact, found.given, found.expected = None, {}, {}
         sender.send(found)
 
@@ -57,7 +61,9 @@ def keep(found: Outcome, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     where = folder / f"{found.status}-{found.code or found.family}-{found.seed}.py"
     lines = "\n".join(f"# {line}".rstrip() for line in found.what.splitlines())
-    where.write_text(f"{found.source}\n# python tools/random_kernels.py --seeds {found.seed}:{found.seed + 1}\n{lines}\n")
+    where.write_text(
+        f"{found.source}\n# python tools/random_kernels.py --seeds {found.seed}:{found.seed + 1}\n{lines}\n"
+    )
 
 
 def summary(outcomes: list[Outcome], command: str) -> dict[str, object]:
@@ -101,6 +107,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("report/random_kernels"))
     parser.add_argument("--validate", action="store_true")
     parser.add_argument("--no-machine", action="store_true")
+    parser.add_argument("--artifacts", type=Path, help="keeps bundles, arguments and bounds of what agreed")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     options = Options(args.limit, not args.no_machine, args.validate)
@@ -110,7 +117,7 @@ def main() -> None:
         for seed in range(first, last):
             if args.seconds and time.monotonic() - begun > args.seconds:
                 break
-            found = apart(drawn(seed, args.family), seed, Path(folder), options)
+            found = apart(drawn(seed, args.family), seed, Path(folder), options, args.artifacts)
             outcomes.append(found)
             if found.status != "agreed":
                 keep(found, args.out)

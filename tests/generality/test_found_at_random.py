@@ -6,13 +6,18 @@
 
 from __future__ import annotations
 
+from math import erf as erf_of
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright as tw
+from support.ptx_driver import run_artifact
+from tilewright.compiler.requests import Observed, observe_facts
 
 RNG = np.random.default_rng(7)
+erf = np.vectorize(erf_of)
 
 
 @tw.kernel
@@ -113,3 +118,31 @@ def test_an_axis_of_at_most_one_element(columns: int) -> None:
     one_or_none(x, y, z)
     np.testing.assert_array_equal(y, x.sum(1))
     np.testing.assert_array_equal(z, x * 2)
+
+
+@tw.kernel(numerics="fast")
+def quotients_before(x: tw.Tensor["N", 1, "N"], d: tw.Tensor["N", 1, "N"], y: tw.Tensor[1, "N"]):
+    m, n = tw.grid((x.shape[1], x.shape[0]), (8, 2))
+    total = tw.zeros((m, n), tw.f32)
+    for s in tw.stream(x.shape[0], 32, until=n.stop):
+        quotient = tw.erf(x[n, m, s].transpose(1, 2, 0)) / d[s, m, n].transpose(1, 0, 2)
+        total += tw.where(n.index[None, None, :] >= s.index[None, :, None], quotient, 0.0).sum(1)
+    y[m, n] = total
+
+
+def test_registers_beyond_a_domain_are_not_undefined_to_the_assembler() -> None:
+    """NVRTC takes for granted that nothing is computed with them, and gave NaN for elements beside them."""
+    n = 45
+    x, d = (RNG.normal(size=(n, 1, n)).astype(np.float32) for _ in range(2))
+    d[d > 1] = np.inf
+    x, y = np.asfortranarray(x), np.full((1, n), np.nan, np.float32)
+    seen = {
+        name: Observed(tw.f32, 0, a.shape, tuple(step // 4 for step in a.strides))
+        for name, a in (("x", x), ("d", d), ("y", y))
+    }
+    artifact = quotients_before.compile(facts=observe_facts(seen))
+    driver = run_artifact(artifact, {"x": x, "d": d, "y": y})
+    assert not [fault for _, report in driver.reports for fault in report.faults]
+    quotient = erf(x[:, 0].astype(np.float64)) / d[:, 0].T
+    expected = np.where(np.tri(n, dtype=bool), quotient, 0).sum(1)
+    np.testing.assert_allclose(y[0], expected, rtol=2e-5, atol=1e-6)

@@ -104,7 +104,7 @@ class Drawing:
     def tensor(self, dtype: str, dims: tuple[str | int, ...], use: str, data: str = "") -> str:
         """A new tensor that lies somehow."""
         name = f"{'y' if use in ('out', 'add') else 'x'}{len(self.tensors)}"
-        ways = dict(plain=6, offset=1, sliced=1, permuted=1, reversed=0.7, spread=0.7, pitched=0.7)
+        ways = {"plain": 6, "offset": 1, "sliced": 1, "permuted": 1, "reversed": 0.7, "spread": 0.7, "pitched": 0.7}
         if use == "in":
             ways["expanded"] = 0.5
         how = self.among(**ways)
@@ -182,10 +182,16 @@ class Drawing:
         if t.is_float(dtype):
             if self.chance(0.1):
                 return t.Whole(self.exact())
-            return t.Constant(self.rng.choice(NUMBERS), "float") if self.chance(0.8) else t.Constant(self.rng.choice(INTEGERS), "int")
+            return (
+                t.Constant(self.rng.choice(NUMBERS), "float")
+                if self.chance(0.8)
+                else t.Constant(self.rng.choice(INTEGERS), "int")
+            )
         if dtype != "i8" and self.chance(0.2):
             return t.Whole(self.exact())
-        choices = INTEGERS + {"i8": (127, -128), "i32": (2**31 - 1, -(2**31), 65536), "i64": (2**62, -(2**63), 2**33)}[dtype]
+        choices = (
+            INTEGERS + {"i8": (127, -128), "i32": (2**31 - 1, -(2**31), 65536), "i64": (2**62, -(2**63), 2**33)}[dtype]
+        )
         return t.Constant(self.rng.choice(choices), "int")
 
     def exact(self, depth: int = 2) -> t.Exact:
@@ -202,9 +208,13 @@ class Drawing:
             name = self.rng.choice(places)
             return t.Place(name, "index" if self.ranges[name].block is None else self.rng.choice(("start", "stop")))
         if kind == "sum":
-            return t.Integer(self.rng.choice(("add", "sub", "mul", "min", "max")), self.exact(depth - 1), self.exact(depth - 1))
+            return t.Integer(
+                self.rng.choice(("add", "sub", "mul", "min", "max")), self.exact(depth - 1), self.exact(depth - 1)
+            )
         if kind == "quotient":
-            return t.Integer(self.rng.choice(("floordiv", "mod")), self.exact(depth - 1), t.Number(self.rng.choice((1, 2, 3, 7, 64))))
+            return t.Integer(
+                self.rng.choice(("floordiv", "mod")), self.exact(depth - 1), t.Number(self.rng.choice((1, 2, 3, 7, 64)))
+            )
         return t.Number(self.rng.choice(INTEGERS))
 
     # -- expressions --------------------------------------------------------------------------------------------------
@@ -217,10 +227,9 @@ class Drawing:
         if dtype in t.STORED_FLOATS:
             return t.cast(self.full(self.float_dtype(), axes, depth - 1), dtype)
         over = self.reducible(axes)
-        general: dict[str, float] = dict(
+        match self.among(
             binary=6, unary=2.2, where=1.5, cast=1.3, reduce=1.6 if over else 0, turn=0.4 if len(axes) > 1 else 0
-        )
-        match self.among(**general):
+        ):
             case "binary":
                 return self.binary(dtype, axes, depth)
             case "unary" if t.is_float(dtype):
@@ -247,7 +256,9 @@ class Drawing:
         if t.is_float(dtype):
             fn = self.among(add=4, sub=3, mul=4, div=1.5, min=1, max=1)
         else:
-            fn = self.among(add=3, sub=2, mul=2, floordiv=1.5, mod=1.5, min=1, max=1, xor=1, shl=0.8, shr=0.8, **{"and": 1, "or": 1})
+            fn = self.among(
+                add=3, sub=2, mul=2, floordiv=1.5, mod=1.5, min=1, max=1, xor=1, shl=0.8, shr=0.8, **{"and": 1, "or": 1}
+            )
         a = self.full(dtype, axes, depth - 1)
         b = self.weak(dtype) if self.chance(0.25) else self.part(dtype, axes, depth - 1)
         if self.chance(0.15) and dtype in ("f32", "i64") and not t.weak(b):  # a narrower dtype, promoted
@@ -337,14 +348,13 @@ class Drawing:
                 tensors[extra.name] = extra
                 dims.add(r.dim)
         ranges = {n: r for n, r in self.ranges.items() if r.dim in dims}
-        if _expensive(body) > 1 and self.chance(0.9):
+        if (_expensive(body) > 1 or _nodes(body) > 30) and self.chance(0.9):
             ranges = {n: replace(r, block=16, auto=False) if r.auto else r for n, r in ranges.items()}
         extents = {d: n for d, n in self.extents.items() if d in dims}
-        made = t.Kernel(
-            name, more.pop("numerics", "precise"), tuple(grid), ranges, tensors, extents, dict(self.scalars), tuple(body),
+        return t.Kernel(
+            name, more.pop("numerics", "precise"), tuple(grid), ranges, tensors, extents, self.scalars, tuple(body),
             family, static=frozenset(self.static & extents.keys()), **more,
         )  # fmt: skip
-        return replace(made, scalars=self.scalars)
 
 
 EXPENSIVE = ("floordiv", "mod", "div", "exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "rsqrt", "sqrt", "mean")
@@ -354,6 +364,13 @@ def _expensive(body: Sequence[t.Statement]) -> int:
     """Functions of many instructions: unrolled over large tiles they keep NVRTC busy for minutes."""
     found: list[object] = []
     _walk(body, lambda x: found.append(x) if getattr(x, "fn", "") in EXPENSIVE else None)
+    return len(found)
+
+
+def _nodes(body: Sequence[t.Statement]) -> int:
+    """Size of the tree."""
+    found: list[object] = []
+    _walk(body, found.append)
     return len(found)
 
 

@@ -71,7 +71,13 @@ class _Run:
 
     def _output(self, name: str) -> Output:
         before = self.tensors[name]
-        out = Output(before.dtype, before.lo.copy(), before.lo.copy(), np.zeros(before.shape, bool), np.zeros(before.shape, np.int64))
+        out = Output(
+            before.dtype,
+            before.lo.copy(),
+            before.lo.copy(),
+            np.zeros(before.shape, bool),
+            np.zeros(before.shape, np.int64),
+        )
         if i.is_float(before.dtype):
             size = np.abs(before.lo).astype(np.float64)
             out.mass, out.quantum = np.where(np.isfinite(size), size, 0), i.unit(before.lo)
@@ -99,7 +105,10 @@ class _Run:
         slack = 2.0**-23 if out.dtype == "f16" else i.TINY
         error = np.where(exact, 0.0, (out.count + 1) * 2.0**-digits * 1.01 * out.mass + slack)
         lo, hi = (i.rounded(x.astype(np.float32), out.dtype) for x in (out.lo - error, out.hi + error))
-        lo, hi = np.where(exact, lo, np.nextafter(lo, np.float32(-np.inf))), np.where(exact, hi, np.nextafter(hi, np.float32(np.inf)))
+        lo, hi = (
+            np.where(exact, lo, np.nextafter(lo, np.float32(-np.inf))),
+            np.where(exact, hi, np.nextafter(hi, np.float32(np.inf))),
+        )
         return i.between(out.dtype, lo, hi, free if free.any() else None, False)
 
     # -- programs and statements --------------------------------------------------------------------------------------
@@ -156,11 +165,15 @@ class _Run:
             value = self._spread(value, state.shape)
             if s.fn == "sub":
                 minus = i.float_unary("neg", value, False)
-                value = Value("f32", minus.lo, minus.hi, minus.free, minus.signed, value.mass, value.quantum)
+                value = Value(
+                    "f32", minus.lo, minus.hi, minus.free, minus.signed, value.mass, value.quantum, value.digits
+                )
             self.names[s.name] = i.accumulated(state, value, self._terms())
             return
         if s.fn != "set":
-            value = self._binary(s.fn, state, value, t.promoted(state.dtype, value.dtype if not t.weak(s.value) else s.value.dtype))
+            value = self._binary(
+                s.fn, state, value, t.promoted(state.dtype, value.dtype if not t.weak(s.value) else s.value.dtype)
+            )
         self.names[s.name] = self._spread(i.converted(value, state.dtype), state.shape)
 
     def _stored(self, value: t.Expression, tensor: str) -> Value:
@@ -210,7 +223,7 @@ class _Run:
             return found
         return Value(
             found.dtype, found.lo, found.hi, found.free, found.signed,
-            np.broadcast_to(value.mass, shape), np.broadcast_to(value.quantum, shape),
+            np.broadcast_to(value.mass, shape), np.broadcast_to(value.quantum, shape), value.digits,
         )  # fmt: skip
 
     # -- expressions --------------------------------------------------------------------------------------------------
@@ -326,7 +339,11 @@ class _Run:
 
     def _terms(self, *more: str | None) -> int:
         """Elements along all streams around, along axes that are whole in a program, and along ``more``."""
-        names = {*self.streams, *(n for n in more if n), *(r.name for r in self.kernel.ranges.values() if r.kind == "axis")}
+        names = {
+            *self.streams,
+            *(n for n in more if n),
+            *(r.name for r in self.kernel.ranges.values() if r.kind == "axis"),
+        }
         found = 1
         for name in names:
             found *= max(1, self.kernel.extents[self.kernel.ranges[name].dim])

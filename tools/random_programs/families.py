@@ -52,7 +52,9 @@ def tiled(d: Drawing, names: list[str]) -> tuple[str, ...]:
     return tuple(n for n in names if d.ranges[n].block is not None)
 
 
-def output(d: Drawing, names: list[str], use: str = "out", dtype: str = "") -> tuple[str, tuple[str | t.Exact, ...], tuple[str, ...]]:
+def output(
+    d: Drawing, names: list[str], use: str = "out", dtype: str = ""
+) -> tuple[str, tuple[str | t.Exact, ...], tuple[str, ...]]:
     """A tensor over ranges in some order, its coordinates, and the axes of what is stored there."""
     order = list(names)
     if d.chance(0.25):
@@ -108,7 +110,9 @@ def in_place(d: Drawing, names: list[str], p: float) -> tuple[list[t.Statement],
     value = f"v{len(d.names)}"
     d.names.append((value, dtype, axes))
     load = t.Let(value, t.Load(name, coords, dtype, axes))
-    return [load], [t.Store(name, coords, with_name(d, t.Name(value, dtype, axes), d.full(d.any_dtype(), axes, 2), axes))]
+    return [load], [
+        t.Store(name, coords, with_name(d, t.Name(value, dtype, axes), d.full(d.any_dtype(), axes, 2), axes))
+    ]
 
 
 # -- the families -----------------------------------------------------------------------------------------------------
@@ -122,7 +126,9 @@ def maps(d: Drawing) -> tuple[list[str], list[t.Statement]]:
         dtype = d.any_dtype()
         body.append(t.Let("u", d.full(dtype, axes, 2)))
         d.names.append(("u", dtype, axes))
-    body += stores(d, names, d.rng.choice((1, 1, 1, 2, 3)) if not last else d.rng.choice((0, 0, 1)), d.rng.choice((1, 2, 3, 3, 4)))
+    body += stores(
+        d, names, d.rng.choice((1, 1, 1, 2, 3)) if not last else d.rng.choice((0, 0, 1)), d.rng.choice((1, 2, 3, 3, 4))
+    )
     return names, body + last
 
 
@@ -202,7 +208,9 @@ def fragments(d: Drawing, names: list[str], body: list[t.Statement]) -> list[Sta
         if d.chance(0.15):
             axes = axes[::-1]
         how = d.among(sum=4, max=1.5, min=1, any=1.5)
-        dtype = d.among(f32=5, i32=1.5, i64=0.7, f16=0.4, bf16=0.4) if how != "sum" else d.among(f32=5, i32=1.5, i64=0.7)
+        dtype = (
+            d.among(f32=5, i32=1.5, i64=0.7, f16=0.4, bf16=0.4) if how != "sum" else d.among(f32=5, i32=1.5, i64=0.7)
+        )
         start: int | float = d.rng.choice((0, 0, 1, -2))
         if how in ("max", "min") and dtype in t.FLOATS and d.chance(0.7):
             start = float("-inf") if how == "max" else float("inf")
@@ -217,7 +225,11 @@ def loop(d: Drawing, states: list[State], names: list[str], level: int) -> t.Sta
     """A stream that writes every state once, now and then with another one in it."""
     blocks = [n for n in names if not d.ranges[n].auto and d.ranges[n].block is not None and d.ranges[n].kind == "grid"]
     causal = d.rng.choice(blocks) if blocks and d.chance(0.25) else ""
-    dim = d.ranges[causal].dim if causal else d.dim(d.among(small=3, ragged=4, one=0.4, zero=0.4, wide=1) if not level else "small")
+    dim = (
+        d.ranges[causal].dim
+        if causal
+        else d.dim(d.among(small=3, ragged=4, one=0.4, zero=0.4, wide=1) if not level else "small")
+    )
     free = any(how == "any" for *_, how in states)
     if d.chance(0.1) and d.extents[dim] <= 40:
         name = d.range("stream", dim, None, False)
@@ -263,7 +275,9 @@ def update(d: Drawing, state: str, dtype: str, axes: tuple[str, ...], how: str, 
     """One write of a fragment in a stream along ``inner`` (empty: one element an iteration)."""
     frag = t.Name(state, dtype, axes)
     if how == "any":
-        return t.Write(state, d.rng.choice(("set", "set", "mul", "add") if dtype != "f16" else ("set",)), d.full(dtype, axes, 2))
+        return t.Write(
+            state, d.rng.choice(("set", "set", "mul", "add") if dtype != "f16" else ("set",)), d.full(dtype, axes, 2)
+        )
     if not inner:
         value = d.full(dtype, axes, 2)
     else:
@@ -288,7 +302,9 @@ def masked(d: Drawing, dtype: str, axes: tuple[str, ...], how: str, inner: str, 
         if how != "sum" and dtype in t.FLOATS:
             none = float("-inf") if how == "max" else float("inf")
         test = t.compare(d.rng.choice(("ge", "gt", "lt", "eq")), i, j)
-        value = t.where(test, value, t.Constant(float(none) if dtype in t.FLOATS else 0, "float" if dtype in t.FLOATS else "int"))
+        value = t.where(
+            test, value, t.Constant(float(none) if dtype in t.FLOATS else 0, "float" if dtype in t.FLOATS else "int")
+        )
     d.banned = banned
     fn = {"sum": "sum"}.get(how, how)
     return t.cast(t.reduce(fn, value, at), dtype)
@@ -314,13 +330,13 @@ def products(d: Drawing) -> tuple[list[str], list[t.Statement]]:
         names.append(d.range("grid", d.dim("small"), None, False))
     sizes = ("ragged", "even", "wide", "small", "one", "zero")
     m_dim, n_dim, k_dim = (d.dim(d.rng.choices(sizes, (4, 3, 1.5, 1.5, 0.4, 0.2))[0]) for _ in range(3))
-    m = d.range("grid", m_dim, *_tile(d, (16, 32, 64, 128, 24, 8, 1, 100)))
-    n = d.range("grid", n_dim, *_tile(d, (8, 16, 32, 64, 128, 40, 1, 12)))
+    m = d.range("grid", m_dim, *_tile(d, (16, 32, 64, 64, 128, 24, 8, 8, 100)))
+    n = d.range("grid", n_dim, *_tile(d, (8, 16, 32, 64, 64, 128, 40, 12)))
     names += [m, n]
     d.scope += names
     body: list[t.Statement] = []
-    acc = "i32" if dtype == "i8" else "f32"
     shape = d.among(stream=5, whole=1, chain=0.8)
+    acc = "i32" if dtype == "i8" and shape != "chain" else "f32"
     if shape == "whole":
         k = d.range("axis", k_dim)
         d.scope.append(k)
@@ -362,7 +378,7 @@ def products(d: Drawing) -> tuple[list[str], list[t.Statement]]:
 
 def _tile(d: Drawing, sizes: tuple[int, ...]) -> tuple[int, bool]:
     auto = d.chance(0.35)
-    return (256 if auto else d.rng.choice(sizes)), auto
+    return (256 if auto else 1 if d.chance(0.06) else d.rng.choice(sizes)), auto
 
 
 def operand(d: Drawing, dtype: str, axes: tuple[str, str], p: float = 0.12) -> t.Expression:
@@ -386,7 +402,8 @@ def contraction(d: Drawing, dtype: str, m: str, n: str, k: str, promoted: bool =
 
 def chain(d: Drawing, dtype: str, m: str, n: str, k_dim: str, acc: str) -> list[t.Statement]:
     """A product of a product, as attention has it: the middle axis is streamed."""
-    dtype = dtype if dtype in ("f16", "bf16") else "bf16"
+    if dtype not in ("f16", "bf16"):
+        dtype = d.rng.choice(("f16", "bf16"))
     k = d.range("axis", k_dim)
     d.scope.append(k)
     middle = d.dim(d.among(ragged=3, even=2, small=1))
@@ -445,5 +462,9 @@ def drawn(seed: int, family: str = "") -> t.Kernel:
     family = family or chosen
     numerics = "fast" if rng.random() < 0.3 else "precise"
     names, body = FAMILIES[family][1](d)
-    pins = rng.choice(("warps=4", "warps=8", "stages=2", "vector=1", "staged=False", "consumers=1")) if rng.random() < 0.06 else ""
+    pins = (
+        rng.choice(("warps=4", "warps=8", "stages=2", "vector=1", "staged=False", "consumers=1"))
+        if rng.random() < 0.06
+        else ""
+    )
     return d.kernel(f"k{seed}", family, names, body, numerics=numerics, pins=pins)

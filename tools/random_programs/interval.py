@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from random_programs.bounds import inside
 from random_programs.tree import BITS, INTS, is_float
 
 Array: TypeAlias = Any
@@ -31,12 +32,15 @@ WIDE = {"i8": np.int8, "i32": np.int32, "i64": np.int64}
 GREATEST = {"e4m3": 448.0, "e5m2": 57344.0}
 LARGEST_F32 = float(np.finfo(F32).max)
 TINY = 2.0**-126
+EPSILON = {12: 2.0**-13, 22: 2.0**-22, 24: 2.0**-24 * 1.01}
+"""How far a sum may be off for each term, in parts of the magnitudes added, by the bits that it is kept in: of 8-bit
+floats on tensor cores (for 16 terms), of other products there, of f32."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """``signed``: the sign of a zero is known. ``mass`` and ``quantum`` of a sum: the magnitudes added up, and a power of
-    two of which every term is a multiple."""
+    """``signed``: the sign of a zero is known. ``mass`` and ``quantum`` of a sum: the magnitudes added up, and a power
+    of two of which every term is a multiple."""
 
     dtype: str
     lo: Array
@@ -45,6 +49,8 @@ class Value:
     signed: bool = True
     mass: Array | None = None
     quantum: Array | None = None
+    digits: int = 24
+    """Bits that a sum is kept in on its way."""
     apart: Array | None = None
     """Of a difference: the magnitudes of what it is the difference of."""
 
@@ -376,7 +382,14 @@ def integer_unary(fn: str, x: Value) -> Value:
 
 def compared(fn: str, a: Value, b: Value) -> Value:
     """A bool for each element; both where the ends don't tell."""
-    table = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+    table = {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }
     point = table[fn](a.lo, b.lo)
     if a.point and b.point:
         return exactly("bool", point)
@@ -482,9 +495,17 @@ def unit(x: Array) -> Array:
 
 
 def summed(
-    lo: Array, hi: Array, mass: Array, quantum: Array, free: Array | None, count: int, epsilon: float, digits: int, point: bool
+    lo: Array,
+    hi: Array,
+    mass: Array,
+    quantum: Array,
+    free: Array | None,
+    count: int,
+    epsilon: float,
+    digits: int,
+    point: bool,
 ) -> Value:
-    """A sum of ``count`` terms in any order, from the sums of ends and magnitudes in f64: exact where the magnitudes fit
+    """A sum of ``count`` terms in any order, from the sums of ends and magnitudes in f64: exact where they fit
     ``digits`` bits, else ``epsilon`` of them away for each term."""
     with np.errstate(all="ignore"):
         fits = mass <= 2.0**digits * quantum
@@ -515,6 +536,9 @@ def total(x: Value, axis: int, terms: int) -> Value:
     mass = np.where(np.isfinite(size), size, 0).sum(axis)
     quantum = unit(l64).min(axis, initial=np.inf)
     free = None if x.free is None else x.free.any(axis)
+    if not x.point:
+        both = (h64 == np.inf).any(axis) & (l64 == -np.inf).any(axis)
+        free = _or(free, both if both.any() else None)
     with np.errstate(all="ignore"):
         return summed(l64.sum(axis), h64.sum(axis), mass, quantum, free, terms, 2.0**-24 * 1.01, 24, x.point)
 
@@ -529,11 +553,16 @@ def accumulated(state: Value, x: Value, terms: int) -> Value:
     grown, finest = before + mass, np.minimum(own, quantum)
     l64 = state.lo.astype(np.float64) + x.lo.astype(np.float64)
     h64 = state.hi.astype(np.float64) + x.hi.astype(np.float64)
-    free = _or(state.free, x.free)
-    exact = state.point and x.point
+    both = ((state.hi == np.inf) & (x.lo == -np.inf)) | ((state.lo == -np.inf) & (x.hi == np.inf))
+    both = both & ((state.lo != state.hi) | (x.lo != x.hi))
+    free = _or(state.free, x.free, both if both.any() else None)
+    exact, digits = state.point and x.point, min(state.digits, x.digits)
+    if digits < 20:
+        terms = terms // 16 + 2
     counted = grown if exact else np.where((state.lo == state.hi), grown, mass)
-    found = summed(l64, h64, counted, np.where(grown <= 2.0**24 * finest, finest, 0.0), free, terms, 2.0**-24 * 1.01, 24, exact)
-    return replace(found, mass=grown, quantum=finest)
+    whole = np.where(grown <= 2.0**digits * finest, finest, 0.0)
+    found = summed(l64, h64, counted, whole, free, terms, EPSILON[digits], digits, exact)
+    return replace(found, mass=grown, quantum=finest, digits=digits)
 
 
 def reduced(fn: str, x: Value, axis: int, terms: int) -> Value:
@@ -582,25 +611,22 @@ def product(a: Value, b: Value, terms: int) -> Value:
         centre = ca @ cb
         around = np.zeros_like(centre) if a.point and b.point else np.abs(ca) @ rb + ra @ np.abs(cb) + ra @ rb
         mass = np.abs(ca) @ np.abs(cb) + around
-        quantum = (unit(la).min(1, initial=np.inf)[:, None] * unit(lb).min(0, initial=np.inf)[None, :])
+        quantum = unit(la).min(1, initial=np.inf)[:, None] * unit(lb).min(0, initial=np.inf)[None, :]
         odd = np.zeros(centre.shape, bool)
         for x, axis in ((a, 1), (b, 0)):
             if x.free is not None:
                 odd |= np.expand_dims(x.free.any(axis), axis)
         odd |= ~np.isfinite(mass)
         eight = a.dtype in GREATEST or b.dtype in GREATEST
-        epsilon, digits = (2.0**-13, 12) if eight else (2.0**-22, 22)
+        digits = 12 if eight else 22
         count = terms // 16 + 2 if eight else terms + 8
-        return summed(centre - around, centre + around, mass, quantum, odd if odd.any() else None, count, epsilon, digits, a.point and b.point)
+        none = odd if odd.any() else None
+        found = summed(
+            centre - around, centre + around, mass, quantum, none, count, EPSILON[digits], digits, a.point and b.point
+        )
+        return replace(found, digits=digits)
 
 
 def admits(value: Value, found: Array) -> Array:
     """Where a result of the dtype, held as values are, is one that the bounds admit."""
-    if not is_float(value.dtype):
-        return (value.lo <= found) & (found <= value.hi)
-    inside = (value.lo <= found) & (found <= value.hi)
-    if value.signed:
-        zero = (value.lo == 0) & (value.hi == 0)
-        inside &= ~zero | (np.signbit(value.lo) == np.signbit(found)) | (np.signbit(value.hi) == np.signbit(found))
-    inside |= np.isnan(value.lo) & np.isnan(value.hi) & np.isnan(found)
-    return inside if value.free is None else inside | value.free
+    return inside(value.lo, value.hi, value.free, value.signed, found)

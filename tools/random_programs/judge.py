@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
@@ -13,10 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-ROOT = Path(__file__).parents[2]
-if str(ROOT / "tests") not in sys.path:
-    sys.path.insert(0, str(ROOT / "tests"))
 
 from random_programs import interval, text
 from random_programs import tree as t
@@ -51,8 +46,8 @@ class OutOfTime(Exception):
 
 @dataclass
 class Outcome:
-    """``status``: agreed, undefined (agreed, but the PTX machine saw undefined values used), refused, disagreed, traceback,
-    timeout or large; ``code`` of a diagnostic; ``what`` is wrong."""
+    """``status``: agreed, undefined (agreed, but the PTX machine saw undefined values used), refused, disagreed,
+    traceback, timeout or large; ``code`` of a diagnostic; ``what`` is wrong."""
 
     seed: int
     family: str
@@ -135,7 +130,7 @@ def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, options: Opt
         executed = {n: p.copy() for n, p in found.given.items()}
         driver = executed_on_machine(found.artifact, kernel, executed)
     _agree(kernel, found, executed, "the PTX machine")
-    _report(found, driver)
+    _report(kernel, found, driver)
     if options.validate:
         with stage("validate"):
             _validate(found)
@@ -145,10 +140,16 @@ UNDEFINED = ("PTX013", "PTX014")
 """Undefined values that meet a branch or share a word with defined ones: where results agree they reached none."""
 
 
-def _report(found: Outcome, driver: MachineDriver) -> None:
-    """What the PTX machine found beside the results."""
+def _report(kernel: t.Kernel, found: Outcome, driver: MachineDriver) -> None:
+    """What the PTX machine found beside the results. Atomic sums of floats may differ from schedule to schedule."""
+    sums = {n for n, x in kernel.tensors.items() if x.use == "add" and t.is_float(x.dtype)}
     faults = [(x.code, f"{symbol}: {x}") for symbol, report in driver.reports for x in report.faults]
-    faults += [("PTX016", f"{symbol}: {x} differs") for symbol, report in driver.reports for x in report.differing]
+    faults += [
+        ("PTX016", f"{symbol}: {x} differs")
+        for symbol, report in driver.reports
+        for x in report.differing
+        if x not in sums
+    ]
     if not faults:
         return
     codes = sorted({code for code, _ in faults})
@@ -231,7 +232,9 @@ def _agree(kernel: t.Kernel, found: Outcome, results: Mapping[str, Placed], who:
         found.status, found.what = "disagreed", f"{who} and NumPy: {wrong}"
 
 
-def compared(kernel: t.Kernel, expected: Mapping[str, interval.Value], results: Mapping[str, Any], found: Outcome | None = None) -> str:
+def compared(
+    kernel: t.Kernel, expected: Mapping[str, interval.Value], results: Mapping[str, Any], found: Outcome | None = None
+) -> str:
     """What is outside of its bounds, or empty."""
     for name, value in expected.items():
         got = held(results[name], kernel.tensors[name].dtype)

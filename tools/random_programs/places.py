@@ -18,13 +18,14 @@ NUMPY: dict[str, np.dtype[Any]] = {
     "i8": np.dtype(np.int8), "i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "bool": np.dtype(np.bool_),
 }  # fmt: skip
 ALIGN_BYTES = 256
-SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 65504.0, -65504.0, 3.4e38, -3.4e38, 1e-40, 2.0**-126, 6e-8, 448.0, 464.0,
-           2147483648.0, -2147483648.0, 0.5, 1.5, 2.5, 127.5, -128.5, 9.3e18)  # fmt: skip
+SPECIAL = (0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 65504.0, -65504.0, 3.4e38, -3.4e38, 1e-40, 2.0**-126, 6e-8,
+           448.0, 464.0, 2147483648.0, -2147483648.0, 0.5, 1.5, 2.5, 127.5, -128.5, 9.3e18)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Placed:
-    """``view`` is the argument, a part of ``base``, whose first byte is aligned to 256; strides and offset in elements."""
+    """``view`` is the argument, a part of ``base``, whose first byte is aligned to 256; ``strides`` and ``offset`` in
+    elements."""
 
     base: Array
     shape: tuple[int, ...]
@@ -86,8 +87,9 @@ def places(kernel: t.Kernel, seed: int) -> dict[str, Placed]:
 
 
 def lie(shape: tuple[int, ...], how: str, itemsize: int, rng: np.random.Generator) -> tuple[tuple[int, ...], int, int]:
-    """(strides, offset, elements of the buffer). plain: row-major, aligned. offset: from an odd element. sliced: a window
-    of longer rows. permuted: axes in another order. reversed: negative strides. spread: every second element. pitched:
+    """(strides, offset, elements of the buffer). plain: row-major, aligned. offset: from an odd element. sliced: a
+    window of longer rows. permuted: axes in another order. reversed: negative strides. spread: every second
+    element. pitched:
     rows of whole 16 bytes. expanded: an axis of stride 0."""
     order = list(range(len(shape)))[::-1]
     if how == "permuted":

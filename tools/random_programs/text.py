@@ -93,7 +93,9 @@ def statements(kernel: t.Kernel, body: tuple[t.Statement, ...], indent: str) -> 
                 lines.append(f"{tensor}[{places(coords)}] = {expression(value)}")
             case t.Add(tensor, coords, value):
                 index = places(coords)
-                lines.append(f"tw.reduce_add({tensor}, {f'({index})' if len(coords) > 1 else index}, {expression(value)})")
+                lines.append(
+                    f"tw.reduce_add({tensor}, {f'({index})' if len(coords) > 1 else index}, {expression(value)})"
+                )
             case t.Fragment(name, ranges, value, element):
                 shape = f"({', '.join(ranges)}{',' * (len(ranges) == 1)})"
                 lines.append(f"{name} = tw.full({shape}, {number(value)}, {dtype(element)})")
@@ -151,7 +153,9 @@ def source(kernel: t.Kernel) -> str:
         over = ", ".join(extent(kernel, r.dim) for r in ranges)
         blocks = ", ".join(block(kernel, r.name) for r in ranges)
         one = len(ranges) == 1
-        body.append(f"{', '.join(kernel.grid)} = tw.grid({over if one else f'({over})'}, {blocks if one else f'({blocks})'})")
+        body.append(
+            f"{', '.join(kernel.grid)} = tw.grid({over if one else f'({over})'}, {blocks if one else f'({blocks})'})"
+        )
     for r in kernel.ranges.values():
         if r.kind == "axis":
             body.append(f"{r.name} = tw.axis({extent(kernel, r.dim)}, upto={r.block})")

@@ -1,7 +1,7 @@
 """A random kernel as a tree: what ``draw`` makes, ``text`` writes down and ``evaluate`` computes.
 
-An expression knows its dtype (by name) and its axes: the name of a range, or None for an axis of one element that has no
-place. The rules for both are written here from docs/language.md; nothing is taken from the compiler.
+An expression knows its dtype (by name) and its axes: the name of a range, or None for an axis of one element that has
+no place. The rules for both are written here from docs/language.md; nothing is taken from the compiler.
 """
 
 from __future__ import annotations
