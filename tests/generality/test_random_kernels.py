@@ -11,17 +11,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from random_programs import interval, judge  # noqa: E402
+from random_programs import elementwise, judge, sums, values  # noqa: E402
 from random_programs import tree as t  # noqa: E402
 from random_programs.families import FAMILIES, drawn  # noqa: E402
 from random_programs.text import source  # noqa: E402
 
 SEEDS = {
     "maps": (0, 3, 4, 6, 9, 12, 14),
-    "rows": (1, 7, 11, 15, 18, 19),
-    "streams": (5, 8, 10, 13, 17),
+    "rows": (1, 7, 11, 15, 17),
+    "streams": (2, 4, 5, 8, 17),
     "products": (2, 6, 20),
-    "sums": (0, 2, 3, 4),
+    "sums": (0, 1, 2, 4),
 }
 DRAWN = [(family, seed) for family, seeds in SEEDS.items() for seed in seeds]
 
@@ -58,31 +58,31 @@ def test_a_wrong_result_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "the simulator and NumPy" in found.what
 
 
-def value(*ends: float, dtype: str = "f32") -> interval.Value:
+def value(*ends: float, dtype: str = "f32") -> values.Value:
     lo, hi = (np.array([e], np.float32) for e in (ends[0], ends[-1]))
-    return interval.between(dtype, lo, hi)
+    return values.between(dtype, lo, hi)
 
 
 def test_sums_are_exact_or_bounded() -> None:
-    small = interval.exactly("f32", np.array([1.5, -2.25, 4.0], np.float32))
-    assert interval.total(small, 0, 3).point
-    third = interval.exactly("f32", np.full(100, 1 / 3, np.float32))
-    found = interval.total(third, 0, 100)
+    small = values.exactly("f32", np.array([1.5, -2.25, 4.0], np.float32))
+    assert sums.total(small, 0, 3).point
+    third = values.exactly("f32", np.full(100, 1 / 3, np.float32))
+    found = sums.total(third, 0, 100)
     assert found.lo < np.float32(100 / 3) < found.hi
     assert found.hi - found.lo < 1e-3
-    eight = interval.exactly("e4m3", np.full((1, 64), 1.125, np.float32))
-    assert not interval.product(eight, eight.moved(np.transpose), 4096).point
+    eight = values.exactly("e4m3", np.full((1, 64), 1.125, np.float32))
+    assert not sums.product(eight, eight.moved(np.transpose), 4096).point
 
 
 def test_comparisons_of_what_is_not_known() -> None:
     a, b = value(1.0, 2.0), value(1.5)
-    assert (interval.compared("lt", a, b).lo, interval.compared("lt", a, b).hi) == (False, True)
-    assert interval.compared("lt", a, value(3.0)).lo
-    assert not interval.compared("gt", a, value(3.0)).hi
+    assert (elementwise.compared("lt", a, b).lo, elementwise.compared("lt", a, b).hi) == (False, True)
+    assert elementwise.compared("lt", a, value(3.0)).lo
+    assert not elementwise.compared("gt", a, value(3.0)).hi
     nan = value(float("nan"))
-    assert not interval.compared("eq", nan, nan).hi
-    assert interval.admits(nan, np.array([np.nan], np.float32)).all()
-    assert not interval.admits(value(-0.0), np.array([0.0], np.float32)).any()
+    assert not elementwise.compared("eq", nan, nan).hi
+    assert values.admits(nan, np.array([np.nan], np.float32)).all()
+    assert not values.admits(value(-0.0), np.array([0.0], np.float32)).any()
 
 
 @pytest.mark.parametrize(("fn", "a", "b", "result"), [
@@ -90,8 +90,8 @@ def test_comparisons_of_what_is_not_known() -> None:
     ("shl", 1, 8, 0), ("shr", -3, 9, -1), ("shl", 3, -1, 0), ("add", 127, 1, -128), ("mul", -128, -1, -128),
 ])  # fmt: skip
 def test_integers_of_8_bits(fn: str, a: int, b: int, result: int) -> None:
-    x, y = (interval.exactly("i8", np.array([v], np.int64)) for v in (a, b))
-    assert interval.integer_binary(fn, x, y, "i8").lo == [result]
+    x, y = (values.exactly("i8", np.array([v], np.int64)) for v in (a, b))
+    assert elementwise.integer_binary(fn, x, y, "i8").lo == [result]
 
 
 def test_dtypes_of_mixed_operands() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from random_programs import interval as i
+from random_programs import elementwise, sums, values
 from random_programs import tree as t
-from random_programs.interval import Array, Value
+from random_programs.values import Array, Value
 
 MOST_WORK = 60_000
 """Evaluated expressions, at most: beyond it a launch is too large to be worth it."""
@@ -37,7 +37,7 @@ class Output:
     def value(self) -> Value:
         """The whole tensor."""
         free = self.free if self.free.any() else None
-        return i.between(self.dtype, self.lo, self.hi, free, self.signed)
+        return values.between(self.dtype, self.lo, self.hi, free, self.signed)
 
 
 def held(array: Array, dtype: str) -> Array:
@@ -62,7 +62,7 @@ class _Run:
     def __init__(self, kernel: t.Kernel, arrays: Mapping[str, Array]):
         self.kernel = kernel
         self.fast = kernel.numerics == "fast"
-        self.tensors = {n: i.exactly(x.dtype, held(arrays[n], x.dtype)) for n, x in kernel.tensors.items()}
+        self.tensors = {n: values.exactly(x.dtype, held(arrays[n], x.dtype)) for n, x in kernel.tensors.items()}
         self.outputs = {n: self._output(n) for n, x in kernel.tensors.items() if x.use != "in"}
         self.ranges: dict[str, tuple[int, int]] = {}
         self.names: dict[str, Value] = {}
@@ -78,9 +78,9 @@ class _Run:
             np.zeros(before.shape, bool),
             np.zeros(before.shape, np.int64),
         )
-        if i.is_float(before.dtype):
+        if t.is_float(before.dtype):
             size = np.abs(before.lo).astype(np.float64)
-            out.mass, out.quantum = np.where(np.isfinite(size), size, 0), i.unit(before.lo)
+            out.mass, out.quantum = np.where(np.isfinite(size), size, 0), sums.unit(before.lo)
             out.lo, out.hi = (x.astype(np.float64) for x in (out.lo, out.hi))
         return out
 
@@ -89,7 +89,7 @@ class _Run:
         out = self.outputs[name]
         if self.kernel.tensors[name].use != "add":
             assert (out.count <= 1).all(), f"an element of {name} is stored twice"
-        if not i.is_float(out.dtype):
+        if not t.is_float(out.dtype):
             return out.value()
         if self.kernel.tensors[name].use == "add":
             return self._added(out)
@@ -99,17 +99,17 @@ class _Run:
     def _added(self, out: Output) -> Value:
         """Floats added in any order, each sum rounded to the tensor's dtype."""
         digits = {"f32": 24, "f16": 11, "bf16": 8}[out.dtype]
-        most = 65000.0 if out.dtype == "f16" else i.LARGEST_F32
+        most = 65000.0 if out.dtype == "f16" else values.LARGEST_F32
         free = out.free | ~(out.mass <= most)
         exact = (out.count == 0) | ((out.mass <= 2.0**digits * out.quantum) & (out.lo == out.hi))
-        slack = 2.0**-23 if out.dtype == "f16" else i.TINY
+        slack = 2.0**-23 if out.dtype == "f16" else values.TINY
         error = np.where(exact, 0.0, (out.count + 1) * 2.0**-digits * 1.01 * out.mass + slack)
-        lo, hi = (i.rounded(x.astype(np.float32), out.dtype) for x in (out.lo - error, out.hi + error))
+        lo, hi = (values.rounded(x.astype(np.float32), out.dtype) for x in (out.lo - error, out.hi + error))
         lo, hi = (
             np.where(exact, lo, np.nextafter(lo, np.float32(-np.inf))),
             np.where(exact, hi, np.nextafter(hi, np.float32(np.inf))),
         )
-        return i.between(out.dtype, lo, hi, free if free.any() else None, False)
+        return values.between(out.dtype, lo, hi, free if free.any() else None, False)
 
     # -- programs and statements --------------------------------------------------------------------------------------
     def launch(self) -> None:
@@ -139,7 +139,7 @@ class _Run:
                     self._add(tensor, coords, self._stored(value, tensor))
                 case t.Fragment(name, ranges, value, dtype):
                     shape = tuple(self._count(r) for r in ranges)
-                    self.names[name] = self._spread(i.converted(number(value), dtype), shape)
+                    self.names[name] = self._spread(elementwise.converted(number(value), dtype), shape)
                 case t.Write():
                     self._write(s)
                 case t.Stream():
@@ -161,23 +161,23 @@ class _Run:
         value = self.of(s.value)
         if s.fn in ("add", "sub") and state.dtype == "f32" and self.streams:
             if t.weak(s.value) or value.dtype != "f32":
-                value = i.converted(value, "f32")
+                value = elementwise.converted(value, "f32")
             value = self._spread(value, state.shape)
             if s.fn == "sub":
-                minus = i.float_unary("neg", value, False)
+                minus = elementwise.float_unary("neg", value, False)
                 value = Value(
                     "f32", minus.lo, minus.hi, minus.free, minus.signed, value.mass, value.quantum, value.digits
                 )
-            self.names[s.name] = i.accumulated(state, value, self._terms())
+            self.names[s.name] = sums.accumulated(state, value, self._terms())
             return
         if s.fn != "set":
             value = self._binary(
                 s.fn, state, value, t.promoted(state.dtype, value.dtype if not t.weak(s.value) else s.value.dtype)
             )
-        self.names[s.name] = self._spread(i.converted(value, state.dtype), state.shape)
+        self.names[s.name] = self._spread(elementwise.converted(value, state.dtype), state.shape)
 
     def _stored(self, value: t.Expression, tensor: str) -> Value:
-        return i.converted(self.of(value), self.kernel.tensors[tensor].dtype)
+        return elementwise.converted(self.of(value), self.kernel.tensors[tensor].dtype)
 
     def _store(self, tensor: str, coords: tuple[str | t.Exact, ...], value: Value) -> None:
         out, place = self.outputs[tensor], self._place(coords)
@@ -192,16 +192,16 @@ class _Run:
         out, place = self.outputs[tensor], self._place(coords)
         value = self._spread(value, out.lo[place].shape)
         out.count[place] += 1
-        if not i.is_float(out.dtype):
-            out.lo[place] = i.wrapped(out.lo[place] + value.lo, out.dtype)
-            out.hi[place] = i.wrapped(out.hi[place] + value.hi, out.dtype)
+        if not t.is_float(out.dtype):
+            out.lo[place] = values.wrapped(out.lo[place] + value.lo, out.dtype)
+            out.hi[place] = values.wrapped(out.hi[place] + value.hi, out.dtype)
             unsure = value.lo != value.hi
-            out.lo[place] = np.where(unsure, i.least(out.dtype), out.lo[place])
-            out.hi[place] = np.where(unsure, i.greatest(out.dtype), out.hi[place])
+            out.lo[place] = np.where(unsure, values.least(out.dtype), out.lo[place])
+            out.hi[place] = np.where(unsure, values.greatest(out.dtype), out.hi[place])
             return
         size = np.maximum(np.abs(value.lo), np.abs(value.hi)).astype(np.float64)
         out.mass[place] += size
-        out.quantum[place] = np.minimum(out.quantum[place], i.unit(value.lo))
+        out.quantum[place] = np.minimum(out.quantum[place], sums.unit(value.lo))
         out.lo[place] += value.lo.astype(np.float64)
         out.hi[place] += value.hi.astype(np.float64)
         if value.free is not None:
@@ -256,11 +256,11 @@ class _Run:
             case t.Constant(value):
                 return number(value)
             case t.Whole(value):
-                return i.exactly("i64", np.asarray((self.exact(value) + 2**63) % 2**64 - 2**63))
+                return values.exactly("i64", np.asarray((self.exact(value) + 2**63) % 2**64 - 2**63))
             case t.Given(name):
-                return i.exactly("f32", np.asarray(self.kernel.scalars[name], np.float32))
+                return values.exactly("f32", np.asarray(self.kernel.scalars[name], np.float32))
             case t.Index(axes):
-                return i.exactly("i32", np.arange(*self.ranges[str(axes[0])], dtype=np.int64))
+                return values.exactly("i32", np.arange(*self.ranges[str(axes[0])], dtype=np.int64))
             case t.Name(name):
                 return self.names[name]
             case t.Unary(fn, x):
@@ -271,12 +271,12 @@ class _Run:
             case t.Compare(fn, a, b):
                 dtype = t.promoted(a.dtype, b.dtype)
                 x, y = self._weakly(a, b, dtype)
-                return i.compared(fn, x, y)
+                return elementwise.compared(fn, x, y)
             case t.Where(condition, a, b):
                 x, y = self._weakly(a, b, e.dtype)
-                return i.converted(i.chosen(self.of(condition), x, y), e.dtype)
+                return elementwise.converted(elementwise.chosen(self.of(condition), x, y), e.dtype)
             case t.Cast(x, dtype):
-                return i.converted(self.of(x), dtype)
+                return elementwise.converted(self.of(x), dtype)
             case t.Reduce():
                 return self._reduce(e)
             case t.Expand(x, positions):
@@ -284,7 +284,7 @@ class _Run:
             case t.Transpose(x, perm):
                 return self._moved(self.of(x), lambda v: np.transpose(v, perm))
             case t.Dot(a, b):
-                return i.product(self.of(a), self.of(b), self._terms(a.axes[1]))
+                return sums.product(self.of(a), self.of(b), self._terms(a.axes[1]))
 
     def _moved(self, x: Value, fn: Any) -> Value:
         return x.moved(fn)
@@ -295,26 +295,28 @@ class _Run:
         for e in (a, b):
             value = self.of(e)
             wide = t.weak(e) and t.is_float(dtype)
-            found.append(i.converted(value, "f32" if wide else dtype))
+            found.append(elementwise.converted(value, "f32" if wide else dtype))
         if found[0].dtype != found[1].dtype:
-            found = [i.converted(x, "f32") for x in found]
+            found = [elementwise.converted(x, "f32") for x in found]
         return found[0], found[1]
 
     def _single(self, e: t.Expression, dtype: str) -> Value:
         """An operand; a number that meets floats is rounded to f32 once."""
         value = self.of(e)
-        return i.converted(value, "f32") if t.weak(e) and t.is_float(dtype) else value
+        return elementwise.converted(value, "f32") if t.weak(e) and t.is_float(dtype) else value
 
     def _unary(self, fn: str, x: Value, dtype: str) -> Value:
         if not t.is_float(dtype):
-            return i.integer_unary(fn, x)
-        return i.float_unary(fn, i.converted(x, dtype), self.fast)
+            return elementwise.integer_unary(fn, x)
+        return elementwise.float_unary(fn, elementwise.converted(x, dtype), self.fast)
 
     def _binary(self, fn: str, a: Value, b: Value, dtype: str) -> Value:
         if not t.is_float(dtype):
-            return i.integer_binary(fn, i.converted(a, dtype), i.converted(b, dtype), dtype)
-        x, y = (v if t.is_float(v.dtype) else i.converted(v, dtype) for v in (a, b))
-        return i.float_binary(fn, x, y, dtype, self.fast)
+            return elementwise.integer_binary(
+                fn, elementwise.converted(a, dtype), elementwise.converted(b, dtype), dtype
+            )
+        x, y = (v if t.is_float(v.dtype) else elementwise.converted(v, dtype) for v in (a, b))
+        return elementwise.float_binary(fn, x, y, dtype, self.fast)
 
     def _reduce(self, e: t.Reduce) -> Value:
         x = self.of(e.x)
@@ -322,12 +324,12 @@ class _Run:
         terms = self._terms(name)
         count = x.shape[e.axis]
         if e.fn == "mean":
-            summed = i.converted(i.reduced("sum", x, e.axis, terms), "f32")
-            found = i.float_binary("div", summed, number(count), "f32", self.fast)
+            summed = elementwise.converted(sums.reduced("sum", x, e.axis, terms), "f32")
+            found = elementwise.float_binary("div", summed, number(count), "f32", self.fast)
         else:
-            found = i.reduced(e.fn, x, e.axis, terms)
+            found = sums.reduced(e.fn, x, e.axis, terms)
         if e.dtype != found.dtype:
-            found = i.converted(found, e.dtype)
+            found = elementwise.converted(found, e.dtype)
         if not e.keepdims:
             return found
         at = e.axis
@@ -353,5 +355,5 @@ class _Run:
 def number(value: int | float) -> Value:
     """A number of Python's: an integer exact, a float in f32."""
     if isinstance(value, int):
-        return i.exactly("i64", np.asarray(value, np.int64))
-    return i.exactly("f32", np.asarray(value, np.float64).astype(np.float32))
+        return values.exactly("i64", np.asarray(value, np.int64))
+    return values.exactly("f32", np.asarray(value, np.float64).astype(np.float32))

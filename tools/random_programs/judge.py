@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from random_programs import interval, text
+from random_programs import text, values
 from random_programs import tree as t
 from random_programs.evaluate import TooMuch, evaluate, held
 from random_programs.places import NUMPY, Placed, arrays, places
@@ -60,7 +60,7 @@ class Outcome:
     undecided: list[str] = field(default_factory=list)
     source: str = ""
     artifact: Artifact | None = None
-    expected: dict[str, interval.Value] = field(default_factory=dict)
+    expected: dict[str, values.Value] = field(default_factory=dict)
     given: dict[str, Placed] = field(default_factory=dict)
 
 
@@ -233,12 +233,12 @@ def _agree(kernel: t.Kernel, found: Outcome, results: Mapping[str, Placed], who:
 
 
 def compared(
-    kernel: t.Kernel, expected: Mapping[str, interval.Value], results: Mapping[str, Any], found: Outcome | None = None
+    kernel: t.Kernel, expected: Mapping[str, values.Value], results: Mapping[str, Any], found: Outcome | None = None
 ) -> str:
     """What is outside of its bounds, or empty."""
     for name, value in expected.items():
         got = held(results[name], kernel.tensors[name].dtype)
-        right = interval.admits(value, got)
+        right = values.admits(value, got)
         if found is not None:
             free = 0 if value.free is None else int(value.free.sum())
             exact = int(((value.lo == value.hi) | (value.lo != value.lo)).sum())

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from random_programs import tree as t
-from random_programs.interval import Value
 from random_programs.places import NUMPY, Placed
+from random_programs.values import Value
 from tilewright.artifact.bundle import to_bytes
 from tilewright.artifact.schema import Artifact
 

@@ -1,158 +1,32 @@
-"""Values with bounds: what any faithful implementation may compute, by docs/language.md alone.
-
-A value has a least and a greatest legal result for every element; where both are one number, the result is that number,
-bit for bit. Operations that are rounded once keep points points (and, being monotone, intervals intervals). Sums, whose
-order is free, and functions with an error bound widen. ``free`` elements may be anything, NaN included.
-
-Floats are held in f32, whatever their dtype; integers in i64; bools as bools.
-"""
+"""Element-wise operations on values with bounds: floats, integers and bools, comparisons, choices, conversions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, TypeAlias
+from math import erf
 
-import ml_dtypes
 import numpy as np
 
-from random_programs.bounds import inside
-from random_programs.tree import BITS, INTS, is_float
-
-Array: TypeAlias = Any
-F32 = np.float32
-NARROW = {
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}
-WIDE = {"i8": np.int8, "i32": np.int32, "i64": np.int64}
-GREATEST = {"e4m3": 448.0, "e5m2": 57344.0}
-LARGEST_F32 = float(np.finfo(F32).max)
-TINY = 2.0**-126
-EPSILON = {12: 2.0**-13, 22: 2.0**-22, 24: 2.0**-24 * 1.01}
-"""How far a sum may be off for each term, in parts of the magnitudes added, by the bits that it is kept in: of 8-bit
-floats on tensor cores (for 16 terms), of other products there, of f32."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """``signed``: the sign of a zero is known. ``mass`` and ``quantum`` of a sum: the magnitudes added up, and a power
-    of two of which every term is a multiple."""
-
-    dtype: str
-    lo: Array
-    hi: Array
-    free: Array | None = None
-    signed: bool = True
-    mass: Array | None = None
-    quantum: Array | None = None
-    digits: int = 24
-    """Bits that a sum is kept in on its way."""
-    apart: Array | None = None
-    """Of a difference: the magnitudes of what it is the difference of."""
-
-    @property
-    def point(self) -> bool:
-        """Known bit for bit (but for signs of zeros)."""
-        return self.lo is self.hi and self.free is None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.lo.shape
-
-    def moved(self, fn: Callable[[Array], Array]) -> Value:
-        """The elements at other places."""
-        lo = fn(self.lo)
-        hi = lo if self.hi is self.lo else fn(self.hi)
-        free = None if self.free is None else fn(self.free)
-        return Value(self.dtype, lo, hi, free, self.signed)
-
-
-def exactly(dtype: str, x: Array, signed: bool = True) -> Value:
-    x = np.asarray(x)
-    return Value(dtype, x, x, None, signed)
-
-
-def least(dtype: str) -> int:
-    return -(1 << BITS[dtype] - 1)
-
-
-def greatest(dtype: str) -> int:
-    return (1 << BITS[dtype] - 1) - 1
-
-
-def between(dtype: str, lo: Array, hi: Array, free: Array | None = None, signed: bool = True) -> Value:
-    """A value from ends; NaN ends that are not both NaN make an element free."""
-    lo, hi = np.asarray(lo), np.asarray(hi)
-    if is_float(dtype):
-        odd = np.isnan(lo) != np.isnan(hi)
-        free = _or(free, odd if odd.any() else None)
-        if free is not None:
-            lo, hi = np.where(free, F32(-np.inf), lo), np.where(free, F32(np.inf), hi)
-        same = bool(((lo == hi) | (np.isnan(lo) & np.isnan(hi))).all())
-    else:
-        same = bool((lo == hi).all())
-    return Value(dtype, lo, lo if same and free is None else hi, free, signed)
-
-
-def anything(dtype: str, shape: tuple[int, ...], where: Array | None = None) -> Value:
-    """Every element unknown."""
-    if dtype == "bool":
-        return Value(dtype, np.zeros(shape, bool), np.ones(shape, bool))
-    if dtype in INTS:
-        return Value(dtype, np.full(shape, least(dtype)), np.full(shape, greatest(dtype)))
-    return Value(dtype, np.full(shape, F32(-np.inf)), np.full(shape, F32(np.inf)), np.ones(shape, bool), False)
-
-
-def _or(*parts: Array | None) -> Array | None:
-    found = [p for p in parts if p is not None]
-    if not found:
-        return None
-    whole = reduce(np.logical_or, found)
-    return whole if whole.any() else None
-
-
-def _spread(free: Array | None, shape: tuple[int, ...]) -> Array | None:
-    return None if free is None else np.broadcast_to(free, shape)
-
-
-# -- rounding ---------------------------------------------------------------------------------------------------------
-def rounded(x: Array, dtype: str) -> Array:
-    """f32 rounded to a float dtype."""
-    x = np.asarray(x, F32)
-    if dtype == "f32":
-        return x
-    if dtype == "tf32":
-        bits = x.view(np.uint32)
-        cut = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(F32)
-        return np.where(np.isfinite(x), cut, x)
-    if dtype in GREATEST:
-        x = np.clip(x, -GREATEST[dtype], GREATEST[dtype])
-    return x.astype(NARROW[dtype]).astype(F32)
-
-
-def wrapped(x: Array, dtype: str) -> Array:
-    """The low bits of an i64."""
-    return np.asarray(x).astype(WIDE[dtype]).astype(np.int64)
-
-
-def _down(x: Array) -> Array:
-    """The greatest f32 not above an f64."""
-    near = np.asarray(x).astype(F32)
-    return np.where(near > x, np.nextafter(near, F32(-np.inf)), near).astype(F32)
-
-
-def _up(x: Array) -> Array:
-    near = np.asarray(x).astype(F32)
-    return np.where(near < x, np.nextafter(near, F32(np.inf)), near).astype(F32)
-
-
-def _ulp(x: Array) -> Array:
-    """A unit in the last place of f32, in f64."""
-    return np.spacing(np.abs(np.where(np.isfinite(x), x, LARGEST_F32)).astype(F32)).astype(np.float64)
+from random_programs.tree import BITS, is_float
+from random_programs.values import (
+    F32,
+    TINY,
+    Array,
+    Value,
+    between,
+    down,
+    either,
+    exactly,
+    greatest,
+    least,
+    rounded,
+    spread,
+    ulp,
+    up,
+    wrapped,
+)
 
 
 # -- floats -----------------------------------------------------------------------------------------------------------
@@ -171,19 +45,19 @@ def _divided(a: Value, b: Value, dtype: str, fast: bool) -> Value:
         doubtful = crosses
     if a.lo is not a.hi:
         doubtful = doubtful | (zero & (a.lo <= 0) & (a.hi >= 0) & (a.lo != a.hi))
-    free = _or(free, doubtful if doubtful.any() else None)
+    free = either(free, doubtful if doubtful.any() else None)
     if fast:
         size = np.maximum(np.abs(b.lo), np.abs(b.hi))
         inner = np.minimum(np.abs(b.lo), np.abs(b.hi))
         lo, hi = _widened(lo, hi, 4, np.abs(np.maximum(np.abs(a.lo), np.abs(a.hi)).astype(np.float64)) * 2.0**-126)
         extreme = (inner < TINY) | (size > 2.0**125) | ~np.isfinite(lo) | ~np.isfinite(hi)
-        free = _or(free, np.broadcast_to(extreme, lo.shape) if extreme.any() else None)
-    return between(dtype, rounded(lo, dtype), rounded(hi, dtype), _spread(free, lo.shape), a.signed and b.signed)
+        free = either(free, np.broadcast_to(extreme, lo.shape) if extreme.any() else None)
+    return between(dtype, rounded(lo, dtype), rounded(hi, dtype), spread(free, lo.shape), a.signed and b.signed)
 
 
 def _corners(fn: Callable[[Array, Array], Array], a: Value, b: Value) -> tuple[Array, Array, Array | None]:
     """Least and greatest result over the corners; free where some are NaN and some are not, or an operand is."""
-    free = _or(a.free, b.free)
+    free = either(a.free, b.free)
     if a.point and b.point:
         one = fn(a.lo, b.lo)
         return one, one, free
@@ -191,13 +65,13 @@ def _corners(fn: Callable[[Array, Array], Array], a: Value, b: Value) -> tuple[A
     nan = [np.isnan(x) for x in every]
     some = reduce(np.logical_or, nan) & ~reduce(np.logical_and, nan)
     lo, hi = reduce(np.fmin, every), reduce(np.fmax, every)
-    return lo, hi, _or(_spread(free, lo.shape), some if some.any() else None)
+    return lo, hi, either(spread(free, lo.shape), some if some.any() else None)
 
 
 def _widened(lo: Array, hi: Array, ulps: float, slack: Array | float = 0.0) -> tuple[Array, Array]:
     """Ends moved apart by units in the last place of f32, and by a slack."""
     l64, h64 = lo.astype(np.float64), hi.astype(np.float64)
-    return _down(l64 - ulps * _ulp(lo) - slack), _up(h64 + ulps * _ulp(hi) + slack)
+    return down(l64 - ulps * ulp(lo) - slack), up(h64 + ulps * ulp(hi) + slack)
 
 
 def float_binary(fn: str, a: Value, b: Value, dtype: str, fast: bool) -> Value:
@@ -206,13 +80,13 @@ def float_binary(fn: str, a: Value, b: Value, dtype: str, fast: bool) -> Value:
         return _divided(a, b, dtype, fast)
     table = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
     lo, hi, free = _corners(table[fn], a, b)
-    free = _spread(free, lo.shape)
+    free = spread(free, lo.shape)
     signed = a.signed and b.signed
     if fn in ("min", "max"):
         signed = signed and not _zero_clash(a.lo, b.lo)
     if fn == "mul":
         crossing = ((a.lo < 0) & (a.hi > 0) & np.isinf(b.hi)) | ((b.lo < 0) & (b.hi > 0) & np.isinf(a.hi))
-        free = _or(free, crossing if crossing.any() else None)
+        free = either(free, crossing if crossing.any() else None)
         if fast and dtype == "f32":
             lo, hi = _unrounded(a, b, lo, hi)
     if fn in ("add", "sub") and (a.lo is not a.hi or b.lo is not b.hi):
@@ -228,7 +102,7 @@ def _unrounded(a: Value, b: Value, lo: Array, hi: Array) -> tuple[Array, Array]:
     """A product that a sum may take before it is rounded."""
     every = [x.astype(np.float64) * y.astype(np.float64) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
     low, high = reduce(np.fmin, every), reduce(np.fmax, every)
-    return np.where(low < lo, _down(low), lo).astype(F32), np.where(high > hi, _up(high), hi).astype(F32)
+    return np.where(low < lo, down(low), lo).astype(F32), np.where(high > hi, up(high), hi).astype(F32)
 
 
 @dataclass(frozen=True)
@@ -243,8 +117,6 @@ class Function:
 
 
 def _erf(x: Array) -> Array:
-    from math import erf  # noqa: PLC0415 - NumPy has none
-
     return np.vectorize(erf, otypes=[np.float64])(x) if x.size else x
 
 
@@ -284,7 +156,7 @@ def float_unary(fn: str, x: Value, fast: bool) -> Value:
     free = x.free
     if fn == "rsqrt":
         doubtful = (x.lo <= 0) & (x.hi >= 0) & ((x.lo != x.hi) | (not x.signed))
-        free = _or(free, doubtful if doubtful.any() else None)
+        free = either(free, doubtful if doubtful.any() else None)
     ulps, relative, slack = about.ulps, np.asarray(0.0), about.slack
     if fast and about.fast is not None:
         size = np.maximum(np.abs(x.lo), np.abs(x.hi)).astype(np.float64)
@@ -293,11 +165,11 @@ def float_unary(fn: str, x: Value, fast: bool) -> Value:
     if fast and fn in ("log", "log2"):
         ulps, slack = 3, 2.0**-21
         tiny = x.lo < TINY  # ex2 and lg2 take denormals for zero
-        free = _or(free, (tiny & (x.hi > 0)) if (tiny & (x.hi > 0)).any() else None)
+        free = either(free, (tiny & (x.hi > 0)) if (tiny & (x.hi > 0)).any() else None)
     low, high = _outward(lo, hi, ulps, relative, slack)
     if fast and fn in ("exp", "exp2", "sigmoid"):
         large = ~np.isfinite(high) & np.isfinite(lo)
-        free = _or(free, large if large.any() else None)
+        free = either(free, large if large.any() else None)
     if fn in ("exp", "exp2", "sigmoid"):
         low = np.where(low < 0, F32(0), low)
     return between(x.dtype, rounded(low, x.dtype), rounded(high, x.dtype), free, x.signed)
@@ -307,11 +179,11 @@ def _outward(lo: Array, hi: Array, ulps: float, relative: Array, slack: float) -
     """Ends of f64 moved apart; zeros, infinities and NaN stay where they are but for the slack."""
     special_lo, special_hi = ~np.isfinite(lo), ~np.isfinite(hi)
     l32, h32 = lo.astype(F32), hi.astype(F32)
-    by_lo = ulps * _ulp(l32) + relative * np.abs(np.where(special_lo, 0, lo)) + slack
-    by_hi = ulps * _ulp(h32) + relative * np.abs(np.where(special_hi, 0, hi)) + slack
+    by_lo = ulps * ulp(l32) + relative * np.abs(np.where(special_lo, 0, lo)) + slack
+    by_hi = ulps * ulp(h32) + relative * np.abs(np.where(special_hi, 0, hi)) + slack
     keep_lo = special_lo | ((lo == 0) & (slack == 0))
     keep_hi = special_hi | ((hi == 0) & (slack == 0))
-    return np.where(keep_lo, l32, _down(lo - by_lo)).astype(F32), np.where(keep_hi, h32, _up(hi + by_hi)).astype(F32)
+    return np.where(keep_lo, l32, down(lo - by_lo)).astype(F32), np.where(keep_hi, h32, up(hi + by_hi)).astype(F32)
 
 
 def _same(x: Value, to: Array) -> Value:
@@ -397,7 +269,7 @@ def compared(fn: str, a: Value, b: Value) -> Value:
     for x in (a, b):
         if is_float(x.dtype):
             unsure = unsure & ~(np.isnan(x.lo) & np.isnan(x.hi))
-    free = _or(a.free, b.free)
+    free = either(a.free, b.free)
     if free is not None:
         unsure = unsure | free
     elif fn in ("lt", "le", "gt", "ge"):
@@ -436,9 +308,9 @@ def chosen(condition: Value, a: Value, b: Value) -> Value:
     free = None
     for x, taken in ((a, condition.hi), (b, ~condition.lo)):
         if x.free is not None:
-            free = _or(free, x.free & taken)
+            free = either(free, x.free & taken)
     shape = np.broadcast_shapes(condition.shape, low.shape)
-    free = _or(_spread(free, shape), None if odd is None else odd)
+    free = either(spread(free, shape), None if odd is None else odd)
     lo = np.where(unsure, low, np.where(condition.lo, a.lo, b.lo))
     hi = np.where(unsure, high, np.where(condition.lo, a.hi, b.hi))
     return between(a.dtype, lo, hi, free, signed)
@@ -483,150 +355,3 @@ def converted(x: Value, dtype: str) -> Value:
     return between(
         dtype, np.where(fits, wrapped(lo, dtype), least(dtype)), np.where(fits, wrapped(hi, dtype), greatest(dtype))
     )
-
-
-# -- sums -------------------------------------------------------------------------------------------------------------
-def unit(x: Array) -> Array:
-    """The greatest power of two that divides a float; infinite for 0."""
-    mantissa, exponent = np.frexp(np.where(np.isfinite(x), x, 1.0).astype(np.float64))
-    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
-    low = whole & -whole
-    return np.where(whole == 0, np.inf, np.ldexp(low.astype(np.float64), exponent - 53))
-
-
-def summed(
-    lo: Array,
-    hi: Array,
-    mass: Array,
-    quantum: Array,
-    free: Array | None,
-    count: int,
-    epsilon: float,
-    digits: int,
-    point: bool,
-) -> Value:
-    """A sum of ``count`` terms in any order, from the sums of ends and magnitudes in f64: exact where they fit
-    ``digits`` bits, else ``epsilon`` of them away for each term."""
-    with np.errstate(all="ignore"):
-        fits = mass <= 2.0**digits * quantum
-        small = ~(mass <= LARGEST_F32)  # overflows on the way, in some order
-        finite = np.isfinite(lo) & np.isfinite(hi)
-        near = np.asarray(lo).astype(F32)
-        if point and bool((fits | ~finite).all()) and not (small & finite).any():
-            return Value("f32", near, near, free, False, mass, quantum)
-        error = np.where(finite, count * epsilon * np.where(np.isfinite(mass), mass, 0) + TINY * 4, 0)
-        low, high = _down(lo - error), _up(hi + error)
-        exact = fits & (lo == hi)
-        low, high = np.where(exact, near, low), np.where(exact, near, high)
-        free = _or(free, (small & finite) if (small & finite).any() else None)
-        return replace(between("f32", low, high, free, False), mass=mass, quantum=quantum)
-
-
-def total(x: Value, axis: int, terms: int) -> Value:
-    """The sum along an axis, which is part of one of ``terms`` terms in all."""
-    if x.dtype == "bool" or x.dtype in INTS:
-        lo = x.lo.astype(np.int64).sum(axis)
-        if x.point:
-            return exactly("i64", lo)
-        near = np.abs(x.lo.astype(np.float64)).sum(axis) + np.abs(x.hi.astype(np.float64)).sum(axis) < 2.0**52
-        hi = x.hi.astype(np.int64).sum(axis)
-        return between("i64", np.where(near, lo, least("i64")), np.where(near, hi, greatest("i64")))
-    l64, h64 = x.lo.astype(np.float64), x.hi.astype(np.float64)
-    size = np.maximum(np.abs(l64), np.abs(h64))
-    mass = np.where(np.isfinite(size), size, 0).sum(axis)
-    quantum = unit(l64).min(axis, initial=np.inf)
-    free = None if x.free is None else x.free.any(axis)
-    if not x.point:
-        both = (h64 == np.inf).any(axis) & (l64 == -np.inf).any(axis)
-        free = _or(free, both if both.any() else None)
-    with np.errstate(all="ignore"):
-        return summed(l64.sum(axis), h64.sum(axis), mass, quantum, free, terms, 2.0**-24 * 1.01, 24, x.point)
-
-
-def accumulated(state: Value, x: Value, terms: int) -> Value:
-    """``state += x`` of f32 in a stream: one sum with what was added before, in any order."""
-    mass = x.mass if x.mass is not None else np.maximum(np.abs(x.lo), np.abs(x.hi)).astype(np.float64)
-    mass = np.where(np.isfinite(mass), mass, 0)
-    quantum = x.quantum if x.quantum is not None else unit(x.lo)
-    before = state.mass if state.mass is not None else np.abs(state.lo).astype(np.float64)
-    own = state.quantum if state.quantum is not None else unit(state.lo)
-    grown, finest = before + mass, np.minimum(own, quantum)
-    l64 = state.lo.astype(np.float64) + x.lo.astype(np.float64)
-    h64 = state.hi.astype(np.float64) + x.hi.astype(np.float64)
-    both = ((state.hi == np.inf) & (x.lo == -np.inf)) | ((state.lo == -np.inf) & (x.hi == np.inf))
-    both = both & ((state.lo != state.hi) | (x.lo != x.hi))
-    free = _or(state.free, x.free, both if both.any() else None)
-    exact, digits = state.point and x.point, min(state.digits, x.digits)
-    if digits < 20:
-        terms = terms // 16 + 2
-    counted = grown if exact else np.where((state.lo == state.hi), grown, mass)
-    whole = np.where(grown <= 2.0**digits * finest, finest, 0.0)
-    found = summed(l64, h64, counted, whole, free, terms, EPSILON[digits], digits, exact)
-    return replace(found, mass=grown, quantum=finest, digits=digits)
-
-
-def reduced(fn: str, x: Value, axis: int, terms: int) -> Value:
-    """``sum max min argmax`` along an axis."""
-    if fn == "sum":
-        return total(x, axis, terms)
-    if fn == "argmax":
-        return _argmax(x, axis)
-    pick = np.maximum if fn == "max" else np.minimum
-    if is_float(x.dtype):
-        first: Any = F32(-np.inf if fn == "max" else np.inf)
-    elif x.dtype == "bool":
-        first = fn == "min"
-    else:
-        first = least(x.dtype) if fn == "max" else greatest(x.dtype)
-    lo = pick.reduce(x.lo, axis, initial=first)
-    if x.point:
-        return Value(x.dtype, lo, lo, None, False)
-    free = None if x.free is None else x.free.any(axis)
-    return between(x.dtype, lo, pick.reduce(x.hi, axis, initial=first), free, False)
-
-
-def _argmax(x: Value, axis: int) -> Value:
-    """The first of equals, the first NaN; where ends don't tell, from the first to the last candidate."""
-    count = x.shape[axis]
-    rest = x.shape[:axis] + x.shape[axis + 1 :]
-    if count == 0:
-        return anything("i32", rest)
-    if x.point:
-        return exactly("i32", np.argmax(x.lo, axis).astype(np.int64))
-    if x.free is not None or (is_float(x.dtype) and np.isnan(x.lo).any()):
-        return between("i32", np.zeros(rest, np.int64), np.full(rest, count - 1))
-    candidates = x.hi >= x.lo.max(axis, keepdims=True)
-    first = np.argmax(candidates, axis)
-    last = count - 1 - np.argmax(np.flip(candidates, axis), axis)
-    return between("i32", first.astype(np.int64), last.astype(np.int64))
-
-
-def product(a: Value, b: Value, terms: int) -> Value:
-    """``a @ b``: i8 exact in i32, floats added in any order, of 8-bit floats with 14 bits."""
-    if a.dtype == "i8":
-        return exactly("i32", wrapped(a.lo @ b.lo, "i32"))
-    la, ha, lb, hb = (e.astype(np.float64) for e in (a.lo, a.hi, b.lo, b.hi))
-    ca, ra, cb, rb = (la + ha) / 2, (ha - la) / 2, (lb + hb) / 2, (hb - lb) / 2
-    with np.errstate(all="ignore"):
-        centre = ca @ cb
-        around = np.zeros_like(centre) if a.point and b.point else np.abs(ca) @ rb + ra @ np.abs(cb) + ra @ rb
-        mass = np.abs(ca) @ np.abs(cb) + around
-        quantum = unit(la).min(1, initial=np.inf)[:, None] * unit(lb).min(0, initial=np.inf)[None, :]
-        odd = np.zeros(centre.shape, bool)
-        for x, axis in ((a, 1), (b, 0)):
-            if x.free is not None:
-                odd |= np.expand_dims(x.free.any(axis), axis)
-        odd |= ~np.isfinite(mass)
-        eight = a.dtype in GREATEST or b.dtype in GREATEST
-        digits = 12 if eight else 22
-        count = terms // 16 + 2 if eight else terms + 8
-        none = odd if odd.any() else None
-        found = summed(
-            centre - around, centre + around, mass, quantum, none, count, EPSILON[digits], digits, a.point and b.point
-        )
-        return replace(found, digits=digits)
-
-
-def admits(value: Value, found: Array) -> Array:
-    """Where a result of the dtype, held as values are, is one that the bounds admit."""
-    return inside(value.lo, value.hi, value.free, value.signed, found)
