@@ -14,6 +14,7 @@ import pytest
 
 import tilewright as tw
 from support.ptx_driver import run_artifact
+from support.tile_evaluator import NUMPY
 from tilewright.compiler.requests import Observed, observe_facts
 
 RNG = np.random.default_rng(7)
@@ -146,3 +147,19 @@ def test_registers_beyond_a_domain_are_not_undefined_to_the_assembler() -> None:
     quotient = erf(x[:, 0].astype(np.float64)) / d[:, 0].T
     expected = np.where(np.tri(n, dtype=bool), quotient, 0).sum(1)
     np.testing.assert_allclose(y[0], expected, rtol=2e-5, atol=1e-6)
+
+
+@tw.kernel
+def copied(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (4, 4))
+    y[m, n] = x[m, n]
+
+
+@pytest.mark.parametrize("dtype", NUMPY.values(), ids=str)
+def test_arrays_of_any_dtype_without_elements(dtype: np.dtype) -> None:
+    x = np.zeros((0, 4), dtype)
+    copied(x, x.copy())
+    filled = np.ones((3, 4), dtype)
+    y = np.zeros_like(filled)
+    copied(filled, y)
+    assert (y == filled).all()
