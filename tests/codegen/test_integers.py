@@ -17,9 +17,11 @@ import pytest
 
 import tilewright as tw
 from support.tile_evaluator import NUMPY
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, f32, i32, i64
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.prelude import prelude
+from tilewright.codegen.scalars import shuffle_step
+from tilewright.codegen.storage import Storage
 
 EDGES = (0, 1, -1, 2, -2, 3, -7, 31, 32, 33, 63, 64, 100, -100)
 FUNCTIONS = {
@@ -136,3 +138,12 @@ def test_a_quotient_of_what_may_not_fit_is_asked_of_the_launch() -> None:
     np.testing.assert_allclose(y, (2**60 * 5) // 3)
     with pytest.raises(tw.TilewrightError, match="RUN008"):
         divided(np.zeros(9, np.float32), np.zeros(9, np.float32), 2**30)  # 9 * 2^60
+
+
+@pytest.mark.parametrize("fn", ["sum", "min", "max", "argmax"])
+@pytest.mark.parametrize("dtype", [i32, i64, f32], ids=str)
+def test_every_lane_takes_part_in_a_shuffle(fn: str, dtype: DType) -> None:
+    """A shuffle in one branch of a condition is executed by some lanes of the warp only, which wait for the others."""
+    buffers = [(Storage(dtype, 1), "v"), (Storage(i32, 1), "at")][: 1 + (fn == "argmax")]
+    (text,) = shuffle_step(fn, buffers, 4)
+    assert text.count("__shfl_xor_sync") == len(buffers)

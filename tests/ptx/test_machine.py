@@ -406,3 +406,16 @@ def test_matmul_of_triton(capability: int) -> None:
     assert report, report.faults
     want = a.astype(np.float64) @ b.astype(np.float64)
     assert (np.abs(c.astype(np.float64) - want) <= 2**-8 * np.abs(want) + 1e-5).all()
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_cp_async_takes_any_number_of_bytes(size: int) -> None:
+    """``src-size`` counts bytes (PTX ISA, cp.async): what lies behind them is 0, also inside of a word."""
+    body = f"""{TID} mov.u64 %rd3, s; cvt.u32.u64 %r1, %rd3; mad.lo.u32 %r2, %r0, 16, %r1; st.global.b32 [%rd2], 0x7f7e7d7c;
+    bar.sync 0; cp.async.{"cg" if size == 16 else "ca"}.shared.global [%r2], [%rd0], {size}, %r0; cp.async.wait_all;
+    mov.b32 %r3, 0; mov.b32 %r4, 0;
+    next: add.u32 %r5, %r2, %r3; ld.shared.u8 %r6, [%r5]; setp.ne.u32 %p1, %r6, 0; @%p1 add.u32 %r4, %r4, 1;
+    add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, {size}; @%p2 bra next; st.global.b32 [%rd2], %r4; ret;"""
+    report, out = execute(body, threads=size + 1, shared=f".shared .align 16 .b8 s[{16 * (size + 1)}];")
+    assert not codes(report)
+    assert out.tolist() == list(range(size + 1))

@@ -92,15 +92,19 @@ def run_artifact(
     schedules: int = 1,
     edit: Callable[[str], str] = lambda ptx: ptx,
 ) -> MachineDriver:
-    """Run an artifact on arrays, in place, on the PTX machine; ``edit`` changes the PTX before."""
+    """Run an artifact on arrays, in place, on the PTX machine; ``edit`` changes the PTX before. Arrays are contiguous,
+    in C's order or Fortran's."""
     driver = MachineDriver(schedules=schedules)
     for image in artifact.kernels:
         driver.texts[image.symbol] = edit(image.ptx)
     given: dict[str, Any] = dict(scalars or {})
     for parameter in artifact.tensors:
         array = arrays[parameter.name]
-        address = driver.memory.add(parameter.name, array, parameter.access.writes)
+        strides = tuple(step // array.itemsize for step in array.strides)
+        address = driver.memory.add(
+            parameter.name, array if array.flags.c_contiguous else array.T, parameter.access.writes
+        )
         driver.locations[address] = 0
-        given[parameter.name] = FakeTensor(address, array.shape, dtype=NAMES[array.dtype.name])
+        given[parameter.name] = FakeTensor(address, array.shape, strides, NAMES[array.dtype.name])
     Program(artifact, driver).launch(given)
     return driver

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Expr, Interval, Sym, expr, interval, simplify
+from tilewright.base.expr import TRUE, Expr, Interval, Sym, expr, interval, simplify
 from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.conversion import CONVERSIONS, ConversionEmitter
 from tilewright.codegen.elements import ElementWriter
@@ -147,7 +147,7 @@ class Emitter(ElementWriter):
             case t.Registers():
                 storage = Storage(op.buffer.type.dtype.dtype, op.buffer.type.count.data)
                 self.storages[op.buffer] = storage
-                self.line(storage.declare(self.name(op.buffer, op.hint.data)))
+                self.line(storage.declare(self.name(op.buffer, op.hint.data), zero=_left_open(op.buffer)))
             case t.Shared():
                 self.shared(op)
             case t.Load() | t.Store() | t.ReduceAdd():
@@ -281,6 +281,25 @@ class Emitter(ElementWriter):
             return
         self.shared_bytes += -(-dtype.bytes * count // 16) * 16
         self.line(f"__shared__ __align__(16) {storage.memory} {self.name(op.buffer, op.hint.data)}[{count}];")
+
+
+def _left_open(buffer: SSAValue) -> bool:
+    """Some register may be read that nothing wrote: what is not live is skipped, and shared memory read under a guard.
+
+    Such elements have no value and reach no result, but C must not compute with what is undefined: NVRTC then takes for
+    granted that it never does, also of registers beside it.
+    """
+    for use in buffer.uses:
+        match use.operation:
+            case t.Load(live=live) if live.expr != TRUE:
+                return True
+            case t.SharedRead(guard=guard) if guard.expr != TRUE:
+                return True
+            case t.Map() as op if op.live.expr != TRUE and buffer in op.outputs:
+                return True
+            case _:
+                pass
+    return False
 
 
 __all__ = ["Emitted", "emit_kernel"]

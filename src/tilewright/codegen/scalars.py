@@ -215,7 +215,10 @@ def fold_step(fn: str, values: Sequence[str], targets: Buffers, into: str) -> li
 
 
 def shuffle_step(fn: str, buffers: Buffers, distance: int) -> list[str]:
-    """Statements of one butterfly step on register ``r``; buffers hold 32- or 64-bit elements."""
+    """Statements of one butterfly step on register ``r``; buffers hold 32- or 64-bit elements.
+
+    A shuffle is a statement of its own: all lanes of the warp must take part, whatever is then done with the result.
+    """
     storage, x = buffers[0]
     place = storage.get(x, "r")
     other = f"__shfl_xor_sync(0xffffffffu, {place}, {distance})"
@@ -226,4 +229,5 @@ def shuffle_step(fn: str, buffers: Buffers, distance: int) -> list[str]:
             f"{{ const {storage.compute} b = {other}; const int j = __shfl_xor_sync(0xffffffffu, {at}, {distance}); "
             f"if (argmax_take({place}, {at}, b, j)) {{ {place} = b; {at} = j; }} }}"
         ]
-    return [storage.put(x, "r", _combine(fn, storage.dtype, place, other))]
+    combined = storage.put(x, "r", _combine(fn, storage.dtype, place, "b"))
+    return [f"{{ const {storage.compute} b = {other}; {combined} }}"]

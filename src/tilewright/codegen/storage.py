@@ -86,11 +86,12 @@ class Storage:
         """``value`` as ``printf`` takes it."""
         return f"(double){value}" if self.dtype.is_float else value
 
-    def declare(self, name: str) -> str:
-        """Declaration of the buffer."""
+    def declare(self, name: str, *, zero: bool = False) -> str:
+        """Declaration of the buffer, of zeros or of nothing in particular."""
+        begin = " = {}" if zero else ""
         if self.packed:
-            return f"unsigned {name}[{-(-self.count // self.per_word)}];"
-        return f"{self.compute} {name}[{self.count}];"
+            return f"unsigned {name}[{-(-self.count // self.per_word)}]{begin};"
+        return f"{self.compute} {name}[{self.count}]{begin};"
 
     def get(self, name: str, index: str) -> str:
         """Element ``index`` in the compute type."""

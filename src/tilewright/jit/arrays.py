@@ -81,4 +81,6 @@ def _with_strides(value: Array) -> Array:
     value = value.view(np.ndarray)  # a matrix would stay of rank 2 whatever is taken of it
     if value.size:
         return value
-    return np.lib.stride_tricks.as_strided(value, strides=[s * value.itemsize for s in compact(value.shape)])
+    bits = value.view(f"u{value.itemsize}")  # NumPy has no strides for some of the dtypes that others add
+    strided = np.lib.stride_tricks.as_strided(bits, strides=[s * value.itemsize for s in compact(value.shape)])
+    return strided.view(value.dtype)

@@ -133,13 +133,16 @@ class LoopLowering(MoveLowering):
         self.scope.full = full | {span}
         if simplify(whole - trip, self.placement.bounds) == Const(0):
             self.loop(op, Const(0), trip, split=split)
-        else:
+            self.scope.full = full
+            return
+        whole = simplify(maximum(whole, 0), self.placement.bounds)  # the stream may begin behind its end
+        if whole != Const(0):
             name = f"{counter}_full"
             self.emit(t.Let(name, whole))
             self.loop(op, Const(0), Sym(name), split=split)
-            self.scope.full = full
-            self.loop(op, Sym(name), trip, split=False)
+            whole = Sym(name)
         self.scope.full = full
+        self.loop(op, whole, trip, split=False)
 
     def loop(self, op: tile.Stream, begin: Expr, end: Expr, *, split: bool) -> None:
         block = Block()

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Expr, Sym, all_of
+from tilewright.base.expr import TRUE, Expr, Sym, all_of
 from tilewright.lang.axes import Span
 from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.mapping import Buffered, ClassId
 from tilewright.schedule.relayout import Relayout
@@ -34,7 +35,7 @@ class MoveLowering(ValueLowering):
         """Coordinates, guard, vector width and its axis for an access of ``value`` under ``distribution``."""
         axes = self.axes_of[value]
         layout = distribution.layout(axes)
-        coords, guard = self.located(op, axes, distribution.coordinates(axes, TID, R))
+        coords, guard = self.located(op, axes, distribution.coordinates(axes, TID, R), distribution)
         spans = [c for c in coords_of(op) if isinstance(c, Span)]
         tensor = tile.tensor_type(op.tensor)
         facts = self.facts.of(tensor.tensor_name.data)
@@ -47,11 +48,17 @@ class MoveLowering(ValueLowering):
                 width = min(self.vector(op, axes[dim], span), layout.contiguous_registers(dim))
         return coords, guard, width, axis
 
-    def located(self, op: Access, axes: Sequence[ClassId | None], places: Sequence[Expr]) -> tuple[list[Expr], Expr]:
+    def located(
+        self,
+        op: Access,
+        axes: Sequence[ClassId | None],
+        places: Sequence[Expr],
+        distribution: Distribution | None = None,
+    ) -> tuple[list[Expr], Expr]:
         """Coordinates of the elements at ``places`` of the accessed tile, and the guard under which they exist."""
         kept = iter(places)
         coords = [c.origin + next(kept) if isinstance(c, Span) else c for c in coords_of(op)]
-        return coords, self.valid(axes, [c for c in coords_of(op) if isinstance(c, Span)], places)
+        return coords, self.valid(axes, [c for c in coords_of(op) if isinstance(c, Span)], places, distribution)
 
     def vector(self, op: Access, axis: ClassId | None, span: Span) -> int:
         """Elements of the widest aligned access along ``axis``, along which the tensor is contiguous."""
@@ -86,8 +93,20 @@ class MoveLowering(ValueLowering):
             source = self.convert(source, axes, self.placement.home, distribution, value, op)
         coords, guard, width, axis = self.access(op, value, distribution)
         guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])
+        if self.warps_meet and self.read_by_others(op, distribution.layout(axes)):
+            self.emit(t.Barrier(), op)
         kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
         self.emit(kind(self.arguments[op.tensor], source.buffer, coords, guard, vector=width, axis=axis), op)
+
+    def read_by_others(self, op: tile.Store | tile.ReduceAdd, layout: RegisterLayout) -> bool:
+        """Threads other than the one that stores an element in ``layout`` have loaded it, and may not have it yet."""
+        loads = (use.operation for use in op.tensor.uses)
+        layouts = [
+            self.placement.distribution_of(load).layout(self.axes_of[load.result])
+            for load in loads
+            if isinstance(load, tile.Load)
+        ]
+        return any(other != layout or other.owner_predicate(TID) != TRUE for other in layouts)
 
     def relayout(self, op: Relayout) -> None:
         """A value in the classes of its second use."""

@@ -115,8 +115,8 @@ class ValueLowering:
     # -- domains --------------------------------------------------------------------------------------------------
     def inside(self, span: Span) -> bool:
         """The span never leaves its domain, whatever the arguments: not even that of the last programs."""
-        if span.size == 1:
-            return True  # a program or step without an element is none
+        if span.size == 1 and span.origin.symbols:
+            return True  # a program or step without an element is none; a whole axis may have none
         reach = span.origin + span.size
         terms = dict(reach.terms) if isinstance(reach, Sum) else {reach: 1}
         last = {p: extent - 1 for p, extent in self.program_extents.items() if terms.get(Sym(p), 0) > 0}
@@ -134,16 +134,22 @@ class ValueLowering:
             if axis == skew.axis
         }
 
-    def valid(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None], places: Sequence[Expr]) -> Expr:
+    def valid(
+        self,
+        axes: Sequence[ClassId | None],
+        spans: Sequence[Span | None],
+        places: Sequence[Expr],
+        distribution: Distribution | None = None,
+    ) -> Expr:
         """Predicate over tid and r: the element lies in the tile and in every axis' domain.
 
-        ``places`` are the coordinates inside the tile.
+        ``places`` are the coordinates inside the tile, in a distribution that may cover more than it (home if None).
         """
         parts: list[Expr] = []
         for axis, span, at in zip(axes, spans, places, strict=True):
             if axis is None or span is None:
                 continue
-            digits = self.placement.digits(axis)
+            digits = (distribution or self.placement.home).by_class[axis]
             skewed = self.placement.skew is not None and axis == self.placement.skew.axis
             if skewed:
                 parts.append(at >= 0)

@@ -69,8 +69,11 @@ class Copies:
                 self._bulk(i, lanes, given, rest)
         elif m[1] == "commit_group":
             self._commit("cp", lanes)
-        elif m[1] in ("wait_group", "wait_all"):
-            self._wait("cp", lanes, int(given[0]) if m[1] == "wait_group" else 0)
+        elif m[1] == "wait_group":
+            self._wait("cp", lanes, int(given[0]))
+        elif m[1] == "wait_all":  # commits what is open
+            self._commit("cp", lanes)
+            self._wait("cp", lanes, 0)
         elif m[1] == "mbarrier":
             self._arrive(i, lanes, given)
         else:
@@ -137,6 +140,11 @@ class Copies:
             has = taken >= 4 * (n + 1)
             if has.any():
                 word[has] = machine.spaces.load("global", lanes[has], source[has] + np.uint64(4 * n), 1, 4)[0]
+            for byte in range(4):  # of a word that is taken in part
+                some = ~has & (taken > 4 * n + byte)
+                if some.any():
+                    (part,) = machine.spaces.load("global", lanes[some], source[some] + np.uint64(4 * n + byte), 1, 1)
+                    word[some] |= part.astype(np.uint32) << np.uint32(8 * byte)
         instruction = machine.current
         for world in np.unique(machine.lanes.world[lanes]):
             mine = machine.lanes.world[lanes] == world

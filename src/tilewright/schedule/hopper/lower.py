@@ -363,6 +363,8 @@ class RoleLowering(RingLowering):
         holds = leading[1] if leading is not None else frozenset[SSAValue]()
         if simplify(whole - trip, self.placement.bounds) == Const(0):
             return [Part(begin, trip, op, whole=True, holds=holds)]
+        if simplify(whole <= begin, self.placement.bounds) == TRUE:  # a loop without steps would be in no PTX
+            return [Part(begin, trip, op)]
         name = f"{op.counter.data}_full"
         self.emit(t.Let(name, whole))
         return [Part(begin, Sym(name), op, whole=True, holds=holds), Part(maximum(Sym(name), begin), trip, op)]

@@ -1,0 +1,165 @@
+"""Kernels that random ones led to (``tools/random_kernels.py``), each against NumPy in the simulator."""
+
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821, UP037
+
+from __future__ import annotations
+
+from math import erf as erf_of
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.ptx_driver import run_artifact
+from support.tile_evaluator import NUMPY
+from tilewright.compiler.requests import Observed, observe_facts
+
+RNG = np.random.default_rng(7)
+erf = np.vectorize(erf_of)
+
+
+@tw.kernel
+def rows_from(x: tw.Tensor["N", "M"], y: tw.Tensor["M"], *, first: tw.i32, bm=tw.auto):
+    m = tw.grid(y, bm)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[0], 32, start=first):
+        total += x[n, m].sum(0)
+    y[m] = total
+
+
+@pytest.mark.parametrize(("rows", "first"), [(0, 1), (2, 40), (70, 3), (70, 69), (70, 70), (64, 64), (100, 0)])
+def test_a_stream_that_begins_behind_its_end(rows: int, first: int) -> None:
+    """No steps are whole there, and not less than none."""
+    x = RNG.integers(-9, 9, (rows, 37)).astype(np.float32)
+    y = np.full(37, np.nan, np.float32)
+    rows_from(x, y, first=first)
+    np.testing.assert_array_equal(y, x[first:].sum(0))
+
+
+@tw.kernel
+def short_product(a: tw.Tensor["B", 27, "M"], b: tw.Tensor["B", 27, "N"], c: tw.Tensor["B", "M", "N"], *, bk=tw.auto):
+    i, m, n = tw.grid(c, (None, 64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[i, k, m].T, b[i, k, n])
+    c[i, m, n] = acc
+
+
+def test_a_known_extent_below_one_step() -> None:
+    """Whole steps are none, so that NVRTC drops their loop: the text must not have it either."""
+    artifact = short_product.compile(dtypes={"a": "bf16", "b": "bf16"})
+    assert "kernel_short_product" in artifact.kernels[-1].ptx
+    a, b = (RNG.integers(-3, 4, (2, 27, n)).astype(ml_dtypes.bfloat16) for n in (70, 65))
+    c = np.full((2, 70, 65), np.nan, np.float32)
+    short_product(a, b, c)
+    np.testing.assert_array_equal(c, a.astype(np.float32).transpose(0, 2, 1) @ b.astype(np.float32))
+
+
+@tw.kernel
+def scaled_by_its_sum(x: tw.Tensor["N"], y: tw.Tensor["N", "M"], *, upto: int = 40, bm=tw.auto):
+    """Every thread has the whole of x, one writes each element."""
+    n, m = tw.axis(x.shape[0], upto=upto), tw.axis(y.shape[1], upto=64)
+    row = x[n]
+    y[n, m] = tw.exp(m.index.to(tw.f32))[None, :] * row[:, None]
+    x[n] = row / row.sum()
+
+
+@tw.kernel
+def one_number(x: tw.Tensor[()], y: tw.Tensor["N"]):
+    n = tw.axis(y.shape[0], upto=40)
+    value = x[()]
+    y[n] = value * n.index
+    x[()] = value + 1
+
+
+@pytest.mark.parametrize("n", [1, 3, 28, 40])
+def test_a_tensor_updated_in_place_that_every_thread_reads(n: int) -> None:
+    """Nobody writes an element before all have read it: the simulator refuses the race."""
+    before = RNG.integers(1, 9, n).astype(np.float32)
+    x, y = before.copy(), np.full((n, 5), np.nan, np.float32)
+    scaled_by_its_sum(x, y)
+    np.testing.assert_allclose(x, before / before.sum(), rtol=1e-6)
+    np.testing.assert_allclose(y, before[:, None] * np.exp(np.arange(5, dtype=np.float32)), rtol=1e-6)
+    number, line = np.full((), 3.0, np.float32), np.full(n, np.nan, np.float32)
+    one_number(number, line)
+    np.testing.assert_array_equal(line, 3.0 * np.arange(n))
+    assert number == 4
+
+
+@tw.kernel
+def turned(x: tw.Tensor["K", "N", "M"], y: tw.Tensor["M", "N", "K"], *, bm=12, bn=2):
+    m, n = tw.grid((x.shape[2], x.shape[1]), (bm, bn))
+    k = tw.axis(x.shape[0], upto=240)
+    y[m, n, k] = x[k, n, m].transpose(2, 1, 0)
+
+
+@pytest.mark.parametrize("bm", [5, 12])
+@pytest.mark.parametrize("shape", [(3, 4, 24), (240, 3, 5), (17, 1, 61)])
+def test_tiles_that_a_distribution_of_its_own_covers_in_part(bm: int, shape: tuple[int, int, int]) -> None:
+    """A load in another distribution than the rest covers 16 rows of a tile of 12: those behind it are another's."""
+    x = RNG.normal(size=shape).astype(np.float32)
+    y = np.full(shape[::-1], np.nan, np.float32)
+    turned(x, y, bm=bm)
+    np.testing.assert_array_equal(y, x.transpose(2, 1, 0))
+
+
+@tw.kernel
+def one_or_none(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], z: tw.Tensor["M", "N"], *, bm=tw.auto):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=1)
+    y[m], z[m, n] = x[m, n].sum(1), x[m, n] * 2
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_an_axis_of_at_most_one_element(columns: int) -> None:
+    x = RNG.normal(size=(40, columns)).astype(np.float32)
+    y, z = np.full(40, np.nan, np.float32), np.full((40, columns), np.nan, np.float32)
+    one_or_none(x, y, z)
+    np.testing.assert_array_equal(y, x.sum(1))
+    np.testing.assert_array_equal(z, x * 2)
+
+
+@tw.kernel(numerics="fast")
+def quotients_before(x: tw.Tensor["N", 1, "N"], d: tw.Tensor["N", 1, "N"], y: tw.Tensor[1, "N"]):
+    m, n = tw.grid((x.shape[1], x.shape[0]), (8, 2))
+    total = tw.zeros((m, n), tw.f32)
+    for s in tw.stream(x.shape[0], 32, until=n.stop):
+        quotient = tw.erf(x[n, m, s].transpose(1, 2, 0)) / d[s, m, n].transpose(1, 0, 2)
+        total += tw.where(n.index[None, None, :] >= s.index[None, :, None], quotient, 0.0).sum(1)
+    y[m, n] = total
+
+
+def test_registers_beyond_a_domain_are_not_undefined_to_the_assembler() -> None:
+    """NVRTC takes for granted that nothing is computed with them, and gave NaN for elements beside them."""
+    n = 45
+    x, d = (RNG.normal(size=(n, 1, n)).astype(np.float32) for _ in range(2))
+    d[d > 1] = np.inf
+    x, y = np.asfortranarray(x), np.full((1, n), np.nan, np.float32)
+    seen = {
+        name: Observed(tw.f32, 0, a.shape, tuple(step // 4 for step in a.strides))
+        for name, a in (("x", x), ("d", d), ("y", y))
+    }
+    artifact = quotients_before.compile(facts=observe_facts(seen))
+    driver = run_artifact(artifact, {"x": x, "d": d, "y": y})
+    assert not [fault for _, report in driver.reports for fault in report.faults]
+    quotient = erf(x[:, 0].astype(np.float64)) / d[:, 0].T
+    expected = np.where(np.tri(n, dtype=bool), quotient, 0).sum(1)
+    np.testing.assert_allclose(y[0], expected, rtol=2e-5, atol=1e-6)
+
+
+@tw.kernel
+def copied(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (4, 4))
+    y[m, n] = x[m, n]
+
+
+@pytest.mark.parametrize("dtype", NUMPY.values(), ids=str)
+def test_arrays_of_any_dtype_without_elements(dtype: np.dtype) -> None:
+    x = np.zeros((0, 4), dtype)
+    copied(x, x.copy())
+    filled = np.ones((3, 4), dtype)
+    y = np.zeros_like(filled)
+    copied(filled, y)
+    assert (y == filled).all()

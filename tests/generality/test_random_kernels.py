@@ -1,0 +1,99 @@
+"""A few random kernels (``tools/random_kernels.py``) every way there is, and that a wrong result is found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from random_programs import elementwise, judge, sums, values  # noqa: E402
+from random_programs import tree as t  # noqa: E402
+from random_programs.families import FAMILIES, drawn  # noqa: E402
+from random_programs.text import source  # noqa: E402
+
+SEEDS = {
+    "maps": (0, 3, 4, 6, 9, 12, 14),
+    "rows": (1, 7, 11, 15, 17),
+    "streams": (2, 4, 5, 8, 17),
+    "products": (2, 6, 20),
+    "sums": (0, 1, 2, 4),
+}
+DRAWN = [(family, seed) for family, seeds in SEEDS.items() for seed in seeds]
+
+
+@pytest.mark.parametrize(("family", "seed"), DRAWN)
+def test_every_way_agrees(family: str, seed: int, tmp_path: Path) -> None:
+    found = judge.judged(drawn(seed, family), seed, tmp_path, judge.Options(seconds=60))
+    assert found.status == "agreed", f"{found.status} {found.what}\n{found.source}"
+    assert {"evaluate", "simulate", "build", "machine"} <= found.seconds.keys()
+
+
+def test_every_family_is_drawn_from_its_seed() -> None:
+    assert set(SEEDS) == set(FAMILIES)
+    for seed in range(40):
+        text = source(drawn(seed))
+        assert text == source(drawn(seed))
+        compile(text, "<drawn>", "exec")
+
+
+def test_a_wrong_result_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulator that is off by one element disagrees with NumPy."""
+    right = judge.run_steps
+
+    def off(steps: object, scratch: object, tensors: dict[str, np.ndarray], *args: object, **more: object) -> object:
+        found = right(steps, scratch, tensors, *args, **more)  # pyright: ignore
+        for name, array in tensors.items():
+            if name.startswith("y") and array.size:
+                array.flat[0] = 0 if array.flat[0] != 0 else 1
+        return found
+
+    monkeypatch.setattr(judge, "run_steps", off)
+    found = judge.judged(drawn(3), 3, tmp_path, judge.Options(seconds=60))
+    assert found.status == "disagreed"
+    assert "the simulator and NumPy" in found.what
+
+
+def value(*ends: float, dtype: str = "f32") -> values.Value:
+    lo, hi = (np.array([e], np.float32) for e in (ends[0], ends[-1]))
+    return values.between(dtype, lo, hi)
+
+
+def test_sums_are_exact_or_bounded() -> None:
+    small = values.exactly("f32", np.array([1.5, -2.25, 4.0], np.float32))
+    assert sums.total(small, 0, 3).point
+    third = values.exactly("f32", np.full(100, 1 / 3, np.float32))
+    found = sums.total(third, 0, 100)
+    assert found.lo < np.float32(100 / 3) < found.hi
+    assert found.hi - found.lo < 1e-3
+    eight = values.exactly("e4m3", np.full((1, 64), 1.125, np.float32))
+    assert not sums.product(eight, eight.moved(np.transpose), 4096).point
+
+
+def test_comparisons_of_what_is_not_known() -> None:
+    a, b = value(1.0, 2.0), value(1.5)
+    assert (elementwise.compared("lt", a, b).lo, elementwise.compared("lt", a, b).hi) == (False, True)
+    assert elementwise.compared("lt", a, value(3.0)).lo
+    assert not elementwise.compared("gt", a, value(3.0)).hi
+    nan = value(float("nan"))
+    assert not elementwise.compared("eq", nan, nan).hi
+    assert values.admits(nan, np.array([np.nan], np.float32)).all()
+    assert not values.admits(value(-0.0), np.array([0.0], np.float32)).any()
+
+
+@pytest.mark.parametrize(("fn", "a", "b", "result"), [
+    ("floordiv", -7, 2, -4), ("floordiv", 5, 0, 0), ("floordiv", -128, -1, -128), ("mod", -7, 3, 2), ("mod", 5, 0, 0),
+    ("shl", 1, 8, 0), ("shr", -3, 9, -1), ("shl", 3, -1, 0), ("add", 127, 1, -128), ("mul", -128, -1, -128),
+])  # fmt: skip
+def test_integers_of_8_bits(fn: str, a: int, b: int, result: int) -> None:
+    x, y = (values.exactly("i8", np.array([v], np.int64)) for v in (a, b))
+    assert elementwise.integer_binary(fn, x, y, "i8").lo == [result]
+
+
+def test_dtypes_of_mixed_operands() -> None:
+    assert t.promoted("f16", "bf16") == t.promoted("i64", "f32") == t.promoted("i8", "float") == "f32"
+    assert (t.promoted("i64", "f16"), t.promoted("bool", "int"), t.promoted("i8", "i32")) == ("f16", "i32", "i32")

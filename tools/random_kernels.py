@@ -1,0 +1,134 @@
+"""Random kernels over the whole language: NumPy, the simulator and the PTX machine must agree.
+
+    python tools/random_kernels.py [--seeds FIRST:LAST] [--family NAME] [--seconds N] [--limit N] [--out DIR]
+                                   [--validate] [--no-machine] [--artifacts DIR] [--json FILE]
+
+Every kernel is drawn from its seed, written as Python, evaluated by NumPy from its own tree (``random_programs``),
+compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, undefined (agreed, but the
+PTX machine saw undefined values meet a branch or share a word), refused (by a diagnostic, counted by code), disagreed,
+traceback, timeout (``--limit`` seconds a kernel), large (too much to evaluate). Sources of what did not agree go to
+``--out``; run one again with ``--seeds 17:18``. ``--artifacts`` keeps what ``random_kernels_device.py`` runs on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import sys
+import tempfile
+import time
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from random_programs.families import drawn
+from random_programs.judge import Options, Outcome, judged
+from random_programs.stored import store
+from random_programs.text import source
+from random_programs.tree import Kernel
+
+TOOLS = ("numpy", "ml-dtypes", "nvidia-cuda-nvrtc", "xdsl", "islpy")
+
+
+def apart(kernel: Kernel, seed: int, folder: Path, options: Options, artifacts: Path | None = None) -> Outcome:
+    """Judge a kernel in a process of its own, which is ended where it takes too long: NVRTC can't be interrupted."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def run() -> None:
+        found = judged(kernel, seed, folder, options)
+        if artifacts is not None and found.artifact is not None and found.status in ("agreed", "undefined"):
+            store(artifacts, kernel, seed, found.artifact, found.given, found.expected, found.source)
+        found.artifact, found.given, found.expected = None, {}, {}
+        sender.send(found)
+
+    child = context.Process(target=run)
+    child.start()
+    answered = receiver.poll(options.seconds + 4)
+    found = receiver.recv() if answered else Outcome(seed, kernel.family, "timeout", source=source(kernel))
+    if not answered:
+        child.kill()
+    child.join()
+    return found
+
+
+def keep(found: Outcome, folder: Path) -> None:
+    """The source and what came of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    where = folder / f"{found.status}-{found.code or found.family}-{found.seed}.py"
+    lines = "\n".join(f"# {line}".rstrip() for line in found.what.splitlines())
+    where.write_text(
+        f"{found.source}\n# python tools/random_kernels.py --seeds {found.seed}:{found.seed + 1}\n{lines}\n"
+    )
+
+
+def summary(outcomes: list[Outcome], command: str) -> dict[str, object]:
+    """What is published."""
+    refused = Counter(o.code for o in outcomes if o.status == "refused")
+    elements = Counter[str]()
+    for o in outcomes:
+        elements.update(o.elements)
+    families = {
+        family: dict(sorted(Counter(o.status for o in outcomes if o.family == family).items()))
+        for family in sorted({o.family for o in outcomes})
+    }
+    bad = ("disagreed", "undefined", "traceback", "timeout")
+    return {
+        "command": command,
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in TOOLS},
+        "kernels": len(outcomes),
+        "outcomes": dict(sorted(Counter(o.status for o in outcomes).items())),
+        "refused_by_code": dict(sorted(refused.items())),
+        "families": families,
+        "elements_compared": dict(elements),
+        "validated": sum(o.validated for o in outcomes),
+        "undecided": sum(len(o.undecided) for o in outcomes),
+        "seconds": {
+            stage: round(sum(o.seconds.get(stage, 0) for o in outcomes), 1)
+            for stage in ("evaluate", "plan", "simulate", "build", "machine", "validate")
+        },
+        "seeds": {status: [o.seed for o in outcomes if o.status == status] for status in bad},
+    }
+
+
+def main() -> None:
+    """Runs the seeds and prints what is wrong."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", default="0:100")
+    parser.add_argument("--family", default="")
+    parser.add_argument("--seconds", type=float, default=0, help="of the whole run; 0: all seeds")
+    parser.add_argument("--limit", type=float, default=20, help="seconds a kernel")
+    parser.add_argument("--out", type=Path, default=Path("report/random_kernels"))
+    parser.add_argument("--validate", action="store_true")
+    parser.add_argument("--no-machine", action="store_true")
+    parser.add_argument("--artifacts", type=Path, help="keeps bundles, arguments and bounds of what agreed")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    options = Options(args.limit, not args.no_machine, args.validate)
+    first, last = map(int, args.seeds.split(":"))
+    begun, outcomes = time.monotonic(), list[Outcome]()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(first, last):
+            if args.seconds and time.monotonic() - begun > args.seconds:
+                break
+            found = apart(drawn(seed, args.family), seed, Path(folder), options, args.artifacts)
+            outcomes.append(found)
+            if found.status != "agreed":
+                keep(found, args.out)
+                line = found.what.strip().splitlines()
+                shown = line[-1] if found.status == "traceback" else line[0] if line else ""
+                print(f"{seed} {found.family}: {found.status} {found.code} {shown}", flush=True)
+    result = summary(outcomes, f"python tools/random_kernels.py --seeds {args.seeds}" + " --validate" * args.validate)
+    print(json.dumps(result, indent=1))
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
