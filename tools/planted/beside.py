@@ -127,8 +127,8 @@ ENCODER = (
     _encode(
         "map's extents reversed",
         "a map is encoded with its extents outermost first",
-        "tuple(d.evaluate(env) for d in recipe.dims),",
-        "tuple(d.evaluate(env) for d in recipe.dims)[::-1],",
+        "for d in recipe.dims),",
+        "for d in recipe.dims[::-1]),",
         "nt",
     ),
     _encode(
@@ -141,14 +141,14 @@ ENCODER = (
     _encode(
         "map's strides in elements",
         "a map is encoded with strides of elements",
-        "tuple(s.evaluate(env) for s in recipe.strides_bytes),",
-        "tuple(s.evaluate(env) // 2 for s in recipe.strides_bytes),",
+        'tuple(value(s, "a descriptor\'s stride", 64) for s',
+        'tuple(value(s, "a descriptor\'s stride", 64) // 2 for s',
         "nt",
     ),
     _encode(
         "map nowhere",
         "every map is encoded for an address without a tensor",
-        "recipe.address.evaluate(env) or _NOWHERE,",
+        'value(recipe.address, "a descriptor\'s address", 64) or _NOWHERE,',
         "_NOWHERE,",
         "nt",
     ),

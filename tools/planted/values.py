@@ -227,7 +227,7 @@ _REDUCTIONS = (
         "partial step left out",
         "the last, partial step of a stream is left out",
         "loops",
-        "self.loop(op, Sym(name), trip, split=False)",
+        "self.loop(op, whole, trip, split=False)",
         "self.loop(op, trip, trip, split=False)",
         "streamed",
         "looped",

@@ -135,7 +135,6 @@ class LoopLowering(MoveLowering):
             self.loop(op, Const(0), trip, split=split)
             self.scope.full = full
             return
-        whole = simplify(maximum(whole, 0), self.placement.bounds)  # the stream may begin behind its end
         if whole != Const(0):
             name = f"{counter}_full"
             self.emit(t.Let(name, whole))
