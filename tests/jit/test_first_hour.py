@@ -142,6 +142,9 @@ class OnGpu:
     def item(self) -> float:
         raise AssertionError("would wait for the GPU")
 
+    def __repr__(self) -> str:
+        return "OnGpu()"
+
 
 @pytest.mark.parametrize(
     "scale",

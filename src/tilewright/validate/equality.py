@@ -64,11 +64,20 @@ class Equality:
             here = cases.both(care, c)
             if here == 0 or self._open(p):
                 continue
+            if not self._covered(here, theirs):
+                return False
             for d, q in theirs:
                 both = cases.both(here, d)
                 if both != 0 and not self._polys(p, q, both):
                     return False
         return True
+
+    def _covered(self, here: Condition, parts: Sequence[tuple[Condition, Poly]]) -> bool:
+        """Some case of the PTX's value holds everywhere: elsewhere nothing has written it."""
+        left = here
+        for condition, _ in parts:
+            left = self.cases.without(left, condition)
+        return left == 0 or self.impossible(left)
 
     def _in_common_terms(self, ir: Value, ptx: Value, care: Condition) -> Sequence[tuple[Condition, Poly]]:
         """The cases of the PTX's value; tests of its operands that equal tests of the IR's are the IR's there."""

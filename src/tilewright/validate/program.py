@@ -211,11 +211,20 @@ class Program:
             if all(v is first for _, v in given):
                 merged[name] = first
             elif self.is_predicate(name):
-                merged[name] = self.cases.any(self.cases.both(c, v) for c, v in given if v is not None)  # pyright: ignore
+                ways = ((c, self._unwritten(name) if v is None else v) for c, v in given)
+                merged[name] = self.cases.any(self.cases.both(c, v) for c, v in ways)  # pyright: ignore
             else:
-                known = [(c, v) for c, v in given if isinstance(v, Poly | Choice)]
-                merged[name] = self.values.choose(known)
+                merged[name] = self.values.choose(
+                    [
+                        (c, v if isinstance(v, Poly | Choice) else self.values.undefined(self.width(name)))
+                        for c, v in given
+                    ]
+                )
         return total, merged
+
+    def _unwritten(self, name: str) -> Condition:
+        """A predicate on a way on which nothing wrote it."""
+        return self.arithmetic.test("undefined", name)
 
     def _inner_loop(self, block: int, loop: int | None) -> int | None:
         """The loop directly inside ``loop`` whose header ``block`` is."""
