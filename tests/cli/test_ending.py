@@ -97,6 +97,11 @@ def test_nobody_reads_the_output_any_more() -> None:
         assert process.stderr.read() == b""
 
 
+def hears_interrupts() -> None:
+    """Before a command starts: what runs in the background of a shell may ignore SIGINT, and so would the command."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 INTERRUPTED = """
 import os, signal, sys
 class AsItLoads:
@@ -112,13 +117,18 @@ main()
 
 @pytest.mark.parametrize("name", ["tilewright", "tilewright.base.expr", "tilewright.cli.ending", "typer"])
 def test_an_interrupt_while_the_command_loads_is_quiet(name: str) -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED.format(name=name)], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.format(name=name)],
+        capture_output=True,
+        check=False,
+        preexec_fn=hears_interrupts,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_an_interrupt_of_a_command_is_quiet(tmp_path: Path) -> None:
     (tmp_path / "stops.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
-    done = run("check", f"{tmp_path}/stops.py:f")
+    done = run("check", f"{tmp_path}/stops.py:f", preexec_fn=hears_interrupts)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 

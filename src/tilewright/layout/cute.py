@@ -127,7 +127,12 @@ class CuteLayout:
     def offsets(self) -> list[int]:
         """All offsets in index order (static layouts): the table that defines the layout (LAY029 for a huge one)."""
         if static_size(self) > MOST_LISTED:
-            fail("LAY029", found=f"{self}, {self.size} offsets", required=f"at most {MOST_LISTED}")
+            fail(
+                "LAY029",
+                found=f"{self}, {self.size} offsets",
+                required=f"at most {MOST_LISTED}",
+                help="ask for the offsets of a tile of it, or call the layout with single indices",
+            )
         table = [0]
         for s, d in static_modes(self, "offsets"):
             step = static_stride(d, "offsets")

@@ -19,8 +19,8 @@ import numpy as np
 from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
 from tilewright.validate.undecided import Undecided
 
-MOST_STEPS = 1_000_000
-"""Of the algebra of conditions of one kernel: beyond, the kernel is undecided."""
+MOST_STEPS = 500_000
+"""Of the algebra of conditions and of proofs of bounds of one kernel: beyond, the kernel is undecided."""
 
 
 class Node:
@@ -55,11 +55,18 @@ class Cases:
         self._memo: dict[tuple[str, Condition, Condition], Condition] = {}
         self._negated: dict[Node, Condition] = {}
         self._threads: dict[Node, int] = {}
+        self._steps = 0
         self._tests: dict[Node, bool] = {}
         self._untested: dict[Node, Condition] = {}
         self._masks: dict[int, np.ndarray] = {}
         self._lesser: dict[tuple[Cut, Cut], Condition] = {}
         self._orders: dict[tuple[Cut, Cut], int | None] = {}
+
+    def spend(self, steps: int) -> None:
+        """Counts steps of this kernel's comparison, so that one that takes too long ends undecided."""
+        self._steps += steps
+        if self._steps > MOST_STEPS:
+            raise Undecided(f"the comparison takes more than {MOST_STEPS} steps")
 
     # -- algebra --------------------------------------------------------------------------------------------------
     def both(self, a: Condition, b: Condition) -> Condition:
@@ -221,8 +228,7 @@ class Cases:
         else:
             result = self._merged(name, a, b, leaf)
         self._memo[key] = result
-        if len(self._memo) > MOST_STEPS:
-            raise Undecided(f"conditions take more than {MOST_STEPS} steps")
+        self.spend(1)
         return result
 
     def _merged(self, name: str, a: Node, b: Node, leaf: Callable[[int, int], int]) -> Condition:

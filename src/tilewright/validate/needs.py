@@ -29,6 +29,9 @@ Slacks: TypeAlias = "dict[Monomial, list[tuple[Poly, int]]]"
 Limits: TypeAlias = tuple[Poly, "Coefficient | None", "Coefficient | None"]
 """A quantity, and the least and the greatest that it is."""
 
+STEPS_A_PROOF = 20
+"""What a proof of a bound counts for, beside a step of the algebra of conditions."""
+
 MOST_PATHS = 256
 """Of a condition, beyond which it is not shown to be impossible."""
 
@@ -99,6 +102,7 @@ class Prover:
         key = (p, holds)
         found = self._signs.get(key)
         if found is None:
+            self.cases.spend(STEPS_A_PROOF)
             found = (
                 self.cases.implies(holds, self.cases.not_negative(p))
                 or self._by_minimum(p, holds, depth)
