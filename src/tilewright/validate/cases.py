@@ -10,7 +10,7 @@ independent quantities are one object, so that equality is identity, and ``p or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import gcd
 from typing import TypeAlias
 
@@ -125,12 +125,29 @@ class Cases:
             self._threads[a] = found
         return found
 
-    def with_children(self, a: Node, children: list[Condition]) -> Condition:
+    def rebuilt(self, a: Condition, remake: Callable[[Node, list[Condition]], Condition]) -> Condition:
+        """A condition made again from its leaves: ``remake`` gets each node with what its children became."""
+        memo: dict[Node, Condition] = {}
+
+        def walk(node: Condition) -> Condition:
+            if isinstance(node, int):
+                return node
+            found = memo.get(node)
+            if found is None:
+                found = memo[node] = remake(node, [walk(child) for child in node.children])
+            return found
+
+        return walk(a)
+
+    def with_children(self, a: Node, children: Sequence[Condition]) -> Condition:
         """The same cuts of the same quantity, with other conditions between them, on any quantities."""
+        return self.between([self._node(a.quantity, (cut,), [0, self.true]) for cut in a.cuts], children)
+
+    def between(self, reached: Sequence[Condition], children: Sequence[Condition]) -> Condition:
+        """The first of ``children`` until the first of ``reached`` holds, from there the next one, and so on."""
         total = children[0]
-        for cut, child in zip(a.cuts, children[1:], strict=True):
-            reached = self._node(a.quantity, (cut,), [0, self.true])
-            total = self.either(self.both(total, self.negate(reached)), self.both(child, reached))
+        for here, child in zip(reached, children[1:], strict=True):
+            total = self.either(self.both(total, self.negate(here)), self.both(child, here))
         return total
 
     def tests_data(self, a: Condition) -> bool:
@@ -139,10 +156,14 @@ class Cases:
             return False
         found = self._tests.get(a)
         if found is None:
-            atom = self.terms.single(self.quantities[a.quantity])
-            found = atom is not None and atom.kind.startswith("test.")
-            found = self._tests[a] = found or any(map(self.tests_data, a.children))
+            found = self.is_test(self.quantities[a.quantity]) or any(map(self.tests_data, a.children))
+            self._tests[a] = found
         return found
+
+    def is_test(self, quantity: Poly) -> bool:
+        """Whether a quantity is what a test of data gives."""
+        atom = self.terms.single(quantity)
+        return atom is not None and atom.kind.startswith("test.")
 
     def without_tests(self, a: Condition) -> Condition:
         """What a condition says of integers, whatever the tests of data in it give."""
@@ -151,8 +172,7 @@ class Cases:
         found = self._untested.get(a)
         if found is None:
             children = [self.without_tests(child) for child in a.children]
-            atom = self.terms.single(self.quantities[a.quantity])
-            tested = atom is not None and atom.kind.startswith("test.")
+            tested = self.is_test(self.quantities[a.quantity])
             found = self.any(children) if tested else self.with_children(a, children)
             self._untested[a] = found
         return found

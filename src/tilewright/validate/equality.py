@@ -93,9 +93,8 @@ class Equality:
                     renamed[test] = found
         if not renamed:
             return parts
-        true = self.cases.true
         change, changes = renamed.__getitem__, renamed.__contains__
-        return [(self.iterations.mapped(c, change, changes, true), q) for c, q in parts]
+        return [(self.iterations.mapped(c, change, changes), q) for c, q in parts]
 
     def _tests(self, value: Value) -> dict[Poly, Atom]:
         """The tests of data that the cases of a value depend on."""
@@ -103,7 +102,7 @@ class Equality:
         for condition, _ in self.values.parts(value):
             for quantity in self.cases.quantities_of(condition):
                 atom = self.terms.single(quantity)
-                if atom is not None and atom.kind.startswith("test."):
+                if atom is not None and self.cases.is_test(quantity):
                     found[quantity] = atom
         return found
 

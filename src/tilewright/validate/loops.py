@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import cast
 
-from tilewright.validate.cases import Condition
+from tilewright.validate.cases import Condition, Node
 from tilewright.validate.terms import Atom, Field, Poly
 from tilewright.validate.values import Choice, Value, Values
 
@@ -163,57 +163,29 @@ class Iterations:
     def lasting(self, condition: Condition, name: str) -> Condition:
         """What a condition says of quantities that stay the same in a loop: it holds in each iteration too."""
         cases = self.values.cases
-        memo: dict[Condition, Condition] = {}
 
-        def walk(c: Condition) -> Condition:
-            if isinstance(c, int):
-                return c
-            found = memo.get(c)
-            if found is None:
-                children = [walk(child) for child in c.children]
-                if self.varies(cases.quantities[c.quantity], name):
-                    found = cases.any(children)
-                else:
-                    found = cases.with_children(c, children)
-                memo[c] = found
-            return found
+        def lasting(node: Node, children: list[Condition]) -> Condition:
+            varies = self.varies(cases.quantities[node.quantity], name)
+            return cases.any(children) if varies else cases.with_children(node, children)
 
-        return walk(condition)
+        return cases.rebuilt(condition, lasting)
 
     def _condition_left(self, condition: Condition, name: str, last: Poly) -> Condition:
-        cases = self.values.cases
-        return self.mapped(condition, lambda q: self.left(q, name, last), lambda q: self.varies(q, name), cases.true)
+        return self.mapped(condition, lambda q: self.left(q, name, last), lambda q: self.varies(q, name))
 
     def mapped(
-        self,
-        condition: Condition,
-        change: Callable[[Poly], Value],
-        changes: Callable[[Poly], bool],
-        true: Condition,
+        self, condition: Condition, change: Callable[[Poly], Value], changes: Callable[[Poly], bool]
     ) -> Condition:
         """A condition with other quantities in place of some."""
         cases = self.values.cases
-        memo: dict[Condition, Condition] = {}
 
-        def walk(c: Condition) -> Condition:
-            if isinstance(c, int):
-                return c
-            found = memo.get(c)
-            if found is None:
-                quantity = cases.quantities[c.quantity]
-                children = [walk(child) for child in c.children]
-                new = change(quantity) if changes(quantity) else quantity
-                total, below = children[-1], true
-                total = 0
-                for i, child in enumerate(children):
-                    upper = (
-                        cases.negate(self.values.test(lambda q, t=c.cuts[i]: cases.reaches(q, t), new))
-                        if i < len(c.cuts)
-                        else cases.true
-                    )
-                    total = cases.either(total, cases.both(child, cases.both(below, upper)))
-                    below = cases.negate(upper)
-                found = memo[c] = total
-            return found
+        def mapped(node: Node, children: list[Condition]) -> Condition:
+            quantity = cases.quantities[node.quantity]
+            if not changes(quantity):
+                return cases.with_children(node, children)
+            new = change(quantity)
+            return cases.between(
+                [self.values.test(lambda q, cut=cut: cases.reaches(q, cut), new) for cut in node.cuts], children
+            )
 
-        return walk(condition)
+        return cases.rebuilt(condition, mapped)
