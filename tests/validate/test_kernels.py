@@ -106,6 +106,24 @@ MISTAKES = {
     "a wider guard": ("softmax_2", r"setp\.(lt|ge|gt|le)\.s32", "setp.ne.s32"),
     "another element": ("add", r"(ld\.global\S*\.v4\.u32\s+\{%r\d+, %r\d+, %r\d+, %r\d+\}, \[%rd\d+)\]", r"\1+16]"),
     "a rounding mode": ("add", r"cvt\.rn\.bf16x2\.f32", "cvt.rz.bf16x2.f32"),
+    "a guarded arrival": (
+        "matmul_1",
+        r"(mbarrier\.arrive\.shared::cta.*;)",
+        r"{ .reg .pred q; .reg .b32 x; mov.u32 x, %tid.x; setp.eq.u32 q, x, 1; @q \1 }",
+    ),
+    "a wait that ends before the phase": ("matmul_1", r"@done bra", "@!done bra"),
+    "a wait whose result nothing reads": ("matmul_1", r"@done bra", "@%p1 bra"),
+    "a guarded load": ("add", r"(ld\.global)", r"@!%p1 \1"),
+    "a load skipped by a branch": (
+        "add",
+        r"(ld\.global\S*\.v4.*\[%rd\d+\+4096\];)",
+        r"{ .reg .pred q; .reg .b32 x; mov.u32 x, %tid.x; setp.eq.u32 q, x, 1; @q bra SKIP; }\n\1\nSKIP:",
+    ),
+    "a guard that nothing wrote": (
+        "add",
+        r"(\.reg \.pred[\s\S]*?)@%p\d+ bra",
+        r".reg .pred %unwritten;\n\1@%unwritten bra",
+    ),
     "halves exchanged": ("add", r"(cvt\.rn\.bf16x2\.f32 %r\d+, )(%f\d+), (%f\d+)", r"\1\3, \2"),
 }
 

@@ -217,16 +217,22 @@ class Equality:
         if atom.kind == "choice":
             (value,) = atom.args
             assert isinstance(value, Choice)
-            left = self.values.restrict(value, care)
+            left = self._narrowed(value, care)
             return left if isinstance(left, Poly) else p
         args: list[Value] = []
         for arg in atom.args:
             if not isinstance(arg, Poly | Choice):
                 return p
-            args.append(self.values.restrict(arg, care))
+            args.append(self._narrowed(arg, care))
         if all(x is y for x, y in zip(args, atom.args, strict=True)):
             return p
         return self.floats.remade(atom.kind, p.width, args)
+
+    def _narrowed(self, value: Value, care: Condition) -> Value:
+        """The value where ``care`` holds, if it has one there for all threads and arguments."""
+        if isinstance(value, Poly) or not self._covered(care, value.parts):
+            return value
+        return self.values.restrict(value, care)
 
     def _by_fields(self, p: Poly, q: Poly, care: Condition) -> bool:
         """A word put together from several values against one that is whole."""

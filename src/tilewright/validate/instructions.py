@@ -93,6 +93,8 @@ class Instructions:
         self.marks: dict[int, Event] = {}
         self.shuffles: dict[int, dict[str, Condition]] = {}
         self.used: Needs = NOTHING
+        self.guard: Condition = self.cases.true
+        """Where the instruction runs, of the threads that come to it."""
 
     def is_pure(self, i: Instruction) -> bool:
         """The instruction only computes registers, from registers and parameters."""
@@ -100,13 +102,16 @@ class Instructions:
 
     def evaluate(self, i: Instruction, holds: Condition, region: Region) -> None:
         """Runs one instruction where ``holds``."""
-        if i.guard is not None and i.opcode != "bra" and i.opcode != "mbarrier":
+        self.guard = self.cases.true
+        self.used = NOTHING
+        if i.guard is not None and i.opcode != "bra":
+            self.used = self.program.needs.get(i.guard.register, NOTHING)
             test = self.program.condition(i.guard.register)
-            holds = self.cases.both(holds, self.cases.negate(test) if i.guard.negated else test)
+            self.guard = self.cases.negate(test) if i.guard.negated else test
+            holds = self.cases.both(holds, self.guard)
             if self.is_pure(i):
                 raise Undecided("a predicated instruction that computes", f"line {i.line}")
         self.arithmetic.needs.clear()
-        self.used = NOTHING
         self.holds, self.region, self.instruction = holds, region, i
         handler: Callable[[Instruction], None] | None = getattr(self, f"_{i.opcode}", None)
         if handler is None:
@@ -200,11 +205,21 @@ class Instructions:
         needs = self.used | self._when(frozenset(self.arithmetic.needs), self.holds)
         match operand:
             case Register(name):
-                self.program.put(name, value, needs)
+                self.program.put(name, self._guarded(name, value), needs)
             case Symbol("_"):
                 pass
             case _:
                 raise Undecided(f"destination {operand}", f"line {self.instruction.line}")
+
+    def _guarded(self, name: str, value: Value | Condition) -> Value | Condition:
+        """A new value where the instruction runs, else the register's old one."""
+        if self.guard == self.cases.true:
+            return value
+        if isinstance(value, Poly | Choice):
+            return self.values.select(self.guard, value, self.program.value(name))
+        cases = self.cases
+        old = cases.without(self.program.condition(name), self.guard)
+        return cases.either(cases.both(self.guard, value), old)
 
     def _width(self, i: Instruction) -> int:
         return bits_of(i.modifiers[-1])

@@ -83,14 +83,33 @@ class Program:
         for instruction in entry.body:
             for r in sources(instruction):
                 self.readers.setdefault(r, set()).add(self.flow.block_of[instruction.index])
-        counts = Counter(name for names in self.written for name in names)
-        self.several = {name for name, n in counts.items() if n > 1}
+        self.several = self._flowing()
         self.spins = {i for i, loop in enumerate(self.flow.loops) if self._spins(loop)}
         self.names: dict[int, str] = {}
         self.slice: set[int] | None = None
         self.pairing = True
         self.order = 0
         self.exits: dict[int | None, list[tuple[int, Condition, Environment]]] = {}
+
+    def _flowing(self) -> set[str]:
+        """Registers whose value depends on the way taken: those that several instructions write, or a predicated one,
+        and those that some way to a reader leaves unwritten."""
+        counts = Counter(name for names in self.written for name in names)
+        found = {name for name, n in counts.items() if n > 1}
+        written: dict[str, int] = {}
+        for i in self.entry.body:
+            for name in self.written[i.index]:
+                written[name] = i.index
+                if i.guard is not None:
+                    found.add(name)
+        for i in self.entry.body:
+            found.update(r for r in sources(i) if r in written and not self._before(written[r], i.index))
+        return found
+
+    def _before(self, writer: int, reader: int) -> bool:
+        """Every way to one instruction comes through another, before it."""
+        first, second = self.flow.block_of[writer], self.flow.block_of[reader]
+        return writer < reader if first == second else self.flow.dominates(first, second)
 
     def run(self) -> Region:
         """The kernel's region."""
@@ -115,7 +134,7 @@ class Program:
         """The value of a predicate."""
         found = self.environment.get(name) if name in self.several else self.conditions.get(name)
         if found is None:
-            return 0
+            return self._unwritten(name)
         return found  # pyright: ignore[reportReturnType]
 
     def width(self, name: str) -> int:
@@ -237,7 +256,13 @@ class Program:
     def _spins(self, loop: Loop) -> bool:
         """The loop tries one mbarrier until its phase is over: it waits."""
         body = [i for b in loop.blocks for i in self.flow.instructions(b) if i.opcode != "bra"]
-        return len(body) == 1 and body[0].opcode == "mbarrier" and body[0].modifiers[0] in ("try_wait", "test_wait")
+        leaving = [e for b in loop.blocks for e in self.flow.blocks[b].out if e.target not in loop.blocks]
+        if len(body) != 1 or len(leaving) != 1:
+            return False
+        (wait,), (edge,) = body, leaving
+        over = edge.guard is not None and not edge.guard.negated and self.written[wait.index] == [edge.guard.register]
+        tries = wait.opcode == "mbarrier" and wait.modifiers[0] in ("try_wait", "test_wait") and wait.guard is None
+        return tries and over and edge.source == self.flow.block_of[wait.index]
 
     def _loop(
         self, parent: Region, number: int, entry: Condition, start: Environment
