@@ -11,6 +11,7 @@ independent quantities are one object, so that equality is identity, and ``p or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from math import gcd
 from typing import TypeAlias
 
@@ -37,6 +38,8 @@ class Node:
 
 Condition: TypeAlias = "int | Node"
 Cut: TypeAlias = "int | Table"
+Piece: TypeAlias = tuple[tuple[Condition, Condition, Condition], ...]
+"""Between two cuts: of which threads, what one condition says, and what another."""
 
 
 def _values(cut: Cut) -> Ints:
@@ -97,7 +100,9 @@ class Cases:
 
     def implies(self, a: Condition, b: Condition) -> bool:
         """b holds wherever a does."""
-        return a is b or a == 0 or b == self.true or self.without(a, b) == 0
+        if a is b or a == 0 or b == self.true:
+            return True
+        return b != 0 and self.without(a, b) == 0
 
     def all(self, conditions: Iterable[Condition]) -> Condition:
         """The conjunction."""
@@ -112,6 +117,42 @@ class Cases:
         for condition in conditions:
             total = self.either(total, condition)
         return total
+
+    def given(self, a: Condition, known: Condition) -> Condition:
+        """A condition that says the same as ``a`` where ``known`` holds, without saying again what is known (the
+        restriction of decision diagrams: Coudert, Madre, ICCAD 1990)."""
+        if known == self.true or a in (0, self.true):
+            return a
+        if isinstance(a, int) and isinstance(known, int):
+            return 0 if a & known == 0 else self.true if known & ~a == 0 else a & known
+        key = ("given", a, known)
+        found = self._memo.get(key)
+        if found is None:
+            self.spend(1)
+            found = self._memo[key] = self._given(a, known)
+        return found
+
+    def _given(self, a: Condition, known: Condition) -> Condition:
+        if isinstance(a, int):
+            return self.given(a, self.threads(known))
+        if isinstance(known, Node) and known.quantity < a.quantity:
+            return self.given(a, self.any(known.children))
+        if isinstance(known, int) or a.quantity < known.quantity:
+            return self._node(a.quantity, a.cuts, [self.given(child, known) for child in a.children])
+        aligned = self._aligned(a, known)
+        if aligned is None:
+            return a
+        cuts, pairs = aligned
+        some = [self.true, *(self._below(cut, after) for cut, after in pairwise(cuts)), self.true]
+        children = [
+            None if self.both(there, threads) == 0 else self.given(here, there)
+            for threads, (here, there) in zip(some, pairs, strict=True)
+        ]
+        first = next((child for child in children if child is not None), 0)
+        filled: list[Condition] = []
+        for child in children:  # where nothing is asked, what is said beside it
+            filled.append(child if child is not None else filled[-1] if filled else first)
+        return self._node(a.quantity, cuts, filled)
 
     def threads(self, a: Condition) -> int:
         """The threads for which a condition can hold."""
@@ -252,9 +293,21 @@ class Cases:
         return result
 
     def _merged(self, name: str, a: Node, b: Node, leaf: Callable[[int, int], int]) -> Condition:
-        """Both cut the same quantity: the pieces of both, in one order for all threads."""
+        """Both cut the same quantity."""
+        aligned = self._aligned(a, b)
+        if aligned is not None:
+            cuts, pairs = aligned
+            return self._node(a.quantity, cuts, [self._apply(name, c, d, leaf) for c, d in pairs])
+        cuts, pieces = self._sorted(a, b)
+        children = [
+            self.any(self.both(self._apply(name, c, d, leaf), threads) for threads, c, d in piece) for piece in pieces
+        ]
+        return self._node(a.quantity, cuts, children)
+
+    def _aligned(self, a: Node, b: Node) -> tuple[tuple[Cut, ...], list[tuple[Condition, Condition]]] | None:
+        """The pieces of two conditions that cut the same quantity, where their order is one for all threads."""
         cuts: list[Cut] = []
-        children = [self._apply(name, a.children[0], b.children[0], leaf)]
+        pairs = [(a.children[0], b.children[0])]
         i = j = 0
         while i < len(a.cuts) or j < len(b.cuts):
             if j == len(b.cuts):
@@ -263,13 +316,28 @@ class Cases:
                 order = 1
             else:
                 order = self._order(a.cuts[i], b.cuts[j])
-            if order is None:  # which comes first depends on the thread
-                return self._apply(name, self._spread(a), self._spread(b), leaf)
+            if order is None:
+                return None
             cuts.append(a.cuts[i] if order <= 0 else b.cuts[j])
             i += order <= 0
             j += order >= 0
-            children.append(self._apply(name, a.children[i], b.children[j], leaf))
-        return self._node(a.quantity, tuple(cuts), children)
+            pairs.append((a.children[i], b.children[j]))
+        return tuple(cuts), pairs
+
+    def _sorted(self, a: Node, b: Node) -> tuple[tuple[Cut, ...], list[Piece]]:
+        """Their pieces where which cut comes first depends on the thread: each thread sorts its own."""
+        rows = np.stack([np.broadcast_to(_values(cut), self.terms.threads) for cut in (*a.cuts, *b.cuts)])
+        order = np.argsort(rows, axis=0, kind="stable")
+        passed = np.cumsum(order < len(a.cuts), axis=0)  # of the cuts of a, until each place
+        cuts = tuple(self.terms.coefficient(0, row) for row in np.take_along_axis(rows, order, axis=0))
+        pieces: list[Piece] = [((self.true, a.children[0], b.children[0]),)]
+        for k, row in enumerate(passed, 1):
+            pieces.append(
+                tuple(
+                    (self.threads_where(row == i), a.children[i], b.children[k - i]) for i in sorted(set(row.tolist()))
+                )
+            )
+        return cuts, pieces
 
     def _order(self, a: Cut, b: Cut) -> int | None:
         """-1, 0 or 1 where ``a`` is at most, equal to or at least ``b`` for all threads; None otherwise."""
@@ -292,20 +360,6 @@ class Cases:
             found = self._lesser[a, b] = self.threads_where(apart)
         return found
 
-    def _spread(self, a: Node) -> Condition:
-        """The same condition with one number for each cut: its pieces differ from thread to thread instead."""
-        numbers = sorted({int(v) for cut in a.cuts for v in np.unique(_values(cut))})
-        children = [a.children[0]]
-        for number in numbers:
-            total: Condition = 0
-            before: Condition = self.true
-            for cut, child in zip(reversed(a.cuts), reversed(a.children[1:]), strict=True):
-                reached = self._below(cut, number + 1)
-                total = self.either(total, self.both(child, self.both(before, reached)))
-                before = self.both(before, self.negate(reached))
-            children.append(self.either(total, self.both(a.children[0], before)))
-        return self._node(a.quantity, tuple(numbers), children)
-
     def _node(self, quantity: int, cuts: tuple[Cut, ...], children: list[Condition]) -> Condition:
         kept: list[Condition] = [children[0]]
         last: list[Cut] = []
@@ -313,8 +367,12 @@ class Cases:
             following = cuts[i + 1] if i + 1 < len(cuts) else None
             if following is not None and (isinstance(cut, Table) or isinstance(following, Table)):
                 mask = self._below(cut, following)
-                if mask != self.true:  # for some threads the piece is empty: there it says what the one before says
-                    child = self.either(self.both(child, mask), self.both(kept[-1], self.negate(mask)))
+                if mask != self.true:  # for some threads the piece is empty: there it says what one beside it says
+                    after = children[i + 2]
+                    if self.both(child, mask) == self.both(after, mask):
+                        child = after
+                    else:
+                        child = self.either(self.both(child, mask), self.both(kept[-1], self.negate(mask)))
             if child is kept[-1] or child == kept[-1]:
                 continue
             kept.append(child)

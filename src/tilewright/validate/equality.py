@@ -7,7 +7,8 @@ values are equal and, supposing it, their next ones (value graphs: Tristan, Gove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -22,6 +23,50 @@ from tilewright.validate.values import Choice, Value, Values
 
 COMMUTATIVE = ("add.", "mul.", "fma.", "max.", "min.", "and", "or", "xor", "min", "max", "test.eq.", "test.nan.")
 """Beginnings of the kinds of atoms whose first two arguments may be exchanged."""
+
+
+class Shapes:
+    """Numbers that are equal for values made by the same operations from the same data, on either side."""
+
+    def __init__(self, values: Values):
+        self.values, self.terms = values, values.terms
+        self._found: dict[Value, int] = {}
+        self._atoms: dict[int, int] = {}
+
+    def of(self, value: Value) -> int:
+        """A number for a value; conditions and the order of operands don't count."""
+        found = self._found.get(value)
+        if found is None:
+            if isinstance(value, Choice):
+                data = {self.of(p) for _, p in value.parts if self.terms.number(p) is None}
+                found = sum(data) if data else 1
+            else:
+                found = sum(c * self._monomial(m) for m, c in value.terms if isinstance(c, int))
+            self._found[value] = found
+        return found
+
+    def _monomial(self, monomial: Monomial) -> int:
+        return sum(self._atom(i) for i in monomial) + 1
+
+    def _atom(self, number: int) -> int:
+        found = self._atoms.get(number)
+        if found is None:
+            atom = self.terms.atoms[number]
+            inner = [x for x in atom.args if isinstance(x, Poly | Choice)]
+            if atom.kind in ("carry", "phi"):
+                found = 2
+            elif atom.kind == "choice":
+                found = self.of(inner[0])
+            elif atom.kind == "field":
+                field = atom.args[0]
+                assert isinstance(field, Field)
+                found = self._atom(field.base) * 31 + field.low
+            elif not inner:
+                found = number
+            else:
+                found = zlib.crc32(atom.kind.encode()) * 31 + sum(self.of(x) for x in inner)
+            self._atoms[number] = found
+        return found
 
 
 class Equality:
@@ -42,15 +87,20 @@ class Equality:
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.iterations = Iterations(values)
         self.floats = Floats(values)
+        self.shapes = Shapes(values)
         self.plan, self.program, self.care = plan, program, care
         self.shuffles, self.same_event, self.impossible = shuffles, same_event, impossible
-        self._known: dict[tuple[Poly, Poly], list[Condition]] = {}
+        self._known: dict[tuple[Poly, Poly], Condition] = {}
+        """Where pairs of values are equal, as far as it was asked."""
         self._general: dict[tuple[Poly, Poly, Condition], bool] = {}
         self.scope: Condition = self.cases.true
         """Where, in all, values are compared at present."""
-        self._unequal: dict[tuple[Poly, Poly], list[Condition]] = {}
+        self._unequal: dict[tuple[Poly, Poly], set[Condition]] = {}
+        self._anywhere: dict[tuple[tuple[Condition, Poly], ...], Condition] = {}
+        """Where a value has any of its cases."""
         self.parents = parents
         self._assumed: set[tuple[int, Poly]] = set()
+        self._carries: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {}
 
     def equal(self, ir: Value, ptx: Value, care: Condition) -> bool:
         """The values are equal for all threads and arguments of ``care``."""
@@ -72,16 +122,18 @@ class Equality:
                     return False
         return True
 
-    def _covered(self, here: Condition, parts: Sequence[tuple[Condition, Poly]]) -> bool:
+    def _covered(self, here: Condition, parts: tuple[tuple[Condition, Poly], ...]) -> bool:
         """Some case of the PTX's value holds everywhere: elsewhere nothing has written it."""
-        left = here
-        for condition, _ in parts:
-            left = self.cases.without(left, condition)
-        return left == 0 or self.impossible(left)
+        anywhere = self._anywhere.get(parts)
+        if anywhere is None:
+            anywhere = self._anywhere[parts] = self.cases.any(condition for condition, _ in parts)
+        return self.cases.implies(here, anywhere) or self.impossible(self.cases.without(here, anywhere))
 
-    def _in_common_terms(self, ir: Value, ptx: Value, care: Condition) -> Sequence[tuple[Condition, Poly]]:
+    def _in_common_terms(self, ir: Value, ptx: Value, care: Condition) -> tuple[tuple[Condition, Poly], ...]:
         """The cases of the PTX's value; tests of its operands that equal tests of the IR's are the IR's there."""
         parts = self.values.parts(ptx)
+        if not any(self.cases.tests_data(c) for c, _ in parts):
+            return parts
         ours, theirs = self._tests(ir), self._tests(ptx)
         care = self.cases.without_tests(care)
         renamed: dict[Poly, Poly] = {}
@@ -94,7 +146,7 @@ class Equality:
         if not renamed:
             return parts
         change, changes = renamed.__getitem__, renamed.__contains__
-        return [(self.iterations.mapped(c, change, changes), q) for c, q in parts]
+        return tuple((self.iterations.mapped(c, change, changes), q) for c, q in parts)
 
     def _tests(self, value: Value) -> dict[Poly, Atom]:
         """The tests of data that the cases of a value depend on."""
@@ -114,19 +166,18 @@ class Equality:
         if p is q or self._open(p):
             return True
         key = (p, q)
-        for known in self._known.get(key, ()):
-            if self.cases.implies(care, known):
-                return True
-        for known in self._unequal.get(key, ()):
-            if self.cases.implies(known, care):
-                return False
+        known = self._known.get(key, 0)
+        if self.cases.implies(care, known):
+            return True
+        if care in self._unequal.get(key, ()):
+            return False
         if care is not self.scope and self.cases.implies(care, self.scope) and self._everywhere(p, q):
             return True
         found = self._compared(p, q, care) or self._restricted(p, q, care) or self.impossible(care)
         if found:
-            self._known.setdefault(key, []).append(care)
+            self._equal(key, care)
         else:
-            self._unequal.setdefault(key, []).append(care)
+            self._unequal.setdefault(key, set()).add(care)
         return found
 
     def _everywhere(self, p: Poly, q: Poly) -> bool:
@@ -137,8 +188,11 @@ class Equality:
             self._general[key] = False
             found = self._general[key] = self._compared(p, q, self.scope)
             if found:
-                self._known.setdefault((p, q), []).append(self.scope)
+                self._equal((p, q), self.scope)
         return found
+
+    def _equal(self, key: tuple[Poly, Poly], care: Condition) -> None:
+        self._known[key] = self.cases.either(self._known.get(key, 0), care)
 
     def apart(self, ir: Value, ptx: Value, care: Condition) -> tuple[Value, Value, Condition]:
         """Of two values that are not shown to be equal the innermost parts that are not, for messages."""
@@ -292,11 +346,19 @@ class Equality:
             return self._shuffled(a, b)
         if a.kind.startswith(COMMUTATIVE):  # the order within a normal form depends on what was seen first
             (x, y, *rest), (u, v, *more) = a.args, b.args
+            if self._alike(x, v) + self._alike(y, u) > self._alike(x, u) + self._alike(y, v):
+                u, v = v, u
             straight = self._arguments(x, u, care) and self._arguments(y, v, care)
             if not straight and not (self._arguments(x, v, care) and self._arguments(y, u, care)):
                 return False
             return all(self._arguments(x, y, care) for x, y in zip(rest, more, strict=True))
         return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
+
+    def _alike(self, x: object, y: object) -> bool:
+        """Whether two operands are made in one way from the same data, whatever the conditions: likely equal."""
+        if isinstance(x, Poly | Choice) and isinstance(y, Poly | Choice):
+            return self.shapes.of(x) == self.shapes.of(y)
+        return x == y
 
     def _inside(self, loop: str, behind: Condition) -> Condition:
         """Where an iteration of a loop is compared for the sake of what is behind it."""
@@ -328,11 +390,11 @@ class Equality:
             return False
         carried = region.carried[label]
         assert carried.next is not None
-        theirs = {r: c for r, c in other.carried.items() if c.next is not None}
+        initial, after = self._beside(other)
         one = self.terms.add(self.iterations.count(name), self.terms.const(0, 1))
         try:
-            first = self.iterations.left(q, name, self.terms.const(0, 0), {r: c.initial for r, c in theirs.items()})
-            following = self.iterations.left(q, name, one, {r: c.next for r, c in theirs.items() if c.next is not None})
+            first = self.iterations.left(q, name, self.terms.const(0, 0), initial)
+            following = self.iterations.left(q, name, one, after)
         except KeyError:
             return False
         before = set(self._assumed)
@@ -345,6 +407,17 @@ class Equality:
         self._known.clear()
         self._general.clear()
         return False
+
+
+    def _beside(self, region: Region) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+        """The first values of what a loop of the PTX carries, and what follows the present ones."""
+        found = self._carries.get(region.name)
+        if found is None:
+            carried = {r: c for r, c in region.carried.items() if c.next is not None}
+            initial = {r: c.initial for r, c in carried.items()}
+            after = {r: c.next for r, c in carried.items() if c.next is not None}
+            found = self._carries[region.name] = initial, after
+        return found
 
 
 def _crossed(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[tuple[object, object], tuple[object, object]]:

@@ -128,6 +128,7 @@ class Instructions:
             case Register(name):
                 self.used |= self.program.needs.get(name, NOTHING)
                 found = self.values.among(self.program.value(name), self.program.threads)
+                found = self.values.within(found, self.holds)
                 return found if found.width == width else self.values.field(found, 0, min(found.width, width), width)
             case Immediate(bits, _):
                 return self.terms.const(width, bits)

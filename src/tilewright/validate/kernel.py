@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,8 +44,9 @@ def compare(kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Ex
 
     ``arguments`` are what a launch gives the entry's parameters, in order; ``grid`` is its number of CTAs.
     """
-    limit = sys.getrecursionlimit()
+    limit, collecting = sys.getrecursionlimit(), gc.isenabled()
     sys.setrecursionlimit(max(limit, DEEPEST))
+    gc.disable()  # values are many and make no cycles: looking for some took a quarter of the time
     try:
         return _Comparison(kernel, read(ptx), arguments, grid).run()
     except Undecided as error:
@@ -53,6 +55,8 @@ def compare(kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Ex
         return (Difference("", kernel.sym_name.data, "values are nested too deeply"),)
     finally:
         sys.setrecursionlimit(limit)
+        if collecting:
+            gc.enable()
 
 
 class _Comparison:

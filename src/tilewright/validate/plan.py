@@ -872,7 +872,8 @@ class Plan:
         scalars = self._arguments()
         for r in range(op.count.data):
             live = self.predicate(op.live.expr, r)
-            if self.cases.both(live, self.holds) == 0:
+            here = self.cases.both(live, self.holds)
+            if here == 0:
                 results: list[Value] = [self.anything(storage_bits(d)) for d in dtypes]
             else:
                 given: dict[SSAValue, Scalar] = dict(scalars)
@@ -880,7 +881,7 @@ class Plan:
                     index = self.values.number(self.expr(read, r))
                     if index is None:
                         raise Undecided("a register that varies", self.where(op))
-                    given[arg] = self.scalars.unpack(dtype, buffer[index])
+                    given[arg] = self.scalars.unpack(dtype, self.values.within(buffer[index], here))
                 yielded = self.scalars.body(
                     op.body.block,
                     given,
@@ -918,8 +919,9 @@ class Plan:
             into = self.values.number(self.expr(op.into.expr, r))
             if into is None:
                 raise Undecided("a fold into a register that varies", self.where(op))
-            new = [self.scalars.unpack(d, s[r]) for d, s in zip(taken, sources, strict=True)]
-            old = [self.scalars.unpack(d, s[into]) for d, s in zip(dtypes, targets, strict=True)]
+            here = self.cases.both(live, self.holds)
+            new = [self.scalars.unpack(d, self.values.within(s[r], here)) for d, s in zip(taken, sources, strict=True)]
+            old = [self.scalars.unpack(d, self.values.within(s[into], here)) for d, s in zip(dtypes, targets, strict=True)]
             merged = self.combined(op.fn.data, dtypes, old, new)
             for d, target, value in zip(dtypes, targets, merged, strict=True):
                 target[into] = self.values.select(live, self.scalars.pack(d, value), target[into])

@@ -223,6 +223,7 @@ class Program:
         if len(arriving) == 1:
             return arriving[0]
         total = self.cases.any(c for c, _ in arriving)
+        arriving = [(self.cases.given(c, total), environment) for c, environment in arriving]
         merged: Environment = {}
         for name in dict.fromkeys(name for _, environment in arriving for name in environment):
             given = [(c, environment.get(name)) for c, environment in arriving]

@@ -88,6 +88,9 @@ class Terms:
         self._intervals: dict[Poly, Interval] = {}
         self._quotients: dict[tuple[Poly, int], Poly] = {}
         self._facts: dict[Monomial, list[tuple[Poly, int, int]]] = {}
+        self._constants: dict[tuple[int, int], Poly] = {}
+        self._variables: dict[tuple[int, int], Poly] = {}
+        self._sums: dict[tuple[Poly, Poly, int], Poly] = {}
 
     # -- making ---------------------------------------------------------------------------------------------------
     def atom(self, kind: str, *args: object, low: int | None = None, high: int | None = None, bits: int = 0) -> Atom:
@@ -107,11 +110,19 @@ class Terms:
 
     def of(self, width: int, atom: Atom) -> Poly:
         """The value of one atom."""
-        return self.make(width, {(atom.id,): 1})
+        key = (width, atom.id)
+        found = self._variables.get(key)
+        if found is None:
+            found = self._variables[key] = self.make(width, {(atom.id,): 1})
+        return found
 
     def const(self, width: int, value: int) -> Poly:
         """A constant."""
-        return self.make(width, {(): value})
+        key = (width, value)
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = self.make(width, {(): value})
+        return found
 
     def table(self, width: int, values: Ints) -> Poly:
         """One constant for every thread."""
@@ -209,6 +220,13 @@ class Terms:
             return a
         if not a.terms and sign == 1:
             return b
+        key = (a, b, sign)
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = self._sum(a, b, sign)
+        return found
+
+    def _sum(self, a: Poly, b: Poly, sign: int) -> Poly:
         total = dict(a.terms)
         width = a.width
         for monomial, c in b.terms:

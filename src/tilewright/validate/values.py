@@ -45,6 +45,7 @@ class Values:
     def __init__(self, terms: Terms, cases: Cases):
         self.terms, self.cases = terms, cases
         self._among: dict[tuple[Value, int], Value] = {}
+        self._within: dict[tuple[Choice, Condition], Value] = {}
         self.where: Condition = cases.true
         """Of the case that is being computed: what an operation needs is needed there only."""
         self._choices: dict[tuple[tuple[Condition, Poly], ...], Choice] = {}
@@ -155,6 +156,22 @@ class Values:
             return inside[0][1]
         return self.choose(inside) if inside else value
 
+    def within(self, value: Value, holds: Condition) -> Value:
+        """The value without the cases that can't be where ``holds``: the same there, and open elsewhere."""
+        if isinstance(value, Poly) or holds == self.cases.true:
+            return value
+        key = (value, holds)
+        found = self._within.get(key)
+        if found is None:
+            left, kept = holds, list[tuple[Condition, Poly]]()
+            for c, p in value.parts:
+                if self.cases.both(c, holds) != 0:
+                    kept.append((c, p))
+                    left = self.cases.without(left, c)
+            found = value if left != 0 or len(kept) == len(value.parts) else self.choose(kept)
+            self._within[key] = found
+        return found
+
     def among(self, value: Value, threads: int) -> Value:
         """The value where only some threads matter: the others have what the first of these has."""
         if threads == self.cases.true or threads == 0:
@@ -177,14 +194,20 @@ class Values:
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def add(self, a: Value, b: Value) -> Value:
         """a + b."""
+        if a.__class__ is Poly and b.__class__ is Poly:
+            return self.terms.add(a, b)  # pyright: ignore[reportArgumentType]
         return self.lift(self.terms.add, a, b)
 
     def sub(self, a: Value, b: Value) -> Value:
         """a - b."""
+        if a.__class__ is Poly and b.__class__ is Poly:
+            return self.terms.sub(a, b)  # pyright: ignore[reportArgumentType]
         return self.lift(self.terms.sub, a, b)
 
     def mul(self, a: Value, b: Value) -> Value:
         """a * b."""
+        if a.__class__ is Poly and b.__class__ is Poly:
+            return self.terms.mul(a, b)  # pyright: ignore[reportArgumentType]
         return self.lift(self.terms.mul, a, b)
 
     def scale(self, a: Value, factor: int) -> Value:
@@ -193,6 +216,8 @@ class Values:
 
     def resize(self, a: Value, width: int) -> Value:
         """Modulo another power of two."""
+        if isinstance(a, Poly):
+            return self.terms.resize(a, width)
         return self.lift(lambda x: self.terms.resize(x, width), a)
 
     def field(self, a: Value, low: int, count: int, width: int) -> Value:
