@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.floats import Floats
 from tilewright.validate.regions import Need
-from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.terms import Atom, Poly, Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
@@ -111,6 +111,8 @@ class Arithmetic:
         if name == "xor":
             if a is b:
                 return terms.const(width, 0)
+            if self.is_data(a) or self.is_data(b):
+                return terms.data(width, width, name, first, second)
             x, y = sorted((terms.unsigned(a), terms.unsigned(b)), key=lambda p: p.id)
             highs = [terms.interval(p)[1] for p in (x, y)]
             known = [h for h in highs if h is not None]
@@ -152,10 +154,23 @@ class Arithmetic:
         self.within(b, 1, None)
         return self.divided(a, b)
 
+    def truncated(self, kind: str, a: Poly, b: Poly) -> Poly:
+        """The quotient of two words of data, towards 0."""
+        return self.terms.data(a.width, a.width, f"div.{kind}", a, b)
+
     def divided(self, a: Poly, b: Poly) -> Poly:
         """floor(a / b) over the integers for a >= 0 and b > 0."""
         high = self.terms.interval(a)[1]
         return self.terms.of(0, self.terms.atom("div", a, b, low=0, high=high))
+
+    def least(self, kind: str, a: Value, b: Value, name: str = "min") -> Value:
+        """min or max of words."""
+        if any(self.is_data(p) for v in (a, b) for _, p in self.values.parts(v)):
+            less = self.compare("lt", kind, a, b)
+            return self.values.select(less, *((a, b) if name == "min" else (b, a)))
+        read = self.signed if kind[0] == "s" else self.terms.unsigned
+        chosen = self.values.lift(lambda x, y: self.extreme(name, read(x), read(y)), a, b)
+        return self.values.resize(chosen, a.width)
 
     def extreme(self, name: str, a: Poly, b: Poly) -> Poly:
         """min or max over the integers."""
@@ -235,8 +250,27 @@ class Arithmetic:
         return self.values.select(self.cases.not_negative(number), number, wrapped)
 
     def compare_data(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
-        """A comparison of words that nothing is known of: a condition of its own."""
+        """A comparison of words that nothing is known of: of one with a number, a range that it lies in; of two, a
+        condition of its own."""
         cases, terms = self.cases, self.terms
+        signs = self._signs(a) if kind[0] == "s" and terms.number(b) == 0 and name not in ("eq", "ne") else None
+        if signs is not None:
+            return signs if name in ("lt", "gt") else cases.negate(signs)
+        word, number = self._word(a), terms.number(b)
+        if word is not None and number is not None:
+            return self._compare_with(name, kind, word, a.width, number)
+        word, number = self._word(b), terms.number(a)
+        if word is not None and number is not None:
+            if name in ("eq", "ne"):
+                return self._compare_with(name, kind, word, a.width, number)
+            above = self._compare_with("lt", kind, word, a.width, number + 1)
+            last = (
+                number == (1 << (a.width - 1)) - 1
+                if kind[0] == "s"
+                else number & ((1 << a.width) - 1) == (1 << a.width) - 1
+            )
+            greater = 0 if last else cases.negate(above)
+            return greater if name in ("lt", "gt") else cases.negate(greater)
         if name in ("eq", "ne"):
             apart = terms.sub(a, b)
             if terms.number(apart) == 0:
@@ -252,6 +286,51 @@ class Arithmetic:
             return found if name == "eq" else cases.negate(found)
         found = self.test("lt.s" if kind[0] == "s" else "lt.u", a, b)
         return found if name in ("lt", "gt") else cases.negate(found)
+
+    def _word(self, p: Poly) -> tuple[Atom, int, int] | None:
+        """The data, its sign and the number, where a word is one piece of data, or its negation, and a number."""
+        number, word = 0, None
+        for monomial, c in p.terms:
+            if not isinstance(c, int):
+                return None
+            if monomial == ():
+                number = c
+            elif word is None and len(monomial) == 1 and c in (1, -1) and self.terms.atoms[monomial[0]].bits:
+                word = (self.terms.atoms[monomial[0]], c)
+            else:
+                return None
+        return None if word is None else (*word, number)
+
+    def _compare_with(self, name: str, kind: str, word: tuple[Atom, int, int], width: int, number: int) -> Condition:
+        """sign * data + offset, a word, is less than a number, or equals it."""
+        atom, sign, offset = word
+        if name in ("eq", "ne"):
+            first, count = number - offset, 1
+        else:
+            least = -(1 << (width - 1)) if kind[0] == "s" else 0
+            number = number if kind[0] == "s" else number & ((1 << width) - 1)
+            first, count = least - offset, number - least
+        if sign < 0:
+            first = 1 - first - count
+        inside = self._in_range(atom, first % (1 << width), count, 1 << width)
+        return inside if name in ("eq", "lt", "gt") else self.cases.negate(inside)
+
+    def _in_range(self, atom: Atom, first: int, count: int, modulus: int) -> Condition:
+        """Unsigned data lies among ``count`` numbers from ``first`` on, which go on at 0 behind the last."""
+        cases, data = self.cases, self.terms.of(0, atom)
+        inside = cases.both(cases.at_least(data, first), cases.negate(cases.at_least(data, first + count)))
+        return cases.either(inside, cases.negate(cases.at_least(data, max(0, first + count - modulus))))
+
+    def _signs(self, p: Poly) -> Condition | None:
+        """Where a xor is negative: the signs of its operands differ."""
+        atom = self.terms.single(p)
+        if atom is None or atom.kind != "xor" or not atom.bits:
+            return None
+        x, y = (
+            self.values.test(lambda v: self._compare("lt", f"s{p.width}", v, self.terms.const(p.width, 0)), v)
+            for v in atom.args
+        )  # pyright: ignore
+        return self.cases.differ(x, y)
 
     def compare_floats(self, name: str, a: Value, b: Value, kind: str = "f32") -> Condition:
         """setp of floats: unordered forms are the negations of ordered ones."""

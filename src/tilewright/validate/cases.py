@@ -202,9 +202,9 @@ class Cases:
         return found
 
     def is_test(self, quantity: Poly) -> bool:
-        """Whether a quantity is what a test of data gives."""
+        """Whether a quantity is a word of data, or what a test of data gives."""
         atom = self.terms.single(quantity)
-        return atom is not None and atom.kind.startswith("test.")
+        return atom is not None and (atom.bits > 0 or atom.kind.startswith("test."))
 
     def without_tests(self, a: Condition) -> Condition:
         """What a condition says of integers, whatever the tests of data in it give."""

@@ -408,7 +408,6 @@ class Equality:
         self._general.clear()
         return False
 
-
     def _beside(self, region: Region) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
         """The first values of what a loop of the PTX carries, and what follows the present ones."""
         found = self._carries.get(region.name)

@@ -342,9 +342,8 @@ class Instructions:
         data = any(self.arithmetic.is_data(p) for v in (a, b) for _, p in self.values.parts(v))
         width = bits_of(kind)
         if data:
-            quotient = self.values.lift(lambda x, y: self.terms.data(width, width, f"div.{kind}", x, y), a, b)
-            rest = self.values.lift(lambda x, y: self.terms.data(width, width, f"rem.{kind}", x, y), a, b)
-            return quotient, rest
+            quotient = self.values.lift(lambda x, y: self.arithmetic.truncated(kind, x, y), a, b)
+            return quotient, self.values.sub(a, self.values.mul(quotient, b))
         read = self.arithmetic.signed if kind[0] == "s" else self.terms.unsigned
         quotient = self.values.lift(lambda x, y: self.arithmetic.quotient(read(x), read(y)), a, b)
         quotient = self.values.resize(quotient, width)
@@ -430,15 +429,7 @@ class Instructions:
         if kind[0] not in "us":
             self.result(i.operands[0], self.floats.extreme(i.name, a, b))
             return
-        data = any(self.arithmetic.is_data(p) for v in (a, b) for _, p in self.values.parts(v))
-        if data:
-            less = self.arithmetic.compare("lt", kind, a, b)
-            first, second = (a, b) if i.opcode == "min" else (b, a)
-            self.result(i.operands[0], self.values.select(less, first, second))
-            return
-        read = self.arithmetic.signed if kind[0] == "s" else self.terms.unsigned
-        chosen = self.values.lift(lambda x, y: self.arithmetic.extreme(i.opcode, read(x), read(y)), a, b)
-        self.result(i.operands[0], self.values.resize(chosen, width))
+        self.result(i.operands[0], self.arithmetic.least(kind, a, b, i.opcode))
 
     _min = _max = _extreme
 

@@ -921,7 +921,9 @@ class Plan:
                 raise Undecided("a fold into a register that varies", self.where(op))
             here = self.cases.both(live, self.holds)
             new = [self.scalars.unpack(d, self.values.within(s[r], here)) for d, s in zip(taken, sources, strict=True)]
-            old = [self.scalars.unpack(d, self.values.within(s[into], here)) for d, s in zip(dtypes, targets, strict=True)]
+            old = [
+                self.scalars.unpack(d, self.values.within(s[into], here)) for d, s in zip(dtypes, targets, strict=True)
+            ]
             merged = self.combined(op.fn.data, dtypes, old, new)
             for d, target, value in zip(dtypes, targets, merged, strict=True):
                 target[into] = self.values.select(live, self.scalars.pack(d, value), target[into])

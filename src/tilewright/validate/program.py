@@ -78,10 +78,11 @@ class Program:
         self.needs: dict[str, Needs] = {}
         self.environment: Environment = {}
         self.instructions = Instructions(self, ctas, element_bytes)
-        self.written = _destinations(entry)
+        self.written = [destinations(i) for i in entry.body]
+        self.read = [sources(i) for i in entry.body]
         self.readers: dict[str, set[int]] = {}
         for instruction in entry.body:
-            for r in sources(instruction):
+            for r in self.read[instruction.index]:
                 self.readers.setdefault(r, set()).add(self.flow.block_of[instruction.index])
         self.several = self._flowing()
         self.spins = {i for i, loop in enumerate(self.flow.loops) if self._spins(loop)}
@@ -103,7 +104,7 @@ class Program:
                 if i.guard is not None:
                     found.add(name)
         for i in self.entry.body:
-            found.update(r for r in sources(i) if r in written and not self._before(written[r], i.index))
+            found.update(r for r in self.read[i.index] if r in written and not self._before(written[r], i.index))
         return found
 
     def _before(self, writer: int, reader: int) -> bool:
@@ -225,12 +226,14 @@ class Program:
         total = self.cases.any(c for c, _ in arriving)
         arriving = [(self.cases.given(c, total), environment) for c, environment in arriving]
         merged: Environment = {}
+        (_, start), *others = arriving
         for name in dict.fromkeys(name for _, environment in arriving for name in environment):
-            given = [(c, environment.get(name)) for c, environment in arriving]
-            first = given[0][1]
-            if all(v is first for _, v in given):
+            first = start.get(name)
+            if first is not None and all(environment.get(name) is first for _, environment in others):
                 merged[name] = first
-            elif self.is_predicate(name):
+                continue
+            given = [(c, environment.get(name)) for c, environment in arriving]
+            if self.is_predicate(name):
                 ways = ((c, self._unwritten(name) if v is None else v) for c, v in given)
                 merged[name] = self.cases.any(self.cases.both(c, v) for c, v in ways)  # pyright: ignore
             else:
@@ -447,7 +450,7 @@ class Program:
                 if not self.instructions.is_pure(i):
                     continue
                 wanted.add(i.index)
-                for r in sources(i):
+                for r in self.read[i.index]:
                     if r not in seen:
                         seen.add(r)
                         pending.append(r)
@@ -507,10 +510,6 @@ def destinations(instruction: Instruction) -> list[str]:
         return []
     first = instruction.operands[0]
     return [] if isinstance(first, Address) else registers_in(first)
-
-
-def _destinations(entry: Entry) -> list[list[str]]:
-    return [destinations(i) for i in entry.body]
 
 
 def sources(instruction: Instruction) -> list[str]:

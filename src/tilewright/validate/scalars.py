@@ -232,13 +232,47 @@ class Scalars:
             case "and" | "or" | "xor":
                 return values.lift(lambda x, y: self.arithmetic.bitwise(fn, x, y), a, b)
             case "shl" | "shr":
-                by = values.resize(b, 32)
-                return values.lift(lambda x, y: self.arithmetic.shift(fn, x, y, signed=True), a, by)
+                return self._shift(fn, a, b)
+            case "floordiv":
+                return self._divided(kind, a, b)[0]
+            case "mod":
+                return self._divided(kind, a, b)[1]
             case "min" | "max":
                 less = self.arithmetic.compare("lt", kind, a, b)
                 return values.select(less, *((a, b) if fn == "min" else (b, a)))
             case _:
                 raise Undecided(f"{fn} of integers")
+
+    def _shift(self, fn: str, a: Value, b: Value) -> Value:
+        """A shift by any amount: beyond the word nothing is left of shl, and the sign of shr."""
+        values, width = self.values, a.width
+        if fn == "shl":
+            inside = self.arithmetic.compare("lt", f"u{width}", b, self.terms.const(width, width))
+            by = values.resize(b, 32)
+            moved = values.lift(lambda x, y: self.arithmetic.shift(fn, x, y, signed=False), a, by)
+            return values.select(inside, moved, self.terms.const(width, 0))
+        by = values.resize(self.arithmetic.least(f"u{width}", b, self.terms.const(width, width - 1)), 32)
+        return values.lift(lambda x, y: self.arithmetic.shift(fn, x, y, signed=True), a, by)
+
+    def _divided(self, kind: str, a: Value, b: Value) -> tuple[Value, Value]:
+        """Floor of the quotient, and what remains, with the divisor's sign; both are 0 where the divisor is."""
+        values, cases, compare = self.values, self.cases, self.arithmetic.compare
+        number = values.number(b)
+        if number is not None and number > 0 and not any(self.arithmetic.is_data(p) for _, p in values.parts(a)):
+            floor = values.lift(lambda x: self.terms.floordiv(self.arithmetic.signed(x), number), a)
+            floor = values.resize(floor, a.width)
+            return floor, values.sub(a, values.mul(floor, b))
+        zero, one = self.terms.const(a.width, 0), self.terms.const(a.width, 1)
+        none, minus = compare("eq", kind, b, zero), compare("eq", kind, b, self.terms.const(a.width, -1))
+        quotient = values.lift(lambda x, y: self.arithmetic.truncated(kind, x, y), a, b)
+        rest = values.sub(a, values.mul(quotient, b))
+        left = compare("ne", kind, rest, zero)
+        signs = cases.differ(compare("lt", kind, a, zero), compare("lt", kind, b, zero))
+        below = values.sub(quotient, values.select(cases.both(left, signs), one, zero))
+        floor = values.select(none, zero, values.select(minus, values.scale(a, -1), below))
+        signs = cases.differ(compare("lt", kind, rest, zero), compare("lt", kind, b, zero))
+        above = values.add(rest, values.select(cases.both(left, signs), b, zero))
+        return floor, values.select(cases.either(none, minus), zero, above)
 
     def compare(self, fn: str, dtype: DType, a: Scalar, b: Scalar) -> Condition:
         """A comparison; all but ``ne`` are false where an operand is NaN."""

@@ -91,6 +91,8 @@ class Terms:
         self._constants: dict[tuple[int, int], Poly] = {}
         self._variables: dict[tuple[int, int], Poly] = {}
         self._sums: dict[tuple[Poly, Poly, int], Poly] = {}
+        self._multiples: dict[tuple[Poly, int], Poly] = {}
+        self._resized: dict[tuple[Poly, int], Poly] = {}
 
     # -- making ---------------------------------------------------------------------------------------------------
     def atom(self, kind: str, *args: object, low: int | None = None, high: int | None = None, bits: int = 0) -> Atom:
@@ -250,7 +252,12 @@ class Terms:
         """a times a constant."""
         if factor == 1:
             return a
-        return self.make(a.width, {m: self._times(a.width, c, factor) for m, c in a.terms})
+        key = (a, factor)
+        found = self._multiples.get(key)
+        if found is None:
+            found = self.make(a.width, {m: self._times(a.width, c, factor) for m, c in a.terms})
+            self._multiples[key] = found
+        return found
 
     def mul(self, a: Poly, b: Poly) -> Poly:
         """a * b."""
@@ -272,7 +279,13 @@ class Terms:
 
     def resize(self, a: Poly, width: int) -> Poly:
         """The same polynomial modulo another power of two; over the integers for width 0."""
-        return a if a.width == width else self.make(width, dict(a.terms))
+        if a.width == width:
+            return a
+        key = (a, width)
+        found = self._resized.get(key)
+        if found is None:
+            found = self._resized[key] = self.make(width, dict(a.terms))
+        return found
 
     # -- asking ---------------------------------------------------------------------------------------------------
     def number(self, a: Poly) -> int | None:
@@ -393,6 +406,8 @@ class Terms:
             if isinstance(c, int):  # coefficients next to 0, the constant from 0 on
                 q = c // n if monomial == () else -((n // 2 - c) // n)
                 r = c - n * q
+            elif n >= 1 << 63:  # beyond the numbers of a table
+                q, r = 0, c
             elif monomial == ():
                 q, r = self.coefficient(0, c.values // n), self.coefficient(0, c.values % n)
             elif not (c.values % n).any():
@@ -587,10 +602,10 @@ class Terms:
         fixed = dict(a.terms).get((), 0)
         own = (fixed & whole) if isinstance(fixed, int) else int(np.bitwise_or.reduce(fixed.values)) & whole
         rest = [(m, c) for m, c in a.terms if m != ()]
-        others = self._multiples(self._interned(a.width, dict(rest))) if rest else 0
-        return own | others if not own & others else self._multiples(a)
+        others = self._even(self._interned(a.width, dict(rest))) if rest else 0
+        return own | others if not own & others else self._even(a)
 
-    def _multiples(self, a: Poly) -> int:
+    def _even(self, a: Poly) -> int:
         """Every term is a multiple of a power of two, and so is the sum; it has no bits above its range."""
         common = 0
         for _, c in a.terms:
