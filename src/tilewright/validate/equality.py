@@ -64,7 +64,9 @@ class Shapes:
             elif not inner:
                 found = number
             else:
-                found = zlib.crc32(atom.kind.encode()) * 31 + sum(self.of(x) for x in inner)
+                ordered = not atom.kind.startswith(COMMUTATIVE)
+                shares = (self.of(x) * (k + 1 if ordered else 1) for k, x in enumerate(inner))
+                found = zlib.crc32(atom.kind.encode()) * 31 + sum(shares)
             self._atoms[number] = found
         return found
 
@@ -139,8 +141,9 @@ class Equality:
         renamed: dict[Poly, Poly] = {}
         for test, atom in theirs.items():
             if test not in ours:
-                equal = (mine for mine, other in ours.items() if mine not in theirs and self._atoms(other, atom, care))
-                found = next(equal, None)
+                free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == atom.kind]
+                free.sort(key=lambda pair: not self._alike(pair[0], test))
+                found = next((mine for mine, other in free if self._atoms(other, atom, care)), None)
                 if found is not None:
                     renamed[test] = found
         if not renamed:

@@ -462,7 +462,8 @@ class Instructions:
         self.result(i.operands[0], self.values.select(test, a, b))
 
     def _when(self, needs: Needs, condition: Condition) -> Needs:
-        """What only matters where a condition holds."""
+        """What only matters where a condition holds; it may be any that tests of data are given to be."""
+        condition = self.cases.without_tests(condition)
         return frozenset(replace(need, when=self.cases.both(need.when, condition)) for need in needs)
 
     def _function(self, i: Instruction) -> None:
