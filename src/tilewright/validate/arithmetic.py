@@ -6,6 +6,8 @@ the condition is noted as a need, which is proved where the result is used.
 
 from __future__ import annotations
 
+import struct
+
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.floats import Floats
 from tilewright.validate.regions import Need
@@ -335,6 +337,13 @@ class Arithmetic:
     def compare_floats(self, name: str, a: Value, b: Value, kind: str = "f32") -> Condition:
         """setp of floats: unordered forms are the negations of ordered ones."""
         cases = self.cases
+        x, y = self.values.number(a), self.values.number(b)
+        if kind == "f32" and x is not None and y is not None:
+            return (
+                cases.true
+                if _holds(name, *(struct.unpack("<f", struct.pack("<I", n & 0xFFFFFFFF))[0] for n in (x, y)))
+                else 0
+            )
         if name in ("gt", "ge", "gtu", "geu"):
             a, b = b, a
             name = {"gt": "lt", "ge": "le", "gtu": "ltu", "geu": "leu"}[name]
@@ -377,3 +386,14 @@ class Arithmetic:
                 part = terms.field(source, 8 * byte, 8, 32)
             total = terms.add(total, terms.scale(part, 1 << (8 * i)))
         return total
+
+
+def _holds(name: str, x: float, y: float) -> bool:
+    """setp of two numbers."""
+    unordered = x != x or y != y
+    if name in ("nan", "num"):
+        return unordered == (name == "nan")
+    ordered = {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}
+    if name in ordered:
+        return ordered[name] and not unordered
+    return unordered or ordered[name.removesuffix("u")]

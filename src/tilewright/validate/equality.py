@@ -8,7 +8,7 @@ values are equal and, supposing it, their next ones (value graphs: Tristan, Gove
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 
 import numpy as np

@@ -147,29 +147,21 @@ class Values:
         return rows
 
     def restrict(self, value: Value, care: Condition) -> Value:
-        """The value where ``care`` holds: cases that can't be there are dropped."""
+        """The value without the cases that can't be where ``care`` holds: the same there, open elsewhere."""
         if isinstance(value, Poly):
             return value
-        inside = [(self.cases.both(c, care), p) for c, p in value.parts]
-        inside = [(c, p) for c, p in inside if c != 0]
-        if len(inside) == 1:
-            return inside[0][1]
-        return self.choose(inside) if inside else value
+        inside = [(c, p) for c, p in value.parts if self.cases.both(c, care) != 0]
+        return value if len(inside) in (0, len(value.parts)) else self.choose(inside)
 
     def within(self, value: Value, holds: Condition) -> Value:
-        """The value without the cases that can't be where ``holds``: the same there, and open elsewhere."""
+        """``restrict`` of a value that has a case everywhere where ``holds``; another value as it is."""
         if isinstance(value, Poly) or holds == self.cases.true:
             return value
         key = (value, holds)
         found = self._within.get(key)
         if found is None:
-            left, kept = holds, list[tuple[Condition, Poly]]()
-            for c, p in value.parts:
-                if self.cases.both(c, holds) != 0:
-                    kept.append((c, p))
-                    left = self.cases.without(left, c)
-            found = value if left != 0 or len(kept) == len(value.parts) else self.choose(kept)
-            self._within[key] = found
+            written = self.cases.implies(holds, self.cases.any(c for c, _ in value.parts))
+            found = self._within[key] = self.restrict(value, holds) if written else value
         return found
 
     def among(self, value: Value, threads: int) -> Value:
