@@ -1,0 +1,88 @@
+"""Comparisons and operations of words against their definition, at 8 bits for every word."""
+
+from __future__ import annotations
+
+import operator
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tilewright.validate.arithmetic import Arithmetic
+from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.values import Values
+
+BITS = 8
+WORDS = 1 << BITS
+NAMES = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
+         "ge": operator.ge}  # fmt: skip
+
+
+class Words:
+    """One word of data, and arithmetic on it."""
+
+    def __init__(self) -> None:
+        self.terms = Terms(32)
+        self.cases = Cases(self.terms)
+        self.values = Values(self.terms, self.cases)
+        self.arithmetic = Arithmetic(self.values)
+        self.word = self.terms.data(BITS, BITS, "scalar", "w")
+
+    def holds(self, condition: Condition, value: int) -> bool:
+        """Whether a condition on the word holds of a value of it."""
+        while not isinstance(condition, int):
+            assert self.cases.quantities[condition.quantity].terms == self.word.terms
+            assert all(isinstance(cut, int) for cut in condition.cuts)
+            condition = condition.children[sum(cut <= value for cut in condition.cuts if isinstance(cut, int))]
+        assert condition in (0, self.cases.true)
+        return condition != 0
+
+
+def read(value: int, kind: str) -> int:
+    """A word as it is compared."""
+    value %= WORDS
+    return value - WORDS if kind == "s8" and value >= WORDS // 2 else value
+
+
+@pytest.mark.parametrize("kind", ["s8", "u8"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_word_of_data_is_compared_with_a_number_as_a_range(name: str, kind: str) -> None:
+    w = Words()
+    for sign, offset, number in product((1, -1), (0, 1, 127, 200), (0, 1, 2, 126, 127, 128, 254, 255)):
+        value = w.terms.add(w.terms.scale(w.word, sign), w.terms.const(BITS, offset))
+        other = w.terms.const(BITS, number)
+        for reverse in (False, True):
+            a, b = (other, value) if reverse else (value, other)
+            condition = w.arithmetic.compare(name, kind, a, b)
+            for x in range(WORDS):
+                ours, theirs = read(sign * x + offset, kind), read(number, kind)
+                expected = NAMES[name](theirs, ours) if reverse else NAMES[name](ours, theirs)
+                assert w.holds(condition, x) == expected, (sign, offset, number, reverse, x)
+
+
+def test_a_xor_is_negative_where_signs_differ() -> None:
+    w = Words()
+    other = w.terms.data(BITS, BITS, "scalar", "v")
+    both = w.arithmetic.bitwise("xor", w.word, other)
+    zero = w.terms.const(BITS, 0)
+    signs = (w.arithmetic.compare("lt", "s8", x, zero) for x in (w.word, other))
+    assert w.arithmetic.compare("lt", "s8", both, zero) is w.cases.differ(*signs)
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"])
+def test_numbers_are_compared_at_once(name: str) -> None:
+    w = Words()
+    numbers = (-np.inf, -1.0, -0.0, 0.0, 1.5, np.inf, np.nan)
+
+    def word(x: float) -> Poly:
+        return w.terms.const(32, int(np.float32(x).view(np.uint32)))
+
+    for x, y in product(numbers, numbers):
+        unordered = np.isnan(x) or np.isnan(y)
+        ordered = name.removesuffix("u") if name not in ("num", "nan") else name
+        expected = unordered == (name == "nan") if name in ("num", "nan") else (
+            bool(NAMES[ordered](x, y)) and not unordered if ordered == name else unordered or bool(NAMES[ordered](x, y))
+        )  # fmt: skip
+        found = w.arithmetic.compare_floats(name, word(x), word(y))
+        assert found == (w.cases.true if expected else 0), (name, x, y)

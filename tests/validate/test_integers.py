@@ -1,0 +1,61 @@
+"""Integer arithmetic of compiled kernels: the PTX that NVRTC makes of floor division, remainders and shifts."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+import tilewright as tw
+from tilewright.artifact.schema import Launch
+from tilewright.compiler.descriptors import read_kernel
+from tilewright.validate.kernel import compare
+
+
+@tw.kernel
+def quotients(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=64):
+    m = tw.grid(y, bm)
+    p, q = a[m], b[m]
+    y[m] = (p // q) * 1000 + p % q
+
+
+@tw.kernel
+def shifts(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, s: tw.i32 = 3, bm=64):
+    m = tw.grid(y, bm)
+    p, q = a[m], b[m]
+    y[m] = (p << q) + (p >> q) + (p >> s) + (p << s) + (p << 3) + (p >> 4)
+
+
+KERNELS = {"quotients": quotients, "shifts": shifts}
+MISTAKES = {
+    "a quotient of unsigned words": ("quotients", r"div\.s32", "div.u32"),
+    "a remainder with the dividend's sign": ("quotients", r"(selp\.b32\s+%r\d+), (%r\d+), 0", r"\1, 0, \2"),
+    "divisors from -2 to 1 left out": ("quotients", r"(setp\.lt\.u32\s+%p\d+, %r\d+), 2;", r"\1, 3;"),
+    "a shift without its bound": ("shifts", r"min\.u32(\s+%r\d+, %r\d+), 31;", r"min.u32\1, 30;"),
+    "a logical shift": ("shifts", r"shr\.s32", "shr.u32"),
+}
+
+
+@cache
+def differences(name: str, pattern: str = "", to: str = "") -> tuple[str, ...]:
+    """What the validator says of a kernel, with one place of its PTX replaced."""
+    names = ("a", "b", "y")
+    artifact = KERNELS[name].compile(dtypes=dict.fromkeys(names, "i32"))
+    (variant,) = artifact.variants
+    launch = variant.steps[-1]
+    assert isinstance(launch, Launch)
+    image = artifact.kernel(launch.kernel)
+    ptx, count = re.subn(pattern, to, image.ptx, count=1) if pattern else (image.ptx, 1)
+    assert count == 1
+    return tuple(map(str, compare(read_kernel(image.transport_ir), ptx, launch.args, launch.grid[0])))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_integer_arithmetic_validates(name: str) -> None:
+    assert differences(name) == ()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_integer_arithmetic_is_found(mistake: str) -> None:
+    assert differences(*MISTAKES[mistake])
