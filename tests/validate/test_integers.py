@@ -1,5 +1,7 @@
 """Integer arithmetic of compiled kernels: the PTX that NVRTC makes of floor division, remainders and shifts."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+
 from __future__ import annotations
 
 import re

@@ -7,6 +7,7 @@ the condition is noted as a need, which is proved where the result is used.
 from __future__ import annotations
 
 import struct
+from typing import cast
 
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.floats import Floats
@@ -328,10 +329,9 @@ class Arithmetic:
         atom = self.terms.single(p)
         if atom is None or atom.kind != "xor" or not atom.bits:
             return None
-        x, y = (
-            self.values.test(lambda v: self._compare("lt", f"s{p.width}", v, self.terms.const(p.width, 0)), v)
-            for v in atom.args
-        )  # pyright: ignore
+        x, y = (cast("Value", arg) for arg in atom.args)
+        zero = self.terms.const(p.width, 0)
+        x, y = (self.compare("lt", f"s{p.width}", arg, zero) for arg in (x, y))
         return self.cases.differ(x, y)
 
     def compare_floats(self, name: str, a: Value, b: Value, kind: str = "f32") -> Condition:

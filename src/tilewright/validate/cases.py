@@ -32,9 +32,6 @@ class Node:
     def __init__(self, id: int, quantity: int, cuts: tuple[Cut, ...], children: tuple[Condition, ...]):
         self.id, self.quantity, self.cuts, self.children = id, quantity, cuts, children
 
-    def __hash__(self) -> int:
-        return self.id
-
 
 Condition: TypeAlias = "int | Node"
 Cut: TypeAlias = "int | Table"
@@ -332,11 +329,8 @@ class Cases:
         cuts = tuple(self.terms.coefficient(0, row) for row in np.take_along_axis(rows, order, axis=0))
         pieces: list[Piece] = [((self.true, a.children[0], b.children[0]),)]
         for k, row in enumerate(passed, 1):
-            pieces.append(
-                tuple(
-                    (self.threads_where(row == i), a.children[i], b.children[k - i]) for i in sorted(set(row.tolist()))
-                )
-            )
+            ours = [int(i) for i in np.unique(row)]
+            pieces.append(tuple((self.threads_where(row == i), a.children[i], b.children[k - i]) for i in ours))
         return cuts, pieces
 
     def _order(self, a: Cut, b: Cut) -> int | None:

@@ -463,6 +463,8 @@ class Instructions:
 
     def _when(self, needs: Needs, condition: Condition) -> Needs:
         """What only matters where a condition holds; it may be any that tests of data are given to be."""
+        if not needs:
+            return needs
         condition = self.cases.without_tests(condition)
         return frozenset(replace(need, when=self.cases.both(need.when, condition)) for need in needs)
 

@@ -57,7 +57,7 @@ class Prover:
     def unproved(self, needs: Needs, holds: Condition, region: Condition) -> str:
         """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
         holds, region = self.cases.without_tests(holds), self.cases.without_tests(region)
-        for need in needs:
+        for need in sorted(needs, key=lambda need: need.rank):
             if not self._holds(need, region) and not self._holds(
                 need, self.cases.both(holds, self.cases.without_tests(need.when))
             ):

@@ -20,6 +20,11 @@ class Need:
     high: int | None
     when: Condition
 
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """A place among others that is the same in every process."""
+        return self.value.id, self.low, self.high or 0, self.when if isinstance(self.when, int) else -self.when.id
+
 
 Needs: TypeAlias = frozenset[Need]
 NOTHING: Needs = frozenset()

@@ -36,9 +36,6 @@ class Table:
         self.id, self.values = id, values
         self.low, self.high = int(values.min()), int(values.max())
 
-    def __hash__(self) -> int:  # not the address, which would make the order of sets another one in every process
-        return self.id
-
 
 Coefficient: TypeAlias = "int | Table"
 
@@ -62,9 +59,6 @@ class Poly:
 
     def __init__(self, id: int, width: int, terms: tuple[tuple[Monomial, Coefficient], ...]):
         self.id, self.width, self.terms = id, width, terms
-
-    def __hash__(self) -> int:
-        return self.id
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,6 @@ class Choice:
     def __init__(self, id: int, parts: tuple[tuple[Condition, Poly], ...]):
         self.id, self.parts = id, parts
 
-    def __hash__(self) -> int:
-        return self.id
-
     @property
     def width(self) -> int:
         """Bits of the value."""
