@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
 from support.gpu import gpu_present
+
+# Comparing each kernel's PTX with its Transport IR takes longer than compiling it: tests/validate does, for all.
+os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 
 settings.register_profile("tilewright", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("tilewright")

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr, own
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
@@ -228,7 +228,8 @@ class KernelImage:
     """One assembled kernel and where it came from.
 
     ``threads`` is per CTA; ``cluster`` is (1, 1, 1) without clusters; ``shared_bytes`` is dynamic shared memory;
-    ``registers`` per thread and ``spill_bytes`` are what ptxas reported.
+    ``registers`` per thread and ``spill_bytes`` are what ptxas reported; ``undecided`` says why its PTX is not shown to
+    do what its Transport IR says, and is empty where the certificate says that it does.
     """
 
     symbol: str
@@ -243,6 +244,7 @@ class KernelImage:
     registers: int = 0
     spill_bytes: int = 0
     certificate: tuple[Obligation, ...] = ()
+    undecided: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

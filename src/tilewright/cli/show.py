@@ -117,6 +117,7 @@ def _certificate(artifact: Artifact) -> Iterator[str]:
     for image in artifact.kernels:
         yield image.symbol
         yield from map(_obligation, image.certificate)
+        yield from (f"  undecided: {reason}" for reason in image.undecided)
     for v in artifact.variants:
         if v.certificate:
             yield f"steps of {v.name}"
@@ -124,4 +125,5 @@ def _certificate(artifact: Artifact) -> Iterator[str]:
 
 
 def _obligation(o: Obligation) -> str:
-    return f"  {o.name}: proved by {o.method}" + (f" ({o.detail})" if o.detail else "")
+    how = "validated" if o.name == "ptx" else "proved"
+    return f"  {o.name}: {how} by {o.method}" + (f" ({o.detail})" if o.detail else "")

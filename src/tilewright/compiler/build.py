@@ -23,6 +23,7 @@ from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
 from tilewright.compiler.staging import Staged
 from tilewright.compiler.steps import certify_steps
+from tilewright.compiler.validated import NOT_ASKED, Validated, validated
 from tilewright.diag import TilewrightError, fail
 from tilewright.transport import dialect as transport
 from tilewright.validate.recipe import require_recipe
@@ -31,16 +32,17 @@ _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
 @collector_resting()
-def build(program: Program) -> Artifact:
+def build(program: Program, *, validate: bool = False) -> Artifact:
     """Compile every variant; a kernel that spills is planned again on more threads.
 
-    Classes of arguments whose kernels can't be compiled are left out, as long as one is left.
+    Classes of arguments whose kernels can't be compiled are left out, as long as one is left. With ``validate`` each
+    kernel's PTX is compared with its Transport IR; the image says what came of it.
     """
     request = program.request
     copying: dict[Staged, PlannedKernel] = {}  # variants that stage the same tensor share the kernel that copies it
     for copy in (copy for planned in program.variants for copy in planned.copies):
         copying.setdefault(copy.item, copy.planned)
-    made = assemble_all([_assembled(planned) for planned in (*copying.values(), *program.variants)])
+    made = assemble_all([_assembled(planned, validate) for planned in (*copying.values(), *program.variants)])
     copies = dict(zip(copying, made, strict=False))
     remainder = Remainder(request, program.left_out)
     images: dict[str, KernelImage] = {}
@@ -79,6 +81,7 @@ class _Kernel:
     planned: PlannedKernel
     emitted: Emitted
     assembled: Assembled
+    validated: Validated
 
 
 def _compiled(kernel: _Kernel | TilewrightError) -> _Kernel:
@@ -103,7 +106,7 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
     return variant, tuple(_image(each, shape) for each, shape in zip(kernels, launch.shapes, strict=True))
 
 
-def _assembled(planned: PlannedKernel) -> Attempts[_Kernel]:
+def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
     """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads."""
     request, workspaces, sizes = planned.request, planned.workspaces, planned.sizes
     while True:
@@ -118,12 +121,16 @@ def _assembled(planned: PlannedKernel) -> Attempts[_Kernel]:
         except TilewrightError as error:  # from a thread in which nobody calls us
             located = (replace(d, where=d.where or request.function.where) for d in error.diagnostics)
             raise TilewrightError(tuple(located)) from error
+        checked = NOT_ASKED
+        if validate and assembled.cubin and not request.debug and not defects(assembled):
+            checked = validated(planned.transport, assembled.ptx)
         with timed("guard"):
-            unlike = mismatches(planned.transport, assembled.ptx) if planned.later and assembled.cubin else ()
+            guarded = planned.later and assembled.cubin and not checked.certificate
+            unlike = mismatches(planned.transport, assembled.ptx) if guarded else ()
         found = (*defects(assembled), *map(str, unlike))
         # a debug build's reports cost registers, and calls between wgmmas
         if not found or (request.debug and assembled.cubin):
-            return _Kernel(planned, emitted, assembled)
+            return _Kernel(planned, emitted, assembled, checked)
         if planned.later is not None:
             planned = planned.later("; ".join(found))
             continue
@@ -161,5 +168,6 @@ def _image(kernel: _Kernel, shape: Shape) -> KernelImage:
         static_shared_bytes=assembled.shared_bytes,
         registers=assembled.registers,
         spill_bytes=assembled.spill_bytes,
-        certificate=planned.certificate,
+        certificate=(*planned.certificate, *kernel.validated.certificate),
+        undecided=kernel.validated.undecided,
     )

@@ -28,10 +28,16 @@ STORE = Flag(
 )
 TRACEBACK = Flag("TILEWRIGHT_TRACEBACK", "1: the command line shows Python's traceback below a diagnostic", "0")
 
+VALIDATION = Flag(
+    "TILEWRIGHT_VALIDATION",
+    "1: each kernel's PTX is compared with its Transport IR, 0: none is",
+    "of kernels that are compiled ahead of time, not of those compiled at a call",
+)
+
 _NOWHERE = Path(os.devnull) / "no-home-folder"
 """Of users without one: nothing can be stored there, which the store then says."""
 
-FLAGS: tuple[Flag, ...] = (STORE, TRACEBACK)
+FLAGS: tuple[Flag, ...] = (STORE, TRACEBACK, VALIDATION)
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Configuration:
 
     store: Path
     traceback: bool
+    validation: bool | None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Configuration:
@@ -50,4 +57,5 @@ class Configuration:
         return cls(
             store=_NOWHERE if store.startswith("~") else Path(store),
             traceback=env.get(TRACEBACK.name, "0") not in ("", "0"),
+            validation={"0": False, "1": True}.get(env.get(VALIDATION.name, "")),
         )

@@ -94,7 +94,7 @@ class Kernel:
                 target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, debug=debug, **rest
             )
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
-        return self._artifact(replace(request, debug=debug))
+        return self._artifact(replace(request, debug=debug), ahead=True)
 
     def explain(
         self,
@@ -203,7 +203,7 @@ class Kernel:
         request = self._request(
             target, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.requests.observe_facts(seen)
         )
-        program = rooms.runtime.load(self._artifact(request))
+        program = rooms.runtime.load(self._artifact(request, ahead=False))
         program.launch(values, stream)
         self._programs.insert(0, (dict(call.keywords), program))
 
@@ -268,9 +268,14 @@ class Kernel:
             self._plans[keys[extents is not None]] = planned
         return planned
 
-    def _artifact(self, request: Request) -> Artifact:
-        """From the store, or compiled and stored. Where no fingerprint tells what tracing reads, the traced programs
-        are the key; what is traced while assembling could then differ under an equal key, and is not stored."""
+    def _artifact(self, request: Request, *, ahead: bool) -> Artifact:
+        """From the store, or compiled and stored; ``ahead`` of time or at a call.
+
+        Where no fingerprint tells what tracing reads, the traced programs are the key; what is traced while assembling
+        could then differ under an equal key, and is not stored.
+        """
+        configuration = Configuration.from_environment()
+        validate = ahead if configuration.validation is None else configuration.validation
         keywords = dict(request.signature.keywords)
         code = fingerprint(self.function.fn, keywords)
         planned = self._plan(request) if code is None else None
@@ -279,15 +284,16 @@ class Kernel:
         what = (
             *(function.name, function.tensors, function.scalars, function.numerics),
             *(signature, request.facts, request.target.name, str(request.schedule), request.debug),
+            validate,
         )
         traced = planned.traces.text if planned is not None else ""
         key = digest((compiler_identity(), code or traced, *map(repr, what)))
-        store = Store(Configuration.from_environment().store)
+        store = Store(configuration.store)
         found = store.get(key)
         if found is None:
             planned = planned or self._plan(request)
             with within_stack(self.function.where):
-                found = rooms.build.build(planned)
+                found = rooms.build.build(planned, validate=validate)
             if code is not None or planned.traces.text == traced:
                 _keep(store, key, found)
         return found
