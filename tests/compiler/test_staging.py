@@ -15,6 +15,7 @@ from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, Tensor
 from tilewright.base.dtypes import bf16, e4m3, f16
 from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.compiler.build import build
+from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, observe_facts
@@ -26,6 +27,7 @@ from tilewright.jit import Kernel
 from tilewright.lang.params import KernelFunction
 from tilewright.simulate import run_steps
 from tilewright.transport import dialect as transport
+from tilewright.validate.kernel import compare
 
 
 @tw.kernel
@@ -190,6 +192,16 @@ def large() -> tuple[PlannedKernel, Artifact, Request]:
     request = odd()
     program = plan(request, sizes(4100, 4100, 4100))
     return program.variants[0], build(program), request
+
+
+def test_the_ptx_of_the_copies_and_of_the_product_validates(
+    large: tuple[PlannedKernel, Artifact, Request],
+) -> None:
+    _, artifact, _ = large
+    launches = [step for step in artifact.variants[0].steps if isinstance(step, Launch)]
+    for launch in launches:
+        image = artifact.kernel(launch.kernel)
+        assert compare(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0]) == ()
 
 
 def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -> None:

@@ -46,8 +46,8 @@ class Prover:
         self.terms, self.cases = terms, cases
         self.tensors, self.offset_bits = tensors, offset_bits
         self._facts = tuple(dict.fromkeys(facts))
-        strides = (terms.single(stride) for tensor in tensors.values() for stride in tensor.strides)
-        self._strides = {atom.id for atom in strides if atom is not None}
+        strides = (self._multiple(stride) for tensor in tensors.values() for stride in tensor.strides)
+        self._strides = {found[0] for found in strides if found is not None}
         self._signs: dict[tuple[Poly, Condition], bool] = {}
         self._impossible: dict[Condition, bool] = {}
         self._slacks_of: dict[Condition, Slacks] = {}
@@ -342,15 +342,19 @@ class Prover:
                 unit = axis
                 found.append(terms.const(0, 0))
                 continue
-            atom = terms.single(stride)
-            if atom is None:
+            multiple = self._multiple(stride)
+            if multiple is None:
                 return None
+            atom, factor = multiple
             part: dict[Monomial, object] = {}
             for monomial, c in list(rest.items()):
-                if atom.id in monomial:
+                if atom in monomial:
+                    share = self._share(c, factor)
+                    if share is None:
+                        return None
                     others = list(monomial)
-                    others.remove(atom.id)
-                    part[tuple(others)] = c
+                    others.remove(atom)
+                    part[tuple(others)] = share
                     del rest[monomial]
             found.append(terms.make(0, part))  # pyright: ignore[reportArgumentType]
         if any(i in self._strides for monomial in rest for i in monomial):
@@ -360,6 +364,21 @@ class Prover:
         elif rest:
             return None
         return found
+
+    def _multiple(self, stride: Poly) -> tuple[int, int] | None:
+        """The atom that a stride is a multiple of, and the factor."""
+        if len(stride.terms) != 1 or len(stride.terms[0][0]) != 1:
+            return None
+        (atom,), factor = stride.terms[0]
+        return (atom, factor) if isinstance(factor, int) else None
+
+    def _share(self, c: Coefficient, factor: int) -> Coefficient | None:
+        """A coefficient divided by a factor of it."""
+        if factor == 1:
+            return c
+        if isinstance(c, int):
+            return None if c % factor else c // factor
+        return None if (c.values % factor).any() else self.terms.coefficient(0, c.values // factor)
 
     def readable(self, tensor: str, offset: Poly, size: int, holds: Condition) -> bool:
         """The bytes at ``offset`` lie in an element of the tensor."""

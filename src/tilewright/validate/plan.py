@@ -110,6 +110,9 @@ class Plan:
             if isinstance(arg.type, TensorType):
                 self.tensors[arg] = name
             self.names[arg] = name
+        for placed in self.kernel.workspaces or ():
+            for axis, stride in enumerate(placed.strides):
+                self.symbols[f"{placed.tensor.data}.stride{axis}"] = self.expr(stride.expr)
         for assumption in self.kernel.assumptions:
             match assumption.expr:
                 case Compare("==", Sym(name), other) | Compare("==", other, Sym(name)) if other.constant is not None:
