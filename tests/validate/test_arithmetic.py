@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.terms import Field, Poly, Terms
 from tilewright.validate.values import Values
 
 BITS = 8
@@ -38,6 +38,20 @@ class Words:
         assert condition in (0, self.cases.true)
         return condition != 0
 
+    def value(self, p: Poly, word: int) -> int:
+        """What a polynomial in fields of the word is, modulo 2**BITS."""
+        total = 0
+        for monomial, c in p.terms:
+            assert isinstance(c, int)
+            for number in monomial:
+                atom = self.terms.atoms[number]
+                field = atom.args[0] if atom.kind == "field" else Field(number, 0, BITS)
+                assert isinstance(field, Field)
+                assert self.terms.atoms[field.base].kind == "scalar"
+                c *= (word >> field.low) & ((1 << field.count) - 1)
+            total += c
+        return total % WORDS
+
 
 def read(value: int, kind: str) -> int:
     """A word as it is compared."""
@@ -59,6 +73,13 @@ def test_a_word_of_data_is_compared_with_a_number_as_a_range(name: str, kind: st
                 ours, theirs = read(sign * x + offset, kind), read(number, kind)
                 expected = NAMES[name](theirs, ours) if reverse else NAMES[name](ours, theirs)
                 assert w.holds(condition, x) == expected, (sign, offset, number, reverse, x)
+
+
+def test_a_word_is_masked_by_its_fields() -> None:
+    w = Words()
+    for mask in range(WORDS):
+        masked = w.arithmetic.bitwise("and", w.word, w.terms.const(BITS, mask))
+        assert all(w.value(masked, x) == x & mask for x in range(WORDS)), mask
 
 
 def test_a_xor_is_negative_where_signs_differ() -> None:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import struct
 from typing import cast
 
+import numpy as np
+
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.floats import Floats
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Atom, Poly, Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
+
+MOST_RUNS = 4
+"""Of ones in a mask of ``and``; beyond, the result is a word that is not looked into."""
 
 _SIZES = {"8": 8, "16": 16, "32": 32, "64": 64}
 
@@ -100,10 +105,10 @@ class Arithmetic:
             if name == "and":
                 if mask == 0:
                     return terms.const(width, 0)
-                low = (mask & -mask).bit_length() - 1
-                run = mask >> low
-                if run & (run + 1) == 0:
-                    return terms.scale(terms.field(u, low, run.bit_length(), width), 1 << low)
+                runs = _runs(mask)
+                if len(runs) <= MOST_RUNS:
+                    pieces = (terms.scale(terms.field(u, low, count, width), 1 << low) for low, count in runs)
+                    return terms.sum(width, pieces)
             elif mask == 0:
                 return u
             elif name == "xor" and mask == (1 << width) - 1:
@@ -177,6 +182,9 @@ class Arithmetic:
 
     def extreme(self, name: str, a: Poly, b: Poly) -> Poly:
         """min or max over the integers."""
+        mine, other = self.terms.per_thread(a), self.terms.per_thread(b)
+        if mine is not None and other is not None:
+            return self.terms.table(a.width, (np.minimum if name == "min" else np.maximum)(mine, other))
         if self._at_most(a, b):
             return a if name == "min" else b
         if self._at_most(b, a):
@@ -386,6 +394,19 @@ class Arithmetic:
                 part = terms.field(source, 8 * byte, 8, 32)
             total = terms.add(total, terms.scale(part, 1 << (8 * i)))
         return total
+
+
+def _runs(mask: int) -> list[tuple[int, int]]:
+    """The runs of ones in a number: where each begins, and its bits."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    while mask >> at:
+        at += ((mask >> at) & -(mask >> at)).bit_length() - 1
+        rest = mask >> at
+        count = (~rest & (rest + 1)).bit_length() - 1
+        found.append((at, count))
+        at += count
+    return found
 
 
 def _holds(name: str, x: float, y: float) -> bool:
