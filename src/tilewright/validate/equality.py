@@ -393,6 +393,9 @@ class Equality:
             return False
         carried = region.carried[label]
         assert carried.next is not None
+        body = self.cases.both(self.care[name], region.again)
+        if self.impossible(body):  # there is one iteration at most: the variable is what it is at first
+            return self.equal(carried.initial, q, care)
         initial, after = self._beside(other)
         one = self.terms.add(self.iterations.count(name), self.terms.const(0, 1))
         try:
@@ -402,7 +405,6 @@ class Equality:
             return False
         before = set(self._assumed)
         self._assumed.add(key)
-        body = self.cases.both(self.care[name], region.again)
         entry = self.cases.both(region.entry, self.care[self.parents[name]])
         if self.equal(carried.initial, first, entry) and self.equal(carried.next, following, body):
             return True
