@@ -79,6 +79,11 @@ class Arithmetic:
         return self.values.lift(lambda x: self._float_of(x, signed), a)
 
     def _float_of(self, x: Poly, signed: bool) -> Poly:
+        if self.values.is_open(x):
+            return self.values.anything(32)
+        number = self.terms.number(x)
+        if number is not None:
+            return self.floats.constant(float(number if signed else number & ((1 << x.width) - 1)))
         low, high = self.terms.interval(x)
         half = 1 << (x.width - 1)
         fits = low is not None and high is not None and (-half if signed else 0) <= low and high < half

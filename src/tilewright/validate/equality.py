@@ -16,10 +16,9 @@ import numpy as np
 from tilewright.validate.cases import Condition
 from tilewright.validate.floats import Floats
 from tilewright.validate.loops import Iterations
-from tilewright.validate.plan import ANYTHING
 from tilewright.validate.regions import Region
 from tilewright.validate.terms import Atom, Coefficient, Field, Monomial, Poly, Table
-from tilewright.validate.values import Choice, Value, Values
+from tilewright.validate.values import ANYTHING, Choice, Value, Values
 
 COMMUTATIVE = ("add.", "mul.", "fma.", "max.", "min.", "and", "or", "xor", "min", "max", "test.eq.", "test.nan.")
 """Beginnings of the kinds of atoms whose first two arguments may be exchanged."""
@@ -114,7 +113,7 @@ class Equality:
         theirs = self._in_common_terms(ir, ptx, care)
         for c, p in self.values.parts(ir):
             here = cases.both(care, c)
-            if here == 0 or self._open(p):
+            if here == 0 or self.values.is_open(p):
                 continue
             if not self._covered(here, theirs):
                 return False
@@ -161,12 +160,8 @@ class Equality:
                     found[quantity] = atom
         return found
 
-    def _open(self, p: Poly) -> bool:
-        atom = self.terms.single(p)
-        return atom is not None and atom.kind == ANYTHING
-
     def _polys(self, p: Poly, q: Poly, care: Condition) -> bool:
-        if p is q or self._open(p):
+        if p is q or self.values.is_open(p):
             return True
         key = (p, q)
         known = self._known.get(key, 0)
@@ -394,8 +389,6 @@ class Equality:
         carried = region.carried[label]
         assert carried.next is not None
         body = self.cases.both(self.care[name], region.again)
-        if self.impossible(body):  # there is one iteration at most: the variable is what it is at first
-            return self.equal(carried.initial, q, care)
         initial, after = self._beside(other)
         one = self.terms.add(self.iterations.count(name), self.terms.const(0, 1))
         try:
@@ -411,7 +404,8 @@ class Equality:
         self._assumed = before  # what was shown supposing it is not shown
         self._known.clear()
         self._general.clear()
-        return False
+        # where no second iteration follows, the variable is what it is at first
+        return self.impossible(body) and self.equal(carried.initial, q, care)
 
     def _beside(self, region: Region) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
         """The first values of what a loop of the PTX carries, and what follows the present ones."""

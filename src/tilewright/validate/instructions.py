@@ -645,12 +645,18 @@ class Instructions:
         size = bits_of(kind) // 8
         sources = source.items if isinstance(source, Vector) else (source,)
         order = self._next()
-        for k, item in enumerate(sources):
-            width = self._register_width(item, bits_of(kind))
-            word = self.get(item, width)
+        tensors = {self.located(base)[0]: None for _, base in self.values.parts(address)}
+        element = max(self.memory.element_bytes.get(tensor, size) for tensor in tensors)
+        per = element // size if len(sources) % max(1, element // size) == 0 else 1
+        if per > 1:  # words that are parts of elements
+            words = [self.get(Vector(sources[k : k + per]), 8 * element) for k in range(0, len(sources), per)]
+        else:
+            words = [self.get(item, self._register_width(item, bits_of(kind))) for item in sources]
+        size *= max(1, per)
+        for k, word in enumerate(words):
             place = self.values.add(address, self.terms.const(address.width, k * size))
             self._stored(place, size, word, order)
-        for tensor in {self.located(base)[0] for _, base in self.values.parts(address)}:
+        for tensor in tensors:
             self.stored(tensor)
 
     def _stored(self, address: Value, size: int, word: Value, order: int, kind: str = "st") -> None:

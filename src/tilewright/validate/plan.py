@@ -44,9 +44,6 @@ from tilewright.validate.terms import Poly, Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
-ANYTHING = "anything"
-"""Kind of the atom for what an op leaves open: every value equals it."""
-
 
 @dataclass(frozen=True)
 class Launch:
@@ -797,11 +794,7 @@ class Plan:
                 state = self.states.get(name)
                 found = self.memory.load(self.region, here, name, offset, size, state, self.where(op), order, NOTHING)
                 word = self.values.select(guard, found, word)
-            buffer[r] = self.values.select(live, word, self.anything(width))
-
-    def anything(self, width: int) -> Poly:
-        """A value that is left open."""
-        return self.terms.data(width, width, ANYTHING, width)
+            buffer[r] = self.values.select(live, word, self.values.anything(width))
 
     def store(self, op: t.Store) -> None:
         """Elements whose guard holds."""
@@ -859,7 +852,7 @@ class Plan:
         """A buffer that nothing is known of."""
         kind = t.registers_of(op.buffer)
         width = storage_bits(kind.dtype.dtype)
-        self.buffers[op.buffer] = [self.anything(width)] * kind.count.data
+        self.buffers[op.buffer] = [self.values.anything(width)] * kind.count.data
 
     def shared(self, op: t.Shared) -> None:
         """A declaration."""
@@ -877,7 +870,7 @@ class Plan:
             live = self.predicate(op.live.expr, r)
             here = self.cases.both(live, self.holds)
             if here == 0:
-                results: list[Value] = [self.anything(storage_bits(d)) for d in dtypes]
+                results: list[Value] = [self.values.anything(storage_bits(d)) for d in dtypes]
             else:
                 given: dict[SSAValue, Scalar] = dict(scalars)
                 for arg, (buffer, dtype, read) in zip(op.body.block.args, inputs, strict=True):
@@ -892,7 +885,7 @@ class Plan:
                     lambda node, r=r: self.predicate(node, r),
                 )
                 packed = [self.scalars.pack(d, v) for d, v in zip(dtypes, yielded, strict=True)]
-                results = [self.values.select(live, v, self.anything(v.width)) for v in packed]
+                results = [self.values.select(live, v, self.values.anything(v.width)) for v in packed]
             for buffer, value in zip(outputs, results, strict=True):
                 buffer[r] = value
 
@@ -1248,4 +1241,4 @@ def _carried_name(terms: Terms, value: Value) -> str:
     return str(atom.args[1])
 
 
-__all__ = ["ANYTHING", "Access", "Choice", "Launch", "Plan"]
+__all__ = ["Access", "Choice", "Launch", "Plan"]

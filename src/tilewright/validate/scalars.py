@@ -221,7 +221,8 @@ class Scalars:
                 raise Undecided(f"{fn} of floats")
 
     def _int_binary(self, fn: str, dtype: DType, a: Value, b: Value) -> Value:
-        values, kind = self.values, "s64" if dtype.bits == 64 else "s32"
+        values, width = self.values, 64 if dtype.bits == 64 else 32
+        kind = f"s{width}"
         match fn:
             case "add" | "sum":
                 return values.add(a, b)
@@ -230,7 +231,10 @@ class Scalars:
             case "mul":
                 return values.mul(a, b)
             case "and" | "or" | "xor":
-                return values.lift(lambda x, y: self.arithmetic.bitwise(fn, x, y), a, b)
+                bits = min(dtype.bits, a.width)
+                a, b = values.field(a, 0, bits, bits), values.field(b, 0, bits, bits)
+                found = values.lift(lambda x, y: self.arithmetic.bitwise(fn, x, y), a, b)
+                return values.lift(lambda x: self.arithmetic.extended(x, bits, width), found)
             case "shl" | "shr":
                 return self._shift(fn, a, b)
             case "floordiv":

@@ -10,6 +10,9 @@ import numpy as np
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.terms import Poly, Table, Terms
 
+ANYTHING = "anything"
+"""The kind of atom of a value that the IR leaves open: any value equals it."""
+
 MOST_PARTS = 48
 """Cases beyond which a value becomes an atom of its own. So does one whose case depends on data: each of its cases
 would ask for tests of its own where it is compared."""
@@ -231,8 +234,19 @@ class Values:
         return chosen.parts if all(self.terms.number(p) is not None for _, p in chosen.parts) else ()
 
     def apply(self, width: int, name: str, *args: object) -> Poly:
-        """The result of an operation that is not looked into: a word of data."""
+        """The result of an operation that is not looked into: a word of data, left open where an operand is."""
+        if any(isinstance(x, Poly) and self.is_open(x) for x in args):
+            return self.anything(width)
         return self.terms.data(width, width, name, *args)
+
+    def anything(self, width: int) -> Poly:
+        """A value that is left open."""
+        return self.terms.data(width, width, ANYTHING, width)
+
+    def is_open(self, p: Poly) -> bool:
+        """The value is left open."""
+        atom = self.terms.single(p)
+        return atom is not None and atom.kind == ANYTHING
 
     def number(self, a: Value) -> int | None:
         """The one constant that a value is."""
