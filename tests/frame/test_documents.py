@@ -71,7 +71,7 @@ def test_tables_are_those_of_the_results() -> None:
 
 def test_commands_exist() -> None:
     text = (ROOT / "README.md").read_text()
-    for words in sorted(set(re.findall(r"^tilewright (\w+(?: layout| banks| tma| wgmma)?)", text, re.MULTILINE))):
+    for words in sorted(set(re.findall(r"^tilewright ([\w-]+(?: layout| banks| tma| wgmma)?)", text, re.MULTILINE))):
         assert CliRunner().invoke(app, [*words.split(), "--help"]).exit_code == 0
     for code in re.findall(r"tilewright explain ([A-Z]+\d+)", text):
         assert code in CATALOGUE
