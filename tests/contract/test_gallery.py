@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from gallery import GALLERY, Entry
+
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import check
 

@@ -13,10 +13,9 @@ for folder in ("examples", "tests", "tests/contract"):
     if str(ROOT / folder) not in sys.path:
         sys.path.insert(0, str(ROOT / folder))
 
+from gallery import GALLERY  # noqa: E402
 from museum import DECOYS, EXHIBITS  # noqa: E402
 from protocols import attention, blackwell, cp_async, gemm, grouped, split_k  # noqa: E402
-
-from gallery import GALLERY  # noqa: E402
 
 
 def small() -> dict[str, Protocol]:

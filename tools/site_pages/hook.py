@@ -7,18 +7,17 @@ cells. README, ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages; their link
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-import compared
-import errors
-import gallery
-import notebook_page
-import reference
-
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tools"))
+
+from site_pages import compared, errors, gallery, notebook, reference  # noqa: E402
+
 ELSEWHERE = {
     "README.md": "index.md",
     "ARCHITECTURE.md": "architecture.md",
@@ -32,7 +31,7 @@ NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages and their pictures."""
     pages: dict[str, str | bytes] = {page: _moved((ROOT / file).read_text()) for file, page in ELSEWHERE.items()}
-    pages |= {"errors.md": errors.page(), "api.md": reference.page(), "notebook.md": notebook_page.page(NOTEBOOK)}
+    pages |= {"errors.md": errors.page(), "api.md": reference.page(), "notebook.md": notebook.page(NOTEBOOK)}
     pages["compared.md"] = compared.page(ROOT)
     pages |= gallery.files(ROOT)
     pages |= {f"pictures/{p.name}": p.read_bytes() for p in sorted((ROOT / "examples" / "pictures").glob("*.svg"))}
