@@ -99,6 +99,19 @@ def test_an_artifact_of_another_compiler_is_not_served(
     assert new != old
 
 
+@pytest.mark.parametrize(
+    "index", ["", "[]", "{}", '{"made_by": 3, "artifacts": {"x": 1, "../..": 2}}', "\xff", "[" * 9999]
+)
+def test_an_index_that_cannot_be_read_is_written_anew(index: str, folder: Path, tmp_path: Path) -> None:
+    (key,) = keys(folder)
+    path = Store(tmp_path).path(key)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(Store(folder).path(key).read_bytes())
+    (tmp_path / "index.json").write_text(index, "latin-1")
+    assert [o.made for o in build(tmp_path, "sm_90a", [ADD])] == [False]
+    assert set(json.loads((tmp_path / "index.json").read_text())["artifacts"]) == {key}
+
+
 def test_what_is_shipped_is_only_read(folder: Path, tmp_path: Path) -> None:
     """A broken artifact counts as absent and is left as it is; a store would remove it."""
     (key,) = keys(folder)

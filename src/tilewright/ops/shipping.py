@@ -67,10 +67,10 @@ def _kept(store: Store) -> dict[str, str]:
             return listed
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-    old = index["made_by"].get("schema") if isinstance(index["made_by"], dict) else None
     for key in listed:
-        with suppress(OSError):
-            (store.root / f"v{old}" / key[:2] / f"{key}.twb").unlink()
+        for path in store.root.glob(f"v*/{key[:2]}/{key}.twb"):
+            with suppress(OSError):
+                path.unlink()
     return {}
 
 

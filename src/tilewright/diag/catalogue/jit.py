@@ -44,7 +44,7 @@ CODES: tuple[Code, ...] = (
         "need packages that only the extra tilewright[compiler] brings. A kernel needs none of them where its artifact "
         "is in the store or among the shipped ones.",
         bad="softmax(x_numpy, y_numpy), with the runtime alone",
-        good="pip install 'tilewright[compiler]', or runtime.load(bundle.read('softmax.bundle')).launch((x, y))",
+        good="pip install 'tilewright[compiler]', or runtime.load('softmax.bundle').launch((x, y))",
         source="pyproject.toml, optional dependencies",
         help="pip install 'tilewright[compiler]'",
     ),
