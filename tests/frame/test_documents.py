@@ -30,7 +30,10 @@ def test_the_readmes_kernel_runs(tmp_path: Path) -> None:
     np.testing.assert_allclose(scope["y"], e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+EVERY = sorted({*DOCUMENTS, *(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md"))})
+
+
+@pytest.mark.parametrize("document", EVERY)
 def test_paths_exist(document: str) -> None:
     paths = re.findall(r"\b((?:src|tests|examples|tools|benchmarks)/[\w/.]*\w)", (ROOT / document).read_text())
     assert [p for p in paths if not (ROOT / p).exists()] == []

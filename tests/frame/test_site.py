@@ -24,6 +24,7 @@ from site_pages import compared, errors, gallery, notebook, reference  # noqa: E
 @pytest.mark.parametrize("page", PAGES)
 def test_code_of_every_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
     assert run_page(DOCS / page, tmp_path) or page in WITHOUT_CODE
 
 

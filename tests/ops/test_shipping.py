@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import tilewright as tw
+from support.fake_driver import FakeDriver, FakeTensor
 from support.runtime_alone import run_alone
 from tilewright import ops
 from tilewright.artifact.store import Shipped, Store
 from tilewright.cli.commands import app
-from tilewright.jit import fingerprint, rooms
+from tilewright.compiler.specialisation import Request
+from tilewright.jit import Kernel, fingerprint, rooms
 from tilewright.ops import shipping
 from tilewright.ops.listing import Ready, listing
 from tilewright.ops.shipping import Outcome, build
@@ -99,6 +103,17 @@ def test_an_artifact_of_another_compiler_is_not_served(
     assert new != old
 
 
+def test_the_settings_tell_what_is_shipped(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shipping.state(folder) == "1 artifacts of this version"
+    assert shipping.state(tmp_path) == "nothing is shipped there"
+    monkeypatch.setenv("TILEWRIGHT_SHIPPED", str(folder))
+    assert "1 artifacts of this version" in CliRunner().invoke(app, ["show-config"]).output
+    monkeypatch.setattr(shipping, "compiler_identity", lambda: "another")
+    assert "another version" in shipping.state(folder)
+    (tmp_path / "index.json").write_text("[]")
+    assert "can't be read" in shipping.state(tmp_path)
+
+
 @pytest.mark.parametrize(
     "index", ["", "[]", "{}", '{"made_by": 3, "artifacts": {"x": 1, "../..": 2}}', "\xff", "[" * 9999]
 )
@@ -139,6 +154,40 @@ def test_nothing_is_listed_twice() -> None:
     for ready in listed:
         defaults = {p.name: p.default for p in ready.kernel.keywords}
         assert all(defaults[name] != value for name, value in ready.keywords)
+
+
+class Asked(Exception):
+    """Ends a call where it would look its artifact up."""
+
+
+@pytest.mark.parametrize("ready", {(r.operator, len(r.keywords)): r for r in listing()}.values(), ids=str)
+def test_a_call_looks_up_what_is_shipped(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request of a call with tensors of these extents, each allocated for itself, is the one that was built for."""
+    extents = dict(ready.extents)
+    shapes = [tuple(extents[d] if isinstance(d, str) else d for d in t.dims) for t in ready.kernel.tensors]
+    fake = FakeDriver(locations={(n + 1) << 32: 0 for n in range(len(shapes))})
+    dtype = TORCH[str(ready.dtype)]
+    tensors = [FakeTensor(at, shape, dtype=dtype) for at, shape in zip(fake.locations, shapes, strict=True)]
+    asked: list[Request] = []
+
+    def ask(_: Kernel, request: Request) -> None:
+        asked.append(request)
+        raise Asked
+
+    monkeypatch.setattr(sys.modules["tilewright.runtime.check"], "process_driver", lambda: fake)
+    monkeypatch.setattr(Kernel, "_artifact", ask)
+    scalars = {s.name: 0.5 for s in ready.kernel.scalars if s.default is None}
+    keywords: dict[str, Any] = dict(ready.keywords)
+    if "attention" in ready.operator:
+        keywords = {"causal": False, "group": 1} | keywords  # as a caller may write out
+    kernel = Kernel(ready.kernel)
+    with pytest.raises(Asked):
+        kernel(*tensors, **scalars, **keywords)
+    (request,) = asked
+    assert request == kernel._ahead("sm_90a", ready.dtypes, None, None, ready.facts, dict(ready.keywords))
+
+
+TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32"}
 
 
 def test_a_refused_operator_is_reported_and_the_others_are_built(tmp_path: Path) -> None:

@@ -36,6 +36,20 @@ class Outcome:
     problem: str = ""
 
 
+def state(folder: Path) -> str:
+    """Whether anything in the folder is served, in words."""
+    try:
+        index: Any = json.loads((folder / INDEX).read_bytes())
+        made_by, count = index["made_by"], len(index["artifacts"])
+    except FileNotFoundError:
+        return "nothing is shipped there"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return f"its {INDEX} can't be read"
+    if made_by != _made_by():
+        return "made by another version of the compiler: nothing of it is served"
+    return f"{count} artifacts of this version"
+
+
 def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Outcome]:
     """Build what is missing, one artifact after another. Artifacts of another version of the compiler are removed
     first. Raises OSError where the folder can't be written, JIT005 without the compiler."""
