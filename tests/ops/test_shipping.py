@@ -196,6 +196,15 @@ def test_a_refused_operator_is_reported_and_the_others_are_built(tmp_path: Path)
     assert [(o.made, "LNG" in o.problem) for o in outcomes] == [(False, True), (True, False)]
 
 
+def test_a_folder_that_cannot_be_written_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tilewright.artifact.aside.write_whole", full)
+    with pytest.raises(tw.TilewrightError, match="ART008"):
+        list(build(tmp_path, "sm_90a", [ADD, ADD_F16]))
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [(["--only", "sort"], "CMD002"), (["--dtype", "f64"], "CMD002"), (["--target", "sm_1"], "JIT004")],

@@ -24,6 +24,9 @@ from tilewright.ops.listing import Ready
 
 INDEX = "index.json"
 
+_OF_EVERY_ARTIFACT = ("JIT005", "ART008")
+"""Refusals that no other artifact would escape: no compiler, a folder that can't be written."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -52,7 +55,7 @@ def state(folder: Path) -> str:
 
 def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Outcome]:
     """Build what is missing, one artifact after another. Artifacts of another version of the compiler are removed
-    first. Raises OSError where the folder can't be written, JIT005 without the compiler."""
+    first. ART008 or OSError where the folder can't be written, JIT005 without the compiler."""
     folder.mkdir(parents=True, exist_ok=True)
     store = Store(folder)
     listed = _kept(store)
@@ -63,7 +66,7 @@ def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Outcom
                 store, target, dtypes=ready.dtypes, facts=ready.facts, **dict(ready.keywords)
             )
         except TilewrightError as error:
-            if error.code == "JIT005":
+            if error.code in _OF_EVERY_ARTIFACT:
                 raise
             yield Outcome(ready, time.perf_counter() - begin, problem=str(error))
             continue
