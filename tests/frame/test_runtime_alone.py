@@ -60,6 +60,7 @@ NEEDS_NOTHING = (
     ["--help"],
     ["show-config"],
     ["explain", "JIT005"],
+    ["explain", "TMA012"],
     ["rules", "--topic", "wgmma"],
     ["show", "layout", "(8,8):(8,1)"],
     ["show", "banks", "32:32"],
