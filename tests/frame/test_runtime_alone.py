@@ -9,6 +9,7 @@ import pytest
 import tilewright as tw
 from support.runtime_alone import command_alone, run_alone
 from tilewright.artifact import bundle
+from tilewright.codegen import assemble
 from tilewright.ops import add
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 LAUNCHES = """
 from support.fake_driver import FakeDriver, FakeTensor
 from tilewright.artifact import bundle
+from tilewright.codegen import assemble
 from tilewright.runtime import load
 
 driver = FakeDriver(locations={address: 0 for address in (512, 1024, 2048)})
@@ -101,3 +103,14 @@ def test_calls_that_would_be_simulated_name_the_extra() -> None:
     error = run_alone(CALLS_NUMPY).stderr.splitlines()
     assert any("error[JIT005]" in line for line in error)
     assert error[-1].startswith("help: pip install 'tilewright[compiler]'")
+
+
+def test_compiling_without_nvrtc_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages are there, but not the library that one of them brings."""
+
+    def missing(*_: object) -> None:
+        raise RuntimeError('Failure finding "libnvrtc.so.13"\nsearched everywhere')
+
+    monkeypatch.setattr(assemble.nvrtc, "nvrtcCreateProgram", missing)
+    with pytest.raises(tw.TilewrightError, match=r"(?s)JIT005.*nvidia-cuda-nvrtc; Failure finding .libnvrtc.so.13.\n"):
+        assemble.assemble("", "sm_90a", "none")
