@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check lint types imports venv clean
+.PHONY: demo test check lint types imports wheel site venv clean
 
 demo: .venv/.installed
 	$(BIN)/python -m tilewright.cli demo
@@ -24,6 +24,17 @@ types: .venv/.installed
 imports: .venv/.installed
 	$(BIN)/lint-imports --no-logo
 
+# The operators that ship (OPS="--only add --dtype bf16": fewer of them), then both distributions, tried.
+wheel: .venv/.installed
+	$(BIN)/tilewright build ops $(OPS)
+	rm -rf dist
+	$(BIN)/hatchling build -d dist
+	$(BIN)/python tools/try_wheel.py dist
+
+# Every page's code is run by the tests; this draws, renders and checks links.
+site: .venv/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 venv: .venv/.installed
 
 # Some systems ship Python without the module that puts pip into an environment; their own pip installs from outside.
@@ -36,4 +47,4 @@ venv: .venv/.installed
 	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv dist site src/tilewright/ops/shipped .pytest_cache .ruff_cache .import_linter_cache .hypothesis

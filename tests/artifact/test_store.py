@@ -229,3 +229,12 @@ def test_configuration_names_the_folder(tmp_path: Path) -> None:
     assert read({"TILEWRIGHT_TRACEBACK": "1"}).traceback
     assert not read({}).traceback
     assert read({"TILEWRIGHT_STORE": "~nobody-of-this-name/x"}).store.parent == Path(os.devnull)
+
+
+def test_the_environment_counts_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "tilewright").mkdir()
+    (tmp_path / "tilewright" / "config.toml").write_text('store = "/of/file"\nshipped = "/of/shipped"\n')
+    home = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert Configuration.from_environment(home).store == Path("/of/file")
+    read = Configuration.from_environment({**home, "TILEWRIGHT_STORE": "/of/environment"})
+    assert (read.store, read.shipped) == (Path("/of/environment"), Path("/of/shipped"))

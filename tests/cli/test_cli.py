@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -223,10 +224,26 @@ def test_run_without_a_gpu(folder: Path) -> None:
 # -- the process -----------------------------------------------------------------------------------------------------
 
 
-def test_configuration() -> None:
-    output = tilewright("config").output
-    assert "TILEWRIGHT_STORE" in output
-    assert "store in use" in output
+def test_show_config_names_every_setting_and_its_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("TILEWRIGHT_STORE", "/a/store")
+    file = tmp_path / "tilewright" / "config.toml"
+    file.parent.mkdir()
+    file.write_text("traceback = true\n")
+    output = tilewright("show-config").output
+    assert "store = /a/store  (environment)\n" in output
+    assert f"traceback = 1  (file {file})\n" in output
+    assert re.search(r"^shipped = .*ops.shipped  \(default\)$", output, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "text", ["stores = '/x'", "store = 3", "store = ''", "traceback = 1", "store", "[store]", "\0"]
+)
+def test_settings_that_cannot_be_read(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "tilewright").mkdir()
+    (tmp_path / "tilewright" / "config.toml").write_text(text)
+    refused("CMD008", "show-config")
 
 
 def test_a_diagnostic_ends_on_stderr(tmp_path: Path) -> None:

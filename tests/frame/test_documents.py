@@ -30,7 +30,10 @@ def test_the_readmes_kernel_runs(tmp_path: Path) -> None:
     np.testing.assert_allclose(scope["y"], e / e.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+EVERY = sorted({*DOCUMENTS, *(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md"))})
+
+
+@pytest.mark.parametrize("document", EVERY)
 def test_paths_exist(document: str) -> None:
     paths = re.findall(r"\b((?:src|tests|examples|tools|benchmarks)/[\w/.]*\w)", (ROOT / document).read_text())
     assert [p for p in paths if not (ROOT / p).exists()] == []
@@ -71,7 +74,7 @@ def test_tables_are_those_of_the_results() -> None:
 
 def test_commands_exist() -> None:
     text = (ROOT / "README.md").read_text()
-    for words in sorted(set(re.findall(r"^tilewright (\w+(?: layout| banks| tma| wgmma)?)", text, re.MULTILINE))):
+    for words in sorted(set(re.findall(r"^tilewright ([\w-]+(?: layout| banks| tma| wgmma)?)", text, re.MULTILINE))):
         assert CliRunner().invoke(app, [*words.split(), "--help"]).exit_code == 0
     for code in re.findall(r"tilewright explain ([A-Z]+\d+)", text):
         assert code in CATALOGUE

@@ -197,9 +197,9 @@ def test_what_is_traced_while_assembling_is_not_stored(compiles: list[str], monk
     """Smaller tiles, after registers did not suffice, run the body once more: it may read what the key does not say."""
     build = rooms.build.build
 
-    def with_another_trace(program: Any) -> Any:
+    def with_another_trace(program: Any, **options: Any) -> Any:
         program.traces({"b": 64})
-        return build(program)
+        return build(program, **options)
 
     @tw.kernel
     def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=tw.auto):
@@ -229,9 +229,9 @@ def compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     built: list[str] = []
     build = rooms.build.build
 
-    def recorded(program):
+    def recorded(program, **options):
         built.append(program.request.function.name)
-        return build(program)
+        return build(program, **options)
 
     monkeypatch.setattr(rooms.build, "build", recorded)
     return built

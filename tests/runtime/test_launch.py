@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from support.artifacts import M, N, scale, staged
 from support.fake_driver import Device, FakeDriver, FakeTensor
 from support.gpu import gpu_present
+from tilewright.artifact import bundle
 from tilewright.artifact.schema import (
     MAX_EXTENT,
     Access,
@@ -329,6 +332,21 @@ def test_counts_and_names() -> None:
         p.launch((x, y, 1.0))
     with refused("RUN002", "no y", "an unknown z"):
         p.launch({"x": x, "z": y, "alpha": 1.0, "n": 1})
+    with refused("RUN002", "a FakeTensor for the arguments", re.escape("launch((x, y, alpha, n,), stream)")):
+        p.launch(x, y)  # pyright: ignore
+
+
+def test_a_path_is_loaded(tmp_path: Path) -> None:
+    p, fake = program()
+    folder = tmp_path / "kernel.bundle"
+    bundle.write_folder(p.artifact, folder)
+    for path in (folder, str(folder)):
+        load(path, fake).launch((*xy(), 1.0, 1))
+    assert len(fake.launches) == 2
+    with refused("ART001", "no file"):
+        load(tmp_path / "no file", fake)
+    with refused("ART001", "a dict", "an Artifact, or the path of a bundle"):
+        load({}, fake)  # pyright: ignore
 
 
 @pytest.mark.parametrize("value", [[1.0], None, 3, "x", object()])

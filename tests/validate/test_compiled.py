@@ -41,6 +41,15 @@ def test_a_kernel_that_is_not_compared_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert "  undecided: the PTX was not compared with the Transport IR" in lines(artifact, Part.CERTIFICATE)
 
 
+def test_what_a_call_left_uncompared_is_compared_ahead_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VALIDATION", "0")
+    assert not compiled("add").compared
+    monkeypatch.delenv("TILEWRIGHT_VALIDATION")
+    assert compiled("add").compared
+    monkeypatch.setenv("TILEWRIGHT_VALIDATION", "0")
+    assert compiled("add").compared  # from the store
+
+
 def test_code_that_is_not_the_ir_s_is_not_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     emit = cuda.emit_kernel
 

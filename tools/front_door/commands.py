@@ -82,7 +82,7 @@ def command_lines(rng: Random, count: int, folder: Path) -> Iterator[list[str]]:
         *(["show", files[0], "--part", part] for part in ("plan", "source", "sass", "all", "no")),
         *([*TMA, *more] for more in ([], ["--json"], ["--strides", "4100x1"], ["--swizzle", "64B"], ["--store"])),
         *([*WGMMA, *more] for more in ([], ["--n", "12"], ["--row-bytes", "64"], ["--accumulator", "f16"])),
-        ["rules"], ["rules", "--arch", "sm_90a"], ["rules", "--topic", "wgmma"], ["config"], ["explain"],
+        ["rules"], ["rules", "--arch", "sm_90a"], ["rules", "--topic", "wgmma"], ["show-config"], ["explain"],
         ["explain", "TMA012"], ["run", files[0], "--dim", "M=4", "--scalar", "n=1", "--repeat", "1", "--seed", "0"],
         ["--help"], [],
     ]  # fmt: skip

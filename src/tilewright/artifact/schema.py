@@ -223,6 +223,10 @@ class LeftOut:
 # -- kernels --------------------------------------------------------------------------------------------------------
 
 
+NOT_COMPARED = "the PTX was not compared with the Transport IR"
+"""Why a kernel's PTX is undecided where nobody asked."""
+
+
 @dataclass(frozen=True)
 class KernelImage:
     """One assembled kernel and where it came from.
@@ -295,6 +299,11 @@ class Artifact:
     def ptx(self) -> str:
         """PTX of all kernels."""
         return "\n".join(image.ptx for image in self.kernels)
+
+    @property
+    def compared(self) -> bool:
+        """Each kernel's PTX was compared with its Transport IR, whatever came of it."""
+        return all(NOT_COMPARED not in image.undecided for image in self.kernels)
 
     @property
     def certificate(self) -> tuple[Obligation, ...]:

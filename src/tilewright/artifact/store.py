@@ -22,11 +22,11 @@ from tilewright.artifact.schema import SCHEMA_VERSION, Artifact
 from tilewright.diag import TilewrightError, fail
 
 
-def digest(parts: Iterable[str]) -> str:
+def digest(parts: Iterable[str | bytes]) -> str:
     """Key of a sequence of texts: SHA-256 over each with its length, so that no two sequences run together."""
     state = hashlib.sha256()
     for part in parts:
-        data = part.encode(errors="surrogatepass")
+        data = part.encode(errors="surrogatepass") if isinstance(part, str) else part
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()
@@ -66,6 +66,22 @@ class Store:
         except OSError as error:
             fail("ART008", found=f"{path}: {error.strerror}", required="a folder that can be written", help=_HELP)
         return path
+
+
+class Shipped:
+    """A folder of the same form that came with a package. It is only read: what can't be is as good as absent. Keys say
+    which compiler made an artifact, so that those of another version are never found."""
+
+    def __init__(self, root: Path) -> None:
+        self._store = Store(root)
+
+    def get(self, key: str) -> Artifact | None:
+        """The artifact, or None if it was not shipped or does not read back whole."""
+        path = self._store.path(key)
+        try:
+            return from_bytes(read_plain(path), str(path), key)
+        except (OSError, TilewrightError):
+            return None
 
 
 _HELP = "set TILEWRIGHT_STORE to a folder on a disk with room"

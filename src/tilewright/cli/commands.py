@@ -10,9 +10,9 @@ from __future__ import annotations
 import typer
 
 from tilewright.cli import (
+    build,
     check,
     compile_,
-    configuration,
     demo,
     explain,
     explain_tma,
@@ -21,6 +21,7 @@ from tilewright.cli import (
     run,
     show,
     show_banks,
+    show_config,
     show_layout,
     validate,
 )
@@ -28,6 +29,7 @@ from tilewright.cli import (
 _COMMANDS = (
     demo,
     compile_,
+    build,
     run,
     check,
     show,
@@ -38,7 +40,7 @@ _COMMANDS = (
     explain_tma,
     explain_wgmma,
     rules,
-    configuration,
+    show_config,
 )
 
 app = typer.Typer(

@@ -21,6 +21,7 @@ import typer
 from tilewright.cli.terminal import echo
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
+from tilewright.diag.missing import refuse_missing
 
 
 class Status(IntEnum):
@@ -34,7 +35,7 @@ class Status(IntEnum):
     INTERRUPTED = 128 + signal.SIGINT
 
 
-_UNREADABLE = ("CMD", "ART", "LAY", "TMA07")
+_UNREADABLE = ("CMD", "ART", "LAY", "TMA07", "JIT005")
 """Codes about what was handed in, not about the answer."""
 
 
@@ -74,6 +75,8 @@ def _status(arguments: Sequence[str]) -> int:
     except MemoryError:
         echo("error: not enough memory", err=True)
         return Status.USAGE
+    except ModuleNotFoundError as error:
+        return _not_installed(error)
     except Exception as error:
         return _our_bug(error)
 
@@ -92,6 +95,8 @@ def answering() -> Generator[None]:
     except OSError as error:
         echo(_told(error), err=True)
         raise typer.Exit(Status.USAGE) from None
+    except ModuleNotFoundError as error:
+        raise typer.Exit(_not_installed(error)) from None
     except Exception as error:
         raise typer.Exit(_our_bug(error)) from None
 
@@ -108,6 +113,17 @@ def _told(error: OSError) -> str:
     return f"error: {file}{error.strerror or error}"
 
 
+def _not_installed(error: ModuleNotFoundError) -> Status:
+    """A package of an extra is named with it; any other missing module is a bug of ours."""
+    try:
+        refuse_missing(error, "this command")
+    except TilewrightError as refused:
+        _tell(refused)
+        return Status.USAGE
+    except ModuleNotFoundError:
+        return _our_bug(error)
+
+
 def _our_bug(error: Exception) -> Status:
     what = str(error).strip()
     echo(f"tilewright failed, {type(error).__name__}{': ' * bool(what)}{what[:2000]}", err=True)
@@ -117,8 +133,9 @@ def _our_bug(error: Exception) -> Status:
 
 
 def _trace() -> None:
-    if Configuration.from_environment().traceback:
-        echo(traceback.format_exc(), err=True)
+    with suppress(TilewrightError):  # a file of settings that can't be read
+        if Configuration.from_environment().traceback:
+            echo(traceback.format_exc(), err=True)
 
 
 def _drop_output() -> None:

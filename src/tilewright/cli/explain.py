@@ -34,7 +34,8 @@ def explain_code(code: Annotated[str | None, typer.Argument(help="such as RUN010
     entry = CATALOGUE.get(code.upper())
     if entry is None:
         close = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
-        fail("CMD003", found=code, required="a code of the catalogue", help=f"near it: {', '.join(close) or 'none'}")
+        near = f"near it: {', '.join(close)}" if close else "tilewright explain, without a code, lists them all"
+        fail("CMD003", found=code, required="a code of the catalogue", help=near)
     for line in rule(entry) if entry.id[:3] in RULE_PREFIXES else describe(entry):
         echo(line)
 

@@ -31,13 +31,13 @@ class Assembled:
 
 
 def assemble(source: str, arch: str, name: str) -> Assembled:
-    """Compile CUDA C++ for ``arch`` (``sm_90a``); CGN001 with NVRTC's log if it doesn't compile.
+    """Compile CUDA C++ for ``arch`` (``sm_90a``); CGN001 with NVRTC's log if it doesn't compile, JIT005 without NVRTC.
 
     Of code for which the registers don't suffice only the log is there, and ``defects`` says so.
 
     Nothing is contracted: what may be is an fma of the IR, under any policy.
     """
-    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
+    program = _program(source, name)
     try:
         options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false"]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -67,6 +67,15 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
         shared_bytes=number(r"(\d+) bytes smem"),
         log=log,
     )
+
+
+def _program(source: str, name: str) -> Any:
+    try:
+        created = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    except RuntimeError as error:  # the binding's loader: libnvrtc was not found
+        found = f"compiling needs the package nvidia-cuda-nvrtc; {str(error).splitlines()[0]}"
+        fail("JIT005", found=found, required="tilewright[compiler]")
+    return _checked(created)
 
 
 _LOOSE = re.compile(r"(?<![\w.])(?:add|sub|mul|mad|fma)(?:\.ftz|\.sat)*\.(?:f32|f16|bf16|f64)(?:x2)?\b")

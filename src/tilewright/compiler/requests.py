@@ -1,20 +1,16 @@
-"""What a caller asks for, observed from his arguments."""
+"""What the interface of a requested kernel is: parameters, facts and bounds, read from its Tile IR."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from xdsl.ir import BlockArgument
 
 from tilewright.artifact.schema import Access, Artifact, Bound, ScalarParam, TensorParam
 from tilewright.base.expr import TRUE, Expr, Sym, conjuncts
-from tilewright.hw.target import Target
-from tilewright.lang.params import KernelFunction
-from tilewright.lang.schedule import Schedule
-from tilewright.lang.signature import Signature
-from tilewright.schedule.facts import Facts, Observed, contiguous, observe_facts, offsets_fit, predicates
+from tilewright.compiler.specialisation import Facts, Observed, Request, default_facts, observe_facts
+from tilewright.schedule.facts import offsets_fit, predicates
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 from tilewright.transport.base import exprs
@@ -34,32 +30,6 @@ __all__ = [
     "observe_facts",
     "tensors_of",
 ]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to compile: the function, what it is specialised for, the facts of its class, target and pinned schedule.
-
-    A ``debug`` build bounds its waits and compares its roles.
-    """
-
-    function: KernelFunction
-    signature: Signature
-    facts: Facts
-    target: Target
-    schedule: Schedule
-    debug: bool = False
-
-    @property
-    def pins(self) -> str:
-        """What is fixed that the schedule would choose; empty where nothing is."""
-        extents = (f"{name}={value}" for name, value in self.signature.keywords if name in self.function.autos)
-        return ", ".join(filter(None, (str(self.schedule), *extents)))
-
-
-def default_facts(function: KernelFunction) -> Facts:
-    """The class of row-major tensors with 16-byte aligned rows and 32-bit offsets."""
-    return Facts(tuple((t.name, contiguous(len(t.dims))) for t in function.tensors))
 
 
 def tensors_of(kernel: tile.Kernel) -> dict[str, tile.TensorType]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.artifact.schema import Launch, Obligation
+from tilewright.artifact.schema import NOT_COMPARED, Launch, Obligation
 from tilewright.compiler.passes import timed
 from tilewright.compiler.recipe import recipe
 from tilewright.transport import dialect as t
@@ -23,7 +23,7 @@ class Validated:
     undecided: tuple[str, ...] = ()
 
 
-NOT_ASKED = Validated(undecided=("the PTX was not compared with the Transport IR",))
+NOT_ASKED = Validated(undecided=(NOT_COMPARED,))
 
 
 @timed("validate")

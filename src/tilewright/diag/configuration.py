@@ -1,61 +1,156 @@
-"""Every environment variable that Tilewright reads, with its meaning and default, in one place.
+"""Every setting of Tilewright, with its meaning and default, in one place: environment variables, and a file.
 
-Nothing else in the package looks at the environment. A ``Configuration`` is a plain value: tests and embedders make
-their own.
+A variable of the environment counts before the file, the file before the default. Nothing else in the package looks at
+the environment. A ``Configuration`` is a plain value: tests and embedders make their own.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+from tilewright.diag import fail
 
 
 @dataclass(frozen=True)
-class Flag:
-    """One environment variable."""
+class Setting:
+    """One setting: ``name`` in the file, ``variable`` in the environment."""
 
     name: str
+    variable: str
     meaning: str
     default: str
 
 
-STORE = Flag(
+STORE = Setting(
+    "store",
     "TILEWRIGHT_STORE",
     "folder of compiled kernels; may be deleted at any time",
     "$XDG_CACHE_HOME/tilewright, or ~/.cache/tilewright",
 )
-TRACEBACK = Flag("TILEWRIGHT_TRACEBACK", "1: the command line shows Python's traceback below a diagnostic", "0")
-
-VALIDATION = Flag(
-    "TILEWRIGHT_VALIDATION",
-    "1: each kernel's PTX is compared with its Transport IR, 0: none is",
-    "of kernels that are compiled ahead of time, not of those compiled at a call",
+SHIPPED = Setting(
+    "shipped",
+    "TILEWRIGHT_SHIPPED",
+    "folder that `tilewright build ops` has made; only read, after the store",
+    "the one in the package",
 )
+TRACEBACK = Setting(
+    "traceback", "TILEWRIGHT_TRACEBACK", "1: the command line shows Python's traceback below a diagnostic", "0"
+)
+VALIDATION = Setting(
+    "validation",
+    "TILEWRIGHT_VALIDATION",
+    "1: each kernel's PTX is compared with its Transport IR before it is used; 0: none is; ahead: where compiled ahead "
+    "of time, not at a call",
+    "ahead",
+)
+SETTINGS: tuple[Setting, ...] = (STORE, SHIPPED, TRACEBACK, VALIDATION)
+
+_WORDS = (TRACEBACK, VALIDATION)
+"""Settings that name no folder."""
+
+_FILE = "tilewright/config.toml"
+"""Under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
 
 _NOWHERE = Path(os.devnull) / "no-home-folder"
 """Of users without one: nothing can be stored there, which the store then says."""
 
-FLAGS: tuple[Flag, ...] = (STORE, TRACEBACK, VALIDATION)
+
+@dataclass(frozen=True)
+class Given:
+    """A setting's value as text, folders without ``~``, and where it comes from: default, environment or file."""
+
+    setting: Setting
+    value: str
+    origin: str
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The flags' values."""
+    """The values of the settings."""
 
     store: Path
+    shipped: Path
     traceback: bool
     validation: bool | None
+    """Of all kernels, of none, or, where it is None, of those compiled ahead of time."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Configuration:
-        """Read ``environment`` (the process's own by default); an empty value counts as unset."""
-        env = os.environ if environment is None else environment
-        named = env.get(STORE.name) or os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "tilewright")
-        store = os.path.expanduser(named)
-        return cls(
-            store=_NOWHERE if store.startswith("~") else Path(store),
-            traceback=env.get(TRACEBACK.name, "0") not in ("", "0"),
-            validation={"0": False, "1": True}.get(env.get(VALIDATION.name, "")),
-        )
+        """Read ``environment`` (the process's own by default) and the file; CMD008 if the file can't be read."""
+        store, shipped, traceback, validation = (given.value for given in settings(environment))
+        return cls(Path(store), Path(shipped), traceback != "0", {"0": False, "1": True}.get(validation))
+
+
+def settings(environment: Mapping[str, str] | None = None) -> tuple[Given, ...]:
+    """Every setting in the order of ``SETTINGS``. An empty variable counts as unset; CMD008 for a file with anything
+    but settings in it."""
+    env = os.environ if environment is None else environment
+    file = settings_file(env)
+    written = _read(file)
+    cache = os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "tilewright")
+    defaults = {STORE: cache, SHIPPED: str(_SHIPPED_IN_PACKAGE), TRACEBACK: "0", VALIDATION: "ahead"}
+    return tuple(_given(setting, env, written, file, defaults[setting]) for setting in SETTINGS)
+
+
+def settings_file(environment: Mapping[str, str] | None = None) -> Path:
+    """Where the file of settings would be."""
+    env = os.environ if environment is None else environment
+    return _folder(os.path.join(env.get("XDG_CONFIG_HOME") or "~/.config", _FILE))
+
+
+_SHIPPED_IN_PACKAGE = Path(__file__).parent.parent / "ops" / "shipped"
+
+
+def _given(setting: Setting, env: Mapping[str, str], written: Mapping[str, str], file: Path, default: str) -> Given:
+    value, origin = default, "default"
+    if env.get(setting.variable):
+        value, origin = env[setting.variable], "environment"
+    elif setting.name in written:
+        value, origin = written[setting.name], f"file {file}"
+    return Given(setting, value if setting in _WORDS else str(_folder(value)), origin)
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        _unreadable(file, str(error))
+    import tomllib  # noqa: PLC0415 - most have no such file
+
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        _unreadable(file, str(error))
+    return {name: _text(file, name, value) for name, value in table.items()}
+
+
+def _text(file: Path, name: str, value: object) -> str:
+    """The value of a setting as the environment would have it."""
+    names = [setting.name for setting in SETTINGS]
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 1)
+        _unreadable(file, f"the name {name!r}", f"did you mean {near[0]}?" if near else "")
+    if name in (setting.name for setting in _WORDS):
+        if isinstance(value, bool):
+            return str(int(value))
+        _unreadable(file, f"{name} = {value!r}", f"write {name} = true")
+    if not isinstance(value, str) or not value:
+        _unreadable(file, f"{name} = {value!r}", f'write {name} = "/a/folder"')
+    return value
+
+
+def _unreadable(file: Path, found: str, help: str = "") -> NoReturn:
+    names = ", ".join(setting.name for setting in SETTINGS)
+    fail("CMD008", found=f"{file}: {found}", required=f"TOML with {names}", help=help)
+
+
+def _folder(text: str) -> Path:
+    path = os.path.expanduser(text)
+    return _NOWHERE if path.startswith("~") else Path(path)

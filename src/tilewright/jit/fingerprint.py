@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from tilewright.artifact.store import digest
 from tilewright.base.dtypes import DType
 from tilewright.lang.params import Auto
 from tilewright.lang.schedule import Schedule
@@ -27,10 +28,10 @@ _PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 
 @cache
 def compiler_identity() -> str:
-    """Changes with every edit of the package: names, sizes and times of its sources."""
+    """Digest of the package's sources: changes with every edit, and is the same wherever they are installed."""
     files = sorted(Path(_PACKAGE).rglob("*.py"))
-    stats = ((f, f.stat()) for f in files)
-    return "\n".join(f"{f.relative_to(_PACKAGE)} {s.st_size} {s.st_mtime_ns}" for f, s in stats)
+    named = ((f.relative_to(_PACKAGE).as_posix(), f.read_bytes()) for f in files)
+    return digest(part for file in named for part in file)
 
 
 _PLAIN = (int, float, str, bytes, bool, type(None), DType, Auto, Schedule)
@@ -100,16 +101,27 @@ class _Reader:
             self.parts.append(f"function {self._seen[fn]}")
             return True
         self._seen[fn] = len(self._seen)
-        names, attributes = _names(fn.__code__)
-        found = {n: fn.__globals__[n] for n in sorted(names) if n in fn.__globals__}
-        modules = [v for v in found.values() if isinstance(v, types.ModuleType) and v.__name__ in _MODULES]
-        pure = _attributes() | _public(*(_exported(m) for m in modules))
-        if not names <= _BUILTINS | found.keys() or not attributes <= pure or not self._code(fn.__code__):
+        found = self._found(fn)
+        if found is None:
             return False
         defaults = dict(enumerate(fn.__defaults__ or ()))
         cells = zip(fn.__code__.co_freevars, (c.cell_contents for c in fn.__closure__ or ()), strict=True)
         whole = {f"default {n}": v for n, v in defaults.items()} | dict(fn.__kwdefaults__ or {})
         return self.values(whole) and self.values(dict(cells)) and self.values(found)
+
+    def _found(self, fn: types.FunctionType) -> dict[str, object] | None:
+        """The globals that a function reads, its code told; None if it may read by other ways. Of a function of this
+        package, whose text the compiler's identity covers, the name tells the same under every version of Python."""
+        if _is_ours(fn):
+            self.parts.append(_name_of(fn))
+            return {}
+        names, attributes = _names(fn.__code__)
+        found = {n: fn.__globals__[n] for n in sorted(names) if n in fn.__globals__}
+        modules = [v for v in found.values() if isinstance(v, types.ModuleType) and v.__name__ in _MODULES]
+        pure = _attributes() | _public(*(_exported(m) for m in modules))
+        if not names <= _BUILTINS | found.keys() or not attributes <= pure or not self._code(fn.__code__):
+            return None
+        return found
 
     def _code(self, code: types.CodeType) -> bool:
         for part in _codes(code):
@@ -132,10 +144,18 @@ class _Reader:
         if isinstance(value, types.ModuleType):
             self.parts.append(value.__name__)
             return value.__name__ in _MODULES
-        if isinstance(value, types.FunctionType) and value.__code__.co_filename.startswith(_PACKAGE):
-            self.parts.append(f"{value.__module__}.{value.__qualname__} {value.__code__.co_firstlineno}")
+        if isinstance(value, types.FunctionType) and _is_ours(value):
+            self.parts.append(_name_of(value))
             return True
         return self.function(value)
+
+
+def _is_ours(fn: types.FunctionType) -> bool:
+    return fn.__code__.co_filename.startswith(_PACKAGE)
+
+
+def _name_of(fn: types.FunctionType) -> str:
+    return f"{fn.__module__}.{fn.__qualname__} {fn.__code__.co_firstlineno}"
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.artifact.schema import Artifact
-from tilewright.artifact.store import Store, digest
+from tilewright.artifact.store import Shipped, Store, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
 from tilewright.base.number import number_of
 from tilewright.diag import TilewrightError, fail, shown
@@ -25,7 +26,7 @@ from tilewright.lang.signature import Signature
 if TYPE_CHECKING:
     from tilewright.compiler.planned import PlannedKernel as Variant
     from tilewright.compiler.planned import Program as Planned
-    from tilewright.compiler.requests import Request
+    from tilewright.compiler.specialisation import Request
     from tilewright.runtime import Program
     from tilewright.schedule.facts import Facts
 
@@ -37,6 +38,12 @@ _AS_WRITTEN = {
     "schedule": "schedule=tw.Schedule(warps=4)",
     "facts": "leave it out for row-major tensors with aligned rows",
 }
+
+
+def _is_array(value: object) -> bool:
+    """A NumPy array, of a subclass too; where NumPy was never imported, nothing is one."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def _keep(store: Store, key: str, artifact: Artifact) -> None:
@@ -96,6 +103,27 @@ class Kernel:
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         return self._artifact(replace(request, debug=debug), ahead=True)
 
+    def ship(
+        self,
+        store: Store,
+        target: str | Target = SM90A,
+        *,
+        dtypes: Mapping[str, DType | str],
+        facts: Facts | None = None,
+        **keywords: Hashable,
+    ) -> tuple[str, bool]:
+        """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there.
+        Returns the key, and whether it was compiled. For kernels of this package, whose keys no Python changes."""
+        request = self._ahead(target, dtypes, None, None, facts, keywords)
+        code = fingerprint(self.function.fn, keywords)
+        assert code is not None, f"{self.function.name} reads what no key tells"
+        key = self._key(request, code)
+        if store.get(key) is not None:
+            return key, False
+        validate = Configuration.from_environment().validation is not False
+        store.put(key, self._built(self._plan(request), validate))
+        return key, True
+
     def explain(
         self,
         target: str | Target = SM90A,
@@ -148,7 +176,7 @@ class Kernel:
             ("dtypes", dtypes, Mapping),
             ("static", static, Mapping),
             ("schedule", schedule, Schedule),
-            ("facts", facts, rooms.requests.Facts),
+            ("facts", facts, rooms.specialisation.Facts),
         )
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -182,7 +210,7 @@ class Kernel:
                 if not keywords and program.launch_known(args, stream):
                     return
         call = bind(self.function, args, kwargs)
-        if any(rooms.arrays.is_array(t) for t in call.tensors.values()):
+        if any(_is_array(t) for t in call.tensors.values()):
             if stream is not None:
                 rooms.runtime.stream_handle(stream)
             self._simulate(call, budget)
@@ -196,12 +224,12 @@ class Kernel:
     def _launch(self, call: Call, values: tuple[object, ...], stream: object) -> None:
         """The first call of a specialisation class: find or compile its artifact, load it, launch it."""
         described = rooms.runtime.describe_all(call.tensors, stream)
-        seen = {n: rooms.requests.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
+        seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         target = next(
             (t for t in TARGETS.values() if t.compute_capability == rooms.runtime.capability(described)), SM90A
         )
         request = self._request(
-            target, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.requests.observe_facts(seen)
+            target, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.specialisation.observe_facts(seen)
         )
         program = rooms.runtime.load(self._artifact(request, ahead=False))
         program.launch(values, stream)
@@ -213,9 +241,9 @@ class Kernel:
 
     def _run_simulated(self, call: Call, budget: float | None) -> None:
         described = {name: rooms.arrays.describe(name, value) for name, value in call.tensors.items()}
-        seen = {n: rooms.requests.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
+        seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         request = self._request(
-            SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.requests.observe_facts(seen)
+            SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.specialisation.observe_facts(seen)
         )
         interface = rooms.requests.interface(request, rooms.program.traced(request))
         symbols = rooms.runtime.check(interface, described, call.scalars)
@@ -249,8 +277,8 @@ class Kernel:
         schedule: Schedule | None = None,
     ) -> Request:
         signature = Signature.of(dtypes, static=static, keywords=keywords)
-        known = facts if facts is not None else rooms.requests.default_facts(self.function)
-        return rooms.requests.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
+        known = facts if facts is not None else rooms.specialisation.default_facts(self.function)
+        return rooms.specialisation.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
 
     def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> Planned:
         """Remembered for these extents and for all, as long as what the body reads from Python is known to be the
@@ -269,34 +297,39 @@ class Kernel:
         return planned
 
     def _artifact(self, request: Request, *, ahead: bool) -> Artifact:
-        """From the store, or compiled and stored; ``ahead`` of time or at a call.
+        """From the store, from what was shipped, or compiled and stored; ``ahead`` of time or at a call.
 
         Where no fingerprint tells what tracing reads, the traced programs are the key; what is traced while assembling
         could then differ under an equal key, and is not stored.
         """
-        configuration = Configuration.from_environment()
-        validate = ahead if configuration.validation is None else configuration.validation
-        keywords = dict(request.signature.keywords)
-        code = fingerprint(self.function.fn, keywords)
+        code = fingerprint(self.function.fn, dict(request.signature.keywords))
         planned = self._plan(request) if code is None else None
-        told = {name: fingerprint_of(value) for name, value in keywords.items()}
+        traced = planned.traces.text if planned is not None else ""
+        key = self._key(request, code or traced)
+        configuration = Configuration.from_environment()
+        store = Store(configuration.store)
+        validate = ahead if configuration.validation is None else configuration.validation
+        found = store.get(key) or Shipped(configuration.shipped).get(key)
+        if found is None or (validate and not request.debug and not found.compared):
+            planned = planned or self._plan(request)
+            found = self._built(planned, validate)
+            if code is not None or planned.traces.text == traced:
+                _keep(store, key, found)
+        return found
+
+    def _key(self, request: Request, code: str) -> str:
+        """Of the store: what is compiled, for what, by which compiler."""
+        told = {name: fingerprint_of(value) for name, value in request.signature.keywords}
         function, signature = self.function, replace(request.signature, keywords=tuple(told.items()))
         what = (
             *(function.name, function.tensors, function.scalars, function.numerics),
             *(signature, request.facts, request.target.name, str(request.schedule), request.debug),
-            validate,
         )
-        traced = planned.traces.text if planned is not None else ""
-        key = digest((compiler_identity(), code or traced, *map(repr, what)))
-        store = Store(configuration.store)
-        found = store.get(key)
-        if found is None:
-            planned = planned or self._plan(request)
-            with within_stack(self.function.where):
-                found = rooms.build.build(planned, validate=validate)
-            if code is not None or planned.traces.text == traced:
-                _keep(store, key, found)
-        return found
+        return digest((compiler_identity(), code, *map(repr, what)))
+
+    def _built(self, planned: Planned, validate: bool) -> Artifact:
+        with within_stack(self.function.where):
+            return rooms.build.build(planned, validate=validate)
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
         result = {t.name: f32 for t in self.function.tensors}

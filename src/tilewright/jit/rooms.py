@@ -5,9 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tilewright.diag.missing import refuse_missing
+
 if TYPE_CHECKING:  # what the table below loads, for the type checker and the import contract
     from tilewright import runtime, simulate
-    from tilewright.compiler import build, program, requests
+    from tilewright.compiler import build, program, requests, specialisation
     from tilewright.jit import arrays
 
 _TABLE = {
@@ -17,15 +19,27 @@ _TABLE = {
     "requests": "tilewright.compiler.requests",
     "runtime": "tilewright.runtime",
     "simulate": "tilewright.simulate",
+    "specialisation": "tilewright.compiler.specialisation",
+}
+_DOES = {
+    "arrays": "running on NumPy arrays",
+    "build": "compiling",
+    "program": "compiling",
+    "requests": "simulating",
+    "runtime": "launching",
+    "simulate": "simulating",
 }
 
-__all__ = ["arrays", "build", "program", "requests", "runtime", "simulate"]
+__all__ = ["arrays", "build", "program", "requests", "runtime", "simulate", "specialisation"]
 
 
 def __getattr__(name: str) -> object:
-    """Imports a room on first use: ``rooms.build.build(program)``."""
+    """Imports a room on first use: ``rooms.build.build(program)``; JIT005 without the packages that it needs."""
     if name not in _TABLE:
         raise AttributeError(name)
-    module = import_module(_TABLE[name])
+    try:
+        module = import_module(_TABLE[name])
+    except ModuleNotFoundError as error:
+        refuse_missing(error, _DOES.get(name, name))
     globals()[name] = module
     return module

@@ -8,8 +8,11 @@ strides, dtypes, device, integer scalars and address alignment, as far as the ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam
 from tilewright.artifact.validate import validate
 from tilewright.diag import TilewrightError, fail, shown
@@ -31,8 +34,13 @@ Call = tuple[Sequence[object], tuple[int, ...], Plan | None, dict[str, Described
 PyTorch's tensors, read in place, do not need. A plain tuple: it is made at every launch."""
 
 
-def load(artifact: Artifact, driver: DriverLike | None = None) -> Program:
-    """Make ``artifact`` ready to launch. RUN013 where there is no GPU."""
+def load(artifact: Artifact | str | PathLike[str], driver: DriverLike | None = None) -> Program:
+    """Make ``artifact``, or the bundle at a path, ready to launch. RUN013 where there is no GPU, ART001 to ART006 for
+    what is no bundle."""
+    if isinstance(artifact, str | PathLike):
+        artifact = bundle.read(Path(artifact))
+    elif not isinstance(artifact, Artifact):  # pyright: ignore[reportUnnecessaryIsInstance]
+        fail("ART001", found=f"a {type(artifact).__name__}", required="an Artifact, or the path of a bundle")
     validate(artifact)
     return Program(artifact, process_driver() if driver is None else driver)
 
@@ -202,6 +210,9 @@ class Program:
                 found = [f"no {n}" for n in missing] + [f"an unknown {n}" for n in extra]
                 fail("RUN002", found=", ".join(found), required=", ".join(names))
             return tuple(args[n] for n in names)
+        if not isinstance(args, tuple) and not isinstance(args, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            help = f"launch(({', '.join(names)},), stream): all arguments in one tuple"
+            fail("RUN002", found=f"a {type(args).__name__} for the arguments", required=", ".join(names), help=help)
         if len(args) != len(names):
             fail("RUN002", found=f"{len(args)} arguments", required=f"{len(names)}: {', '.join(names)}")
         return args

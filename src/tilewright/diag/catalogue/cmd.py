@@ -74,4 +74,14 @@ CODES: tuple[Code, ...] = (
         source=_SOURCE,
         help="run the file with python by itself; TILEWRIGHT_TRACEBACK=1 shows the whole traceback here",
     ),
+    Code(
+        "CMD008",
+        "the file of settings can't be read",
+        "Settings come from variables of the environment, then from a file, then from their defaults. The file is TOML "
+        "and holds nothing else: a misspelt name would otherwise be ignored.",
+        bad='stores = "/tmp/kernels" in ~/.config/tilewright/config.toml',
+        good='store = "/tmp/kernels"',
+        source=_SOURCE,
+        help="tilewright show-config names the settings, once the file is right or moved away",
+    ),
 )

@@ -37,4 +37,15 @@ CODES: tuple[Code, ...] = (
         source="tilewright.hw.target",
         help="name one of them, such as sm_90a",
     ),
+    Code(
+        "JIT005",
+        "a part of Tilewright is not installed",
+        "pip install tilewright brings what launches compiled kernels. The compiler, the simulator and the provers "
+        "need packages that only the extra tilewright[compiler] brings. A kernel needs none of them where its artifact "
+        "is in the store or among the shipped ones.",
+        bad="softmax(x_numpy, y_numpy), with the runtime alone",
+        good="pip install 'tilewright[compiler]', or runtime.load('softmax.bundle').launch((x, y))",
+        source="pyproject.toml, optional dependencies",
+        help="pip install 'tilewright[compiler]'",
+    ),
 )

@@ -32,7 +32,8 @@ CODES: tuple[Code, ...] = (
         bad="role.one(Wgmma(...))",
         good="role.all(Wgmma(...)) in a role of 128 threads",
         source=f"{_PTX}, 9.7.13, 9.7.15, 9.7.16",
-        help="let all threads of the role execute it, or give the role the threads that it needs",
+        help="let all threads of the role execute it, or give the role the threads that it needs; a role with wgmma "
+        "begins at a multiple of 128 threads, so the roles before it have 128 each",
     ),
     Code(
         id="MBR004",

@@ -1,0 +1,40 @@
+"""What a caller asks for, observed from his arguments. Loads without the compiler's dependencies: a call that finds its
+artifact ready needs no more than this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.hw.target import Target
+from tilewright.lang.params import KernelFunction
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
+from tilewright.schedule.facts import Facts, Observed, contiguous, observe_facts
+
+__all__ = ["Facts", "Observed", "Request", "default_facts", "observe_facts"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile: the function, what it is specialised for, the facts of its class, target and pinned schedule.
+
+    A ``debug`` build bounds its waits and compares its roles.
+    """
+
+    function: KernelFunction
+    signature: Signature
+    facts: Facts
+    target: Target
+    schedule: Schedule
+    debug: bool = False
+
+    @property
+    def pins(self) -> str:
+        """What is fixed that the schedule would choose; empty where nothing is."""
+        extents = (f"{name}={value}" for name, value in self.signature.keywords if name in self.function.autos)
+        return ", ".join(filter(None, (str(self.schedule), *extents)))
+
+
+def default_facts(function: KernelFunction) -> Facts:
+    """The class of row-major tensors with 16-byte aligned rows and 32-bit offsets."""
+    return Facts(tuple((t.name, contiguous(len(t.dims))) for t in function.tensors))

@@ -1,0 +1,48 @@
+"""Attention forward, for heads of a width that is fixed when the kernel is made: it sizes the registers."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+from functools import cache
+
+import tilewright as tw
+
+
+@cache
+def attention(width: int) -> tw.Kernel:
+    """``attention(128)(q, k, v, o, scale=..., causal=False, group=1)``: o = softmax(scale q k^T) v for heads of
+    ``width`` elements. ``group`` heads of queries share one of keys and values."""
+
+    @tw.kernel(numerics="fast")
+    def attention(
+        q: tw.Tensor["B", "H", "S", width],
+        k: tw.Tensor["B", "G", "T", width],
+        v: tw.Tensor["B", "G", "T", width],
+        o: tw.Tensor["B", "H", "S", width],
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        group: int = 1,
+        bq=tw.auto,
+        bk=tw.auto,
+    ):
+        b, h, s = tw.grid(q, (None, None, bq))
+        qt = q[b, h, s]
+        acc = tw.zeros((s, width), tw.f32)
+        top = tw.full((s,), -tw.inf, tw.f32)
+        total = tw.zeros((s,), tw.f32)
+        for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
+            x = tw.dot(qt, k[b, h // group, t].T) * scale
+            if causal:
+                x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
+            new = tw.maximum(top, x.max(1))
+            p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+            total.set(total * fix + p.sum(1))
+            acc.set(acc * fix[:, None])
+            top.set(new)
+            acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
+        o[b, h, s] = acc / total[:, None]
+
+    return attention

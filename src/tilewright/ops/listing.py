@@ -1,0 +1,87 @@
+"""What is shipped of each operator: dtypes, compile-time keywords, and the classes of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING
+
+from tilewright import Kernel
+from tilewright.base.dtypes import DType, bf16, f16, f32
+from tilewright.jit import rooms
+from tilewright.ops.attention import attention
+from tilewright.ops.elementwise import add, swiglu
+from tilewright.ops.products import matmul
+from tilewright.ops.rows import layer_norm, rms_norm, softmax
+
+if TYPE_CHECKING:
+    from tilewright.compiler.specialisation import Facts
+
+Shape = tuple[tuple[str, int], ...]
+"""Extents by dimension, in order."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """One artifact to ship: an operator for one dtype of all its tensors, with these keywords, for contiguous tensors
+    whose rows are aligned as those of ``extents``."""
+
+    operator: str
+    kernel: Kernel
+    dtype: DType
+    extents: Shape
+    keywords: tuple[tuple[str, Hashable], ...] = ()
+
+    def __str__(self) -> str:
+        sizes = " ".join(f"{name}={extent}" for name, extent in self.extents)
+        return " ".join([self.operator, str(self.dtype), f"like {sizes}", *(f"{k}={v}" for k, v in self.keywords)])
+
+    @property
+    def dtypes(self) -> dict[str, DType]:
+        """By tensor."""
+        return {tensor.name: self.dtype for tensor in self.kernel.tensors}
+
+    @property
+    def facts(self) -> Facts:
+        """What a call with such tensors, each allocated for itself, observes."""
+        observed = rooms.specialisation.Observed
+        extents = dict(self.extents)
+        shapes = {
+            tensor.name: tuple(extents[d] if isinstance(d, str) else d for d in tensor.dims)
+            for tensor in self.kernel.tensors
+        }
+        return rooms.specialisation.observe_facts(
+            {name: observed(self.dtype, 0, shape, _compact(shape)) for name, shape in shapes.items()}
+        )
+
+
+def listing() -> tuple[Ready, ...]:
+    """Everything that is shipped, in the order in which it is built."""
+    return tuple(_all())
+
+
+def _all() -> Iterator[Ready]:
+    rows = ((("M", 4096), ("N", 4096)), (("M", 4096), ("N", 4099)))
+    for operator, dtype in product((softmax, rms_norm, layer_norm, swiglu), (bf16, f16, f32)):
+        for extents in rows:
+            yield Ready(operator.name, operator, dtype, extents)
+    for dtype in (bf16, f16, f32):
+        yield Ready(add.name, add, dtype, (("N", 1 << 20),))
+    for dtype, extents in product((bf16, f16), _products()):
+        yield Ready(matmul.name, matmul, dtype, extents)
+    for width, dtype, causal, group in product((64, 128), (bf16, f16), (False, True), (1, 4, 8)):
+        keywords = (*(("causal", True),) * causal, *(("group", group),) * (group > 1))  # as a call's, without defaults
+        extents = (("B", 2), ("H", 16), ("S", 4096), ("G", 16 // group), ("T", 4096))
+        yield Ready(f"attention_{width}", attention(width), dtype, extents, keywords)
+
+
+def _products() -> Iterator[Shape]:
+    """All rows aligned; those of the operands in ones and twos of bytes; those of the result alone."""
+    for n, k in ((4096, 4096), (4096, 4099), (4099, 4096)):
+        yield (("M", 4096), ("N", n), ("K", k))
+
+
+def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))

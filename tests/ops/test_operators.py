@@ -1,0 +1,92 @@
+"""Every operator that ships, simulated, against NumPy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tilewright import ops
+from tilewright.ops.listing import listing
+
+Array = npt.NDArray[Any]
+TYPES = {"f32": (np.float32, 2e-5), "f16": (np.float16, 3e-3), "bf16": (ml_dtypes.bfloat16, 2e-2)}
+RANDOM = np.random.default_rng(0)
+
+
+def normal(dtype: str, *shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(TYPES[dtype][0])
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def attention(q: Array, k: Array, v: Array, causal: bool) -> Array:
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(t, group, axis=1) for t in (k, v))
+    x = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+    return softmax(np.where(np.tri(*x.shape[2:], dtype=bool) | (not causal), x, -np.inf)) @ v
+
+
+def agrees(dtype: str, kernel: Any, reference: Callable[..., Array], *inputs: Array, **given: object) -> None:
+    expected = reference(*(t.astype(np.float64) for t in inputs))
+    got = np.full(expected.shape, np.nan, TYPES[dtype][0])
+    kernel(*inputs, got, **given)
+    tolerance = TYPES[dtype][1]
+    np.testing.assert_allclose(got.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("rows", [(5, 128), (3, 77)])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_rows(dtype: str, rows: tuple[int, int]) -> None:
+    x, w, b = normal(dtype, *rows), normal(dtype, rows[1]), normal(dtype, rows[1])
+
+    def rms(x: Array, w: Array) -> Array:
+        return x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-6) * w
+
+    def layer(x: Array, w: Array, b: Array) -> Array:
+        return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * w + b
+
+    agrees(dtype, ops.softmax, softmax, x)
+    agrees(dtype, ops.rms_norm, rms, x, w)
+    agrees(dtype, ops.layer_norm, layer, x, w, b)
+    agrees(dtype, ops.swiglu, lambda gate, up: gate / (1 + np.exp(-gate)) * up, x, normal(dtype, *rows))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_add(dtype: str) -> None:
+    agrees(dtype, ops.add, np.add, normal(dtype, 1001), normal(dtype, 1001))
+
+
+@pytest.mark.parametrize("extents", [(70, 40, 96), (33, 17, 51)])
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_matmul(dtype: str, extents: tuple[int, int, int]) -> None:
+    m, n, k = extents
+    a, b = (normal(dtype, rows, k) / np.sqrt(k).astype(TYPES[dtype][0]) for rows in (m, n))
+    agrees(dtype, ops.matmul, lambda a, b: a @ b.T, a, b)
+
+
+@pytest.mark.parametrize(("causal", "group"), [(False, 1), (True, 2)])
+@pytest.mark.parametrize("width", [64, 128])
+def test_attention(width: int, causal: bool, group: int) -> None:
+    q, k, v = normal("bf16", 1, 2, 70, width), *(normal("bf16", 1, 2 // group, 70, width) for _ in "kv")
+    agrees(
+        "bf16",
+        ops.attention(width),
+        lambda q, k, v: attention(q, k, v, causal),
+        *(q, k, v),
+        scale=width**-0.5,
+        causal=causal,
+        group=group,
+    )
+
+
+def test_every_operator_of_the_list_is_exported() -> None:
+    exported = {*ops.__all__, "attention_64", "attention_128"} - {"attention"}
+    assert {ready.operator for ready in listing()} == exported

@@ -1,0 +1,1 @@
+"""Pages of the site that are generated; `hook` hands them to MkDocs."""
