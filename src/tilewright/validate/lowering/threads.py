@@ -1,0 +1,506 @@
+"""Transport IR of threads that all do the same: their registers and shared memory, as terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Compare, Const, Expr, negate
+from tilewright.tile.attributes import TensorType, TileType
+from tilewright.tile.ops import operations, ops_in
+from tilewright.transport import dialect as t
+from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
+from tilewright.validate.lowering.facts import Facts
+from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
+from tilewright.validate.lowering.prints import Prints, key, mix, prints, term, word
+from tilewright.validate.lowering.recurrence import Claims, run_loop
+from tilewright.validate.lowering.scalars import Body, Scalar
+from tilewright.validate.lowering.segments import Part, Stored
+from tilewright.validate.lowering.values import Atoms, Value, chosen, same, weight, where, without
+from tilewright.validate.undecided import Undecided
+
+
+def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Prints:
+    """The elements of a tensor at some coordinates, after the stores of ``version``."""
+    total = prints(key("tensor", tensor, tuple(sorted(version)))).reshape(())
+    for axis, at in enumerate(coords):
+        total = total + at.prints * word(key("axis", axis))
+    return mix(total, key("element"))
+
+
+@dataclass
+class Path:
+    """Which branch is taken at each condition of the launch and its programs, in order."""
+
+    taken: list[bool]
+    conditions: list[Expr]
+    more: list[list[bool]]
+
+    def next(self, condition: Expr) -> bool:
+        """The branch at one more condition; the other one is left for another path."""
+        place = len(self.conditions)
+        if place == len(self.taken):
+            self.more.append([*self.taken, False])
+            self.taken.append(True)
+        self.conditions.append(condition if self.taken[place] else negate(condition))
+        return self.taken[place]
+
+
+class Threads:
+    """One evaluation of a kernel's body: every thread's registers, along one path."""
+
+    def __init__(self, kernel: t.Kernel, facts: Facts, path: Path):
+        self.kernel, self.facts, self.path = kernel, facts, path
+        self.count = kernel.threads.data
+        self.arithmetic = Arithmetic(fast=kernel.numerics.data == "fast")
+        self.tid = np.arange(self.count).reshape(-1, 1)
+        self.integers = Integers({t.THREAD: self.tid, t.REGISTER: np.zeros((1, 1), np.int64)})
+        self.held: dict[SSAValue, Value] = {}
+        self.scalars: dict[object, Scalar] = {}
+        for name, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True):
+            if isinstance(arg.type, TileType):
+                self.scalars[arg] = Value(prints(key("symbol", name.data)).reshape(1, 1))
+        self.stores: list[Stored] = []
+        self.parts: list[Part] = []
+        self.around: tuple[int, ...] = ()
+        self.written: dict[str, frozenset[str]] = {}
+        self.claims = Claims()
+        self.counts = True
+
+    # -- walk ---------------------------------------------------------------------------------------------------------
+    def block(self, block: Block) -> None:
+        """The ops of a block, in order."""
+        for op in ops_in(block):
+            visit = _VISITS.get(type(op))
+            if visit is None:
+                raise Undecided(op.name, _place(op))
+            visit(self, op)
+
+    def skip(self, op: Operation) -> None:
+        """What moves no values."""
+
+    def let(self, op: t.Let) -> None:
+        self.integers.bind(op.symbol.data, self.integers(op.value.expr))
+
+    def programs(self, op: t.Programs) -> None:
+        """One program, whichever it is."""
+        for name, extent in zip(op.names, op.extents, strict=True):
+            self.facts = self.facts.within(name.data, _ZERO, self.inlined(extent.expr))
+        self.block(op.body.block)
+
+    def branch(self, op: t.If) -> None:
+        condition = op.condition.expr
+        known = self.truth(condition)
+        if known is not None:
+            return self.block((op.then if known else op.otherwise).block)
+        inner = [operations(o) for r in op.regions for o in ops_in(r.block)]
+        kinds = {type(o) for several in inner for o in several}
+        if kinds.isdisjoint(_DATA):
+            return None
+        if not self.around:
+            chosen_ = self.path.next(condition)
+            self.facts = self.facts.when([self.inlined(self.path.conditions[-1])])
+            return self.block((op.then if chosen_ else op.otherwise).block)
+        if not kinds.isdisjoint({t.For, t.Store, t.ReduceAdd, t.SharedWrite, t.Load}):
+            raise Undecided("a branch in a loop", _place(op))
+        return self.joined(op)
+
+    def truth(self, condition: Expr) -> bool | None:
+        """What a condition is, where nothing but numbers enters it."""
+        if condition.symbols - self.integers.values.keys():
+            return None
+        bounds = self.integers.bounds(condition)
+        return bool(bounds.mask.all()) if bounds.decided and bounds.mask.size == 1 else None
+
+    def joined(self, op: t.If) -> None:
+        """Both branches: a sum of what each leaves, one part for each truth of the condition."""
+        odds = prints(key("condition", op.condition.expr.text, int(self._factor(op.condition.expr).flat[0])))
+        before = dict(self.held)
+        self.block(op.then.block)
+        then, self.held = self.held, dict(before)
+        self.block(op.otherwise.block)
+        for buffer in before:
+            a, b = then[buffer], self.held[buffer]
+            if a is not b:
+                group = self.arithmetic.group("sum", t.registers_of(buffer).dtype.dtype)
+                x, y = (group.into(v.flat().terms) for v in (a, b))
+                self.held[buffer] = Value(
+                    group.back(x * odds + y * (np.uint64(1) - odds)), need=merged(a.needs, b.needs)
+                )
+
+    def _factor(self, condition: Expr) -> Prints:
+        parts = (
+            [self.integers(side).prints for side in (condition.lhs, condition.rhs)]
+            if isinstance(condition, Compare)
+            else []
+        )
+        if not parts or any(p.size != 1 for p in parts):
+            raise Undecided(f"the condition {condition}")
+        return term(("condition", condition.op), *parts)  # type: ignore
+
+    def loop(self, op: t.For) -> None:
+        """A part of a stream."""
+        if op.step.expr.constant != 1:
+            raise Undecided("a loop that does not go step by step", _place(op))
+        steps = self.inlined(op.begin.expr), self.inlined(op.end.expr)
+        part = Part(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
+        if self.counts:
+            self.parts.append(part)
+        carried = self._carried(op)
+        kinds = [_kind(b) for b in carried]
+        first = [self.held[b].flat() for b in carried]
+        shapes = [(self.count, _size(b)) if isinstance(b.type, t.RegistersType) else (1, _size(b)) for b in carried]
+        needs: list[Atoms] = [v.need for v in first]
+        outer = self.facts, self.parts, self.counts, self.around
+        self.facts = self.facts.within(op.counter.data, *steps)
+        self.parts = []
+
+        def step(states: Sequence[Prints], counts: bool) -> list[Prints]:
+            self.counts = counts and outer[2]
+            part.inside = self.parts = []
+            written = dict(self.written)
+            for place, (buffer, state) in enumerate(zip(carried, states, strict=True)):
+                self.held[buffer] = Value(state, need=needs[place])
+            self.block(op.body.block)
+            if not counts:
+                self.written = written
+            for place, buffer in enumerate(carried):
+                needs[place] = merged(needs[place], self.held[buffer].needs)
+            return [np.broadcast_to(self.held[b].terms, s) for b, s in zip(carried, shapes, strict=True)]
+
+        self.around = (*self.around, part.loop)
+        begin = [np.broadcast_to(v.terms, s) for v, s in zip(first, shapes, strict=True)]
+        self.integers.bind(op.counter.data, None)
+        finals = run_loop(part.loop, self.arithmetic, kinds, begin, step, self.claims)
+        self.facts, self.parts, self.counts, self.around = outer
+        for place, (buffer, final) in enumerate(zip(carried, finals, strict=True)):
+            self.held[buffer] = Value(final, need=needs[place])
+
+    def _carried(self, op: t.For) -> list[SSAValue]:
+        """Buffers from before the loop that it writes."""
+        written: dict[SSAValue, None] = {}
+        for inner in operations(op):
+            for buffer in _WRITES.get(type(inner), _nothing)(inner):
+                if buffer in self.held:
+                    written[buffer] = None
+        return list(written)
+
+    def inlined(self, e: Expr) -> Expr:
+        """An expression without names that are defined in the kernel."""
+        names = {n: v.symbol + int(v.number.flat[0]) for n, v in self.integers.values.items() if v.symbol is not None}
+        return e.substitute(names)
+
+    # -- buffers ------------------------------------------------------------------------------------------------------
+    def registers(self, op: t.Registers) -> None:
+        size = _size(op.buffer)
+        self.held[op.buffer] = Value(np.full((1, size), key("undefined", size), np.uint64))
+
+    def shared(self, op: t.Shared) -> None:
+        size = _size(op.buffer)
+        self.held[op.buffer] = Value(np.full((1, size), key("undefined"), np.uint64))
+
+    def place(self, count: int, first: int = 0) -> None:
+        """Expressions speak of registers ``first .. first + count - 1``."""
+        self.integers.place((count, first), {t.REGISTER: np.arange(first, first + count).reshape(1, -1)})
+
+    def numbers(self, e: Expr) -> Numbers:
+        """An expression that nothing but threads and registers enters."""
+        value = self.integers(e)
+        if not value.known:
+            raise Undecided(f"the place {e}")
+        return value.number
+
+    def resolved(self, bounds: Bounds) -> Bounds:
+        """Without the bounds that always hold here."""
+        if bounds.decided:
+            return bounds
+        atoms: dict[int, Numbers] = {}
+        for form, threshold in bounds.atoms.items():
+            least = self.least(form)
+            if (threshold >= least).any():
+                atoms[form] = np.where(threshold < least, ALWAYS, threshold)
+        return Bounds(bounds.mask, atoms)
+
+    def least(self, form: int) -> int:
+        """What a form is not less than."""
+        symbol = self.integers.forms.get(form)
+        found = None if symbol is None else self.facts.least(self.inlined(symbol))
+        return ALWAYS if found is None else found
+
+    def write(self, buffer: SSAValue, value: Value, live: Bounds, first: int, count: int) -> None:
+        """Registers ``first .. first + count - 1`` of a buffer; where ``live`` is false they are not known."""
+        if not live.decided or not live.mask.all():
+            value = replace(value, need=merged(value.need, live.atoms))
+        size = _size(buffer)
+        if not live.mask.all():
+            value = where(live.mask, value, self.held[buffer].at(lambda x: _columns(x, first, count)))
+        if count == size:
+            self.held[buffer] = value
+            return
+        inside = np.zeros((1, size), np.bool_)
+        inside[0, first : first + count] = True
+        self.held[buffer] = where(inside, value.at(lambda x: _padded(x, first, count, size)), self.held[buffer])
+
+    # -- element-wise code and reductions -----------------------------------------------------------------------------
+    def map(self, op: t.Map) -> None:
+        count = op.count.data
+        self.place(count)
+        given = dict(self.scalars)
+        for read, buffer, arg in zip(op.reads, op.inputs, op.body.block.args, strict=True):
+            at = self.numbers(read.expr)
+            given[arg] = self.held[buffer].at(lambda x, at=at, n=_size(buffer): _picked(x, at, n))
+        live = self.resolved(self.integers.bounds(op.live.expr))
+        results = Body(self.arithmetic, self.integers, self.resolved).run(op, given)
+        for buffer, value in zip(op.outputs, results, strict=True):
+            self.write(buffer, _wide(value, count), live, 0, count)
+
+    def fold(self, op: t.Fold) -> None:
+        count, size = _size(op.sources[0]), _size(op.targets[0])
+        self.place(count)
+        live = self.resolved(self.integers.bounds(op.live.expr))
+        into = np.broadcast_to(self.numbers(op.into.expr), (1, count))[0]
+        order = np.argsort(into, kind="stable")
+        present, starts = np.unique(into[order], return_index=True)
+        combined = Combined(self.arithmetic, op.fn.data, _kind(op.sources[0]))
+        images, needs = self._contributions(combined, [self.held[s] for s in op.sources], live)
+        targets = [self.held[b].flat() for b in op.targets]
+        totals: list[Prints] = []
+        for image, old in zip(images, combined.into([v.terms for v in targets]), strict=True):
+            image = np.broadcast_to(image, (image.shape[0], count))[:, order]
+            total = np.array(np.broadcast_to(old, (max(image.shape[0], old.shape[0]), size)))
+            total[:, present] += np.add.reduceat(image, starts, axis=1)
+            totals.append(total)
+        need: dict[int, Numbers] = {}
+        for form, threshold in needs.items():
+            several = np.broadcast_to(threshold, (threshold.shape[0], count))[:, order]
+            worst = np.full((threshold.shape[0], size), ALWAYS)
+            worst[:, present] = np.maximum.reduceat(several, starts, axis=1)
+            need[form] = worst
+        self._reduced(op.targets, combined.back(totals), [need, *(v.need for v in targets)])
+
+    def _contributions(self, combined: Combined, values: Sequence[Value], live: Bounds) -> tuple[list[Prints], Atoms]:
+        """What registers add to images, and under which bounds beside those that weigh them.
+
+        A bound of ``live`` on what no guard bounds is that of another axis than the reduced one: there the result has
+        no value.
+        """
+        guard = values[0].guard
+        neutral = all(v.beyond is not None and same(v.guard, guard) for v in values) and not any(
+            image.any() for image in combined.into([v.beyond for v in values if v.beyond is not None])
+        )
+        if guard and not neutral:
+            values, guard = [v.flat() for v in values], {}
+        beside = {f: c for f, c in live.atoms.items() if f not in guard}
+        atoms = {f: np.maximum(c, live.atoms[f]) if f in live.atoms else c for f, c in guard.items()}
+        factor = weight(atoms)
+        images = combined.into([v.terms for v in values])
+        if factor is not None:
+            images = [image * factor for image in images]
+        if not live.mask.all():
+            images = [np.where(live.mask, image, np.uint64(0)) for image in images]
+        need: Atoms = beside
+        for value in values:
+            need = merged(need, without(value.need, live.atoms))
+        return images, need
+
+    def _reduced(self, buffers: Sequence[SSAValue], terms: Sequence[Prints], needs: Sequence[Atoms]) -> None:
+        need: Atoms = {}
+        for several in needs:
+            need = merged(need, several)
+        for buffer, found in zip(buffers, terms, strict=True):
+            self.held[buffer] = Value(found, need=need)
+
+    def shuffle(self, op: t.Shuffle) -> None:
+        combined = Combined(self.arithmetic, op.fn.data, _kind(op.buffers[0]))
+        values = [self.held[b].flat() for b in op.buffers]
+        images = [self._per_thread(x) for x in combined.into([v.terms for v in values])]
+        need = {f: self._per_thread(c) for f, c in merged(values[0].need, values[-1].need).items()}
+        for distance in (d.data for d in op.distances):
+            other = self.tid[:, 0] ^ distance
+            images = [x + x[other] for x in images]
+            need = {f: np.maximum(c, c[other]) for f, c in need.items()}
+        self._reduced(op.buffers, combined.back(images), [need])
+
+    def _per_thread(self, x: Prints) -> Prints:
+        return np.broadcast_to(x, (self.count, x.shape[1]))
+
+    # -- tensors ------------------------------------------------------------------------------------------------------
+    def load(self, op: t.Load) -> None:
+        count = _size(op.buffer)
+        self.place(count)
+        tensor = _tensor(op.tensor)
+        coords = [self.integers(c.expr) for c in op.coords]
+        terms = loaded(tensor, self.written.get(tensor, frozenset()), coords)
+        guard = self.resolved(self.integers.bounds(op.guard.expr))
+        value = chosen(guard, Value(terms), Value(np.zeros((1, 1), np.uint64)))
+        self.write(op.buffer, _wide(value, count), self.resolved(self.integers.bounds(op.live.expr)), 0, count)
+
+    def store(self, op: t.Store | t.ReduceAdd) -> None:
+        count = _size(op.buffer)
+        self.place(count)
+        tensor, adds = _tensor(op.tensor), isinstance(op, t.ReduceAdd)
+        if self.counts:
+            coords = [self.integers(c.expr) for c in op.coords]
+            bounds = self.resolved(self.integers.bounds(op.guard.expr))
+            self.stores.append(Stored(tensor, adds, self.around, coords, self.held[op.buffer], bounds, _place(op)))
+        self.written[tensor] = self.written.get(tensor, frozenset()) | {_place(op)}
+
+    # -- shared memory and moves between registers --------------------------------------------------------------------
+    def shared_write(self, op: t.SharedWrite) -> None:
+        count = _size(op.buffer)
+        self.place(count)
+        shape = (self.count, count)
+        at = np.broadcast_to(self.numbers(op.offset.expr), shape)
+        guard = self.integers.bounds(op.guard.expr)
+        if not guard.decided:
+            raise Undecided("a write to shared memory under a condition of the launch", _place(op))
+        mask = np.broadcast_to(guard.mask, shape)
+        value, old = self.held[op.buffer].flat(), self.held[op.shared].flat()
+        size = _size(op.shared)
+
+        def put(new: Numbers, before: Numbers) -> Numbers:
+            result = np.array(np.broadcast_to(before, (1, size)))
+            result[0, at[mask]] = np.broadcast_to(new, shape)[mask]
+            return result
+
+        none = np.full((1, 1), ALWAYS)
+        need = {f: put(value.need.get(f, none), old.need.get(f, none)) for f in {**value.need, **old.need}}
+        self.held[op.shared] = Value(put(value.terms, old.terms), need=need)
+
+    def shared_read(self, op: t.SharedRead) -> None:
+        count = _size(op.buffer)
+        self.place(count)
+        at = self.numbers(op.offset.expr)
+        guard = self.integers.bounds(op.guard.expr)
+        if not guard.decided:
+            raise Undecided("a read of shared memory under a condition of the launch", _place(op))
+        value = self.held[op.shared].at(lambda x: np.broadcast_to(x, (1, _size(op.shared)))[0, at])
+        self.held[op.buffer] = where(guard.mask, _wide(value, count), self.held[op.buffer])
+
+    def select(self, op: t.Select) -> None:
+        self.place(1)
+        at = self._picks(op.choices.data, [i.expr for i in op.indices], op.elements.data)
+        self.held[op.target] = self.held[op.source].at(lambda x: _picked(x, at, _size(op.source)))
+
+    def exchange(self, op: t.Exchange) -> None:
+        self.place(1)
+        width = op.elements.data
+        sent = self._picks(op.sends.data, [i.expr for i in op.send_indices], width)
+        lanes = np.concatenate(
+            [np.broadcast_to(self.numbers(e.expr), (self.count, 1)).repeat(width, 1) for e in op.lanes], axis=1
+        )
+        taken = self._picks(
+            [[c.data * width for c in row] for row in op.taken], [i.expr for i in op.taken_indices], width
+        )
+        threads = self.tid // _LANES * _LANES + lanes
+
+        def moved(x: Numbers) -> Numbers:
+            whole = np.broadcast_to(_picked(x, sent, _size(op.source)), sent.shape)
+            return np.take_along_axis(np.take_along_axis(whole, threads, 0), taken, 1)
+
+        self.held[op.target] = self.held[op.source].at(moved)
+
+    def _picks(self, choices: Sequence[Sequence[object]], indices: Sequence[Expr], width: int) -> Numbers:
+        """For every thread, the register that each register comes from."""
+        found: list[Numbers] = []
+        for row, index in zip(choices, indices, strict=True):
+            firsts = np.array([c if isinstance(c, int) else c.data for c in row])  # type: ignore
+            first = firsts[np.broadcast_to(self.numbers(index), (self.count, 1))]
+            found.append(first + np.arange(width))
+        return np.concatenate(found, axis=1)
+
+
+def _size(buffer: SSAValue) -> int:
+    kind = buffer.type
+    assert isinstance(kind, t.RegistersType | t.SharedType)
+    return kind.count.data
+
+
+def _kind(buffer: SSAValue) -> DType:
+    kind = buffer.type
+    assert isinstance(kind, t.RegistersType | t.SharedType)
+    return kind.dtype.dtype
+
+
+def _tensor(value: SSAValue) -> str:
+    assert isinstance(value.type, TensorType)
+    return value.type.tensor_name.data
+
+
+def _place(op: Operation) -> str:
+    loc = op.attributes.get("loc")
+    return loc.data if isinstance(loc, StringAttr) else ""
+
+
+def _wide(value: Value, count: int) -> Value:
+    """A row of registers, each of its own."""
+    return value.at(lambda x: np.broadcast_to(x, (x.shape[0], count)))
+
+
+def _picked(x: Numbers, at: Numbers, size: int) -> Numbers:
+    """Of every thread the registers ``at``."""
+    if x.shape[1] == 1 and size > 1:
+        return x
+    if at.shape[0] == 1:
+        return x[:, at[0]]
+    rows = max(x.shape[0], at.shape[0])
+    return np.take_along_axis(np.broadcast_to(x, (rows, size)), np.broadcast_to(at, (rows, at.shape[1])), 1)
+
+
+def _columns(x: Numbers, first: int, count: int) -> Numbers:
+    return x if x.shape[1] == 1 else x[:, first : first + count]
+
+
+def _padded(x: Numbers, first: int, count: int, size: int) -> Numbers:
+    result = np.zeros((x.shape[0], size), x.dtype)
+    result[:, first : first + count] = x
+    return result
+
+
+_ZERO = Const(0)
+_LANES = 32
+
+
+def _nothing(op: Operation) -> Sequence[SSAValue]:
+    return ()
+
+
+_WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
+    t.Map: lambda op: op.outputs,
+    t.Fold: lambda op: op.targets,
+    t.Shuffle: lambda op: op.buffers,
+    t.Load: lambda op: [op.buffer],
+    t.SharedRead: lambda op: [op.buffer],
+    t.SharedWrite: lambda op: [op.shared],
+    t.Select: lambda op: [op.target],
+    t.Exchange: lambda op: [op.target],
+}
+_DATA = frozenset({*_WRITES, t.Store, t.ReduceAdd, t.For})
+_VISITS: dict[type[Operation], Callable[[Threads, Any], None]] = {
+    t.Let: Threads.let,
+    t.Programs: Threads.programs,
+    t.If: Threads.branch,
+    t.For: Threads.loop,
+    t.Registers: Threads.registers,
+    t.Shared: Threads.shared,
+    t.Map: Threads.map,
+    t.Fold: Threads.fold,
+    t.Shuffle: Threads.shuffle,
+    t.Load: Threads.load,
+    t.Store: Threads.store,
+    t.ReduceAdd: Threads.store,
+    t.SharedWrite: Threads.shared_write,
+    t.SharedRead: Threads.shared_read,
+    t.Select: Threads.select,
+    t.Exchange: Threads.exchange,
+    t.Pin: Threads.skip,
+    t.Print: Threads.skip,
+    t.Barrier: Threads.skip,
+    t.WarpBarrier: Threads.skip,
+}
