@@ -82,6 +82,12 @@ class Arithmetic:
         """What of a factor enters a sum of products."""
         return x if self.fast or dtype.is_int else self._factor.into(x)
 
+    def weighed(self, x: Prints, factor: Prints | None) -> Prints:
+        """What is ``x`` where bounds hold, of which ``factor`` is the weight, and 0 elsewhere."""
+        if factor is None:
+            return x
+        return x * factor if self.fast else self._factor.back(self._factor.into(x) * factor)
+
     def fma(self, a: Prints, b: Prints, c: Prints) -> Prints:
         """``a * b + c``, rounded once, as a product of matrices adds up its terms."""
         total = self.group("sum", _F32)

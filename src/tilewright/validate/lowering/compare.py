@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.facts import Facts
 from tilewright.validate.lowering.integers import ALWAYS, NEVER, Numbers
+from tilewright.validate.lowering.memory import Memory
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
+from tilewright.validate.lowering.recurrence import Claims
+from tilewright.validate.lowering.roles import RoleThreads, roles
 from tilewright.validate.lowering.segments import Stored
 from tilewright.validate.lowering.threads import Path, Threads
 from tilewright.validate.lowering.tiles import Tiles
@@ -60,16 +64,61 @@ def _compared(source: tile.Kernel, lowered: t.Kernel) -> Iterator[Unlike]:
 
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: Facts, path: Path) -> Iterator[Unlike]:
-    threads = Threads(lowered, facts, path)
-    threads.block(lowered.body.block)
-    along = threads.facts
-    tiles = Tiles(source, along, threads.parts, threads.integers, fast=lowered.numerics.data == "fast")
-    tiles.run()
-    for loop, pairs in tiles.claims.given.items():
-        threads.claims.given.setdefault(loop, []).extend(pairs)
-    if not threads.claims.hold():
-        raise Undecided("a recurrence whose steps are not told apart")
-    yield from _stored(tiles.stores, threads.stores)
+    if not any(roles(lowered)):
+        threads = Threads(lowered, facts, path, lowered.threads.data)
+        threads.block(lowered.body.block)
+        yield from _against(source, lowered, [threads])
+        return
+    for rank in range(prod(_cluster(lowered))):
+        memory = Memory()
+        every: list[RoleThreads] = []
+        for role in roles(lowered):
+            threads = RoleThreads(lowered, role, facts, path, memory, rank)
+            threads.block(role.body.block)
+            every.append(threads)
+        memory.settled()
+        yield from _counted(every)
+        for turn in dict.fromkeys(r.turn for r in every if r.stores):
+            yield from _against(source, lowered, [r for r in every if r.stores and r.turn == turn])
+
+
+def _against(source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads]) -> Iterator[Unlike]:
+    """What threads store together, against what a program stores."""
+    first, fast = threads[0], lowered.numerics.data == "fast"
+    found: list[Unlike] = []
+    for rotated in (False, True) if any(part.single for part in first.parts) else (False,):
+        tiles = Tiles(source, first.facts, first.parts, first.integers, fast=fast, rotated=rotated)
+        tiles.run()
+        claims = Claims()
+        for side in (tiles, *threads):
+            claims.add(side.claims)
+        if not claims.hold():
+            found = [Unlike("", "undecided: a recurrence whose steps are not told apart")]
+            continue
+        found = list(_stored(tiles.stores, [s for several in threads for s in several.stores]))
+        if not found:
+            break
+    yield from found
+
+
+def _cluster(lowered: t.Kernel) -> tuple[int, int]:
+    return next((op.cluster_shape for op in operations(lowered) if isinstance(op, t.Programs)), (1, 1))
+
+
+def _counted(every: Sequence[RoleThreads]) -> Iterator[Unlike]:
+    """All roles count fills alike: a program of any adds as much, and each begins where it takes its first."""
+    names = dict.fromkeys(c.name for r in every for c in r.counted)
+    for name in names:
+        counts = [c for r in every for c in r.counted if c.name == name]
+        by = next((c.added for c in counts if c.turn == (0, 1)), None)
+        if by is None:
+            raise Undecided(f"what a program adds to {name}")
+        for c in counts:
+            place, distance = c.turn
+            if distance > 1 and any(s.startswith("$p") for s in by.symbols):
+                raise Undecided(f"turns of programs that add different numbers to {name}")
+            if c.first != by * place or c.added != by * distance:
+                yield Unlike("", f"roles count {name} differently: {c.first} and {c.added} a program, not {by}")
 
 
 def _grid(source: tile.Kernel, lowered: t.Kernel, facts: Facts) -> Iterator[Unlike]:

@@ -48,7 +48,14 @@ class Facts:
     def when(self, predicates: Iterable[Expr]) -> Facts:
         """Also that these hold."""
         found = [d for p in predicates for part in conjuncts(p) for d in _differences(part)]
-        return replace(self, positive=(*self.positive, *found))
+        known = dict(self.known)
+        for d in found:
+            terms = d.terms if isinstance(d, Sum) else ((d, 1),)
+            offset = d.offset if isinstance(d, Sum) else 0
+            if len(terms) == 1 and isinstance(terms[0][0], Sym) and terms[0][1] == 1:
+                low, high = known.get(terms[0][0].name, (None, None))
+                known[terms[0][0].name] = (-offset if low is None else max(low, -offset), high)
+        return replace(self, known=known, positive=(*self.positive, *found))
 
     def least(self, e: Expr) -> int | None:
         """A number that ``e`` is not less than; None if none is found."""

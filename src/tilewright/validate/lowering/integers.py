@@ -7,7 +7,7 @@ polynomial modulo 2**64 at one random point. Quotients of rests are atoms. A pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
@@ -107,6 +107,11 @@ class Integers:
         self.numbers |= numbers
         self._found = self._caches.setdefault(mark, {})
 
+    def inlined(self, e: Expr) -> Expr:
+        """An expression without names that stand for another one."""
+        bound = {n: self.values[n] for n in e.symbols & self.values.keys()}
+        return e.substitute({n: v.symbol + int(v.number.flat[0]) for n, v in bound.items() if v.symbol is not None})
+
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, node: Expr) -> Number:
         found = self._found.get(node)
@@ -134,7 +139,7 @@ class Integers:
                 x, y = self(a), self(b)
                 if x.known and y.known:
                     return Number(x.number % y.number, _NONE, Const(0))
-                return self._add(x, self._product(self._product(self(Const(-1)), y), self._quotient(x, y)))
+                return self._remainder(x, y)
             case Min(args) | Max(args):
                 return self._extremum(isinstance(node, Min), list(map(self, args)))
             case Xor(args):
@@ -153,7 +158,8 @@ class Integers:
             symbol = None if symbol is None or value.symbol is None else symbol + value.symbol * factor
         return Number(number, rest, symbol)
 
-    def _add(self, x: Number, y: Number) -> Number:
+    def add(self, x: Number, y: Number) -> Number:
+        """A sum."""
         both = x.symbol is not None and y.symbol is not None
         return Number(x.number + y.number, x.rest + y.rest, x.symbol + y.symbol if both else None)  # type: ignore
 
@@ -178,7 +184,13 @@ class Integers:
             if not y.number.all():
                 raise Undecided("a division by zero")
             return Number(x.number // y.number, _NONE, Const(0))
-        return self._atom("quotient", lambda a, b: a // b, x, y)
+        return self._opaque(term("quotient", x.prints, y.prints), _symbolic(lambda a, b: a // b, x, y))
+
+    def _remainder(self, x: Number, y: Number) -> Number:
+        """``x - y * (x // y)``, nothing of it a known number."""
+        quotient = self._quotient(x, y)
+        symbol = _symbolic(lambda a, b: a % b, x, y)
+        return self._opaque(x.prints - y.prints * quotient.prints, symbol)
 
     def _extremum(self, least: bool, parts: list[Number]) -> Number:
         if all(p.known for p in parts):
@@ -196,12 +208,6 @@ class Integers:
             return Number(reduce(np.bitwise_xor, (p.number for p in parts)), _NONE, Const(0))
         rest = sum((mix(p.prints, key("part")) for p in parts[1:]), mix(parts[0].prints, key("part")))
         return self._opaque(mix(rest, key("xor")), None)
-
-    def _atom(self, name: str, build: Any, x: Number, y: Number) -> Number:
-        symbol = None
-        if x.number.size == y.number.size == 1 and x.symbol is not None and y.symbol is not None:
-            symbol = build(x.symbol + int(x.number.flat[0]), y.symbol + int(y.number.flat[0]))
-        return self._opaque(term(name, x.prints, y.prints), symbol)
 
     def _opaque(self, rest: Prints, symbol: Expr | None) -> Number:
         return Number(np.zeros((1, 1), np.int64), rest, symbol)
@@ -227,20 +233,31 @@ class Integers:
                     return self.bounds(negate(a))
                 raise Undecided(f"the predicate {node}")
             case Compare(op, a, b):
-                return self._compare(node, op, self(a), self(b))
+                found = self.compared(op, self(a), self(b))
+                if found is None:
+                    raise Undecided(f"the predicate {node}")
+                return found
             case _:
                 raise Undecided(f"the predicate {node}")
 
-    def _compare(self, node: Expr, op: str, x: Number, y: Number) -> Bounds:
+    def compared(self, op: str, x: Number, y: Number) -> Bounds | None:
+        """A comparison; None for one over what launches decide that is no bound."""
         number, rest = y.number - x.number, y.rest - x.rest
         if (x.known and y.known) or not rest.any():
             return Bounds(_COMPARE[op](np.zeros((1, 1), np.int64), number))
         if rest.size != 1 or op not in ("<", "<="):
-            raise Undecided(f"the predicate {node}")
+            return None
         form = int(rest.flat[0])
         if x.symbol is not None and y.symbol is not None:
             self.forms.setdefault(form, y.symbol - x.symbol)
         return Bounds(np.ones((1, 1), np.bool_), {form: -number - (1 if op == "<=" else 0)})
+
+
+def _symbolic(build: Callable[[Expr, Expr], Expr], x: Number, y: Number) -> Expr | None:
+    """What two numbers make, where they are the same for all threads and registers."""
+    if x.number.size != 1 or y.number.size != 1 or x.symbol is None or y.symbol is None:
+        return None
+    return build(x.symbol + int(x.number.flat[0]), y.symbol + int(y.number.flat[0]))
 
 
 def both(a: Bounds, b: Bounds) -> Bounds:

@@ -29,6 +29,11 @@ class Claims:
 
     given: dict[int, list[tuple[Prints, Prints]]] = field(default_factory=dict[int, list[tuple[Prints, Prints]]])
 
+    def add(self, other: Claims) -> None:
+        """Those of the other side too."""
+        for loop, pairs in other.given.items():
+            self.given.setdefault(loop, []).extend(pairs)
+
     def hold(self) -> bool:
         """Equal names go on to equal values."""
         for pairs in self.given.values():

@@ -23,6 +23,12 @@ class Part:
     inside: list[Part] = field(default_factory=list["Part"])
 
     @property
+    def single(self) -> bool:
+        """One step, of a known number."""
+        known = self.begin.known and self.end.known
+        return known and int(self.end.number.flat[0]) == int(self.begin.number.flat[0]) + 1
+
+    @property
     def loop(self) -> int:
         """Its name: which steps these are."""
         return key("loop", self.counter, int(self.begin.prints.flat[0]), int(self.end.prints.flat[0]))

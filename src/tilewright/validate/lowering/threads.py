@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Compare, Const, Expr, negate
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.ops import operations, ops_in
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
 from tilewright.validate.lowering.facts import Facts
@@ -44,6 +45,8 @@ class Path:
 
     def next(self, condition: Expr) -> bool:
         """The branch at one more condition; the other one is left for another path."""
+        if condition in self.conditions or negate(condition) in self.conditions:
+            return condition in self.conditions
         place = len(self.conditions)
         if place == len(self.taken):
             self.more.append([*self.taken, False])
@@ -55,9 +58,8 @@ class Path:
 class Threads:
     """One evaluation of a kernel's body: every thread's registers, along one path."""
 
-    def __init__(self, kernel: t.Kernel, facts: Facts, path: Path):
-        self.kernel, self.facts, self.path = kernel, facts, path
-        self.count = kernel.threads.data
+    def __init__(self, kernel: t.Kernel, facts: Facts, path: Path, count: int):
+        self.kernel, self.facts, self.path, self.count = kernel, facts, path, count
         self.arithmetic = Arithmetic(fast=kernel.numerics.data == "fast")
         self.tid = np.arange(self.count).reshape(-1, 1)
         self.integers = Integers({t.THREAD: self.tid, t.REGISTER: np.zeros((1, 1), np.int64)})
@@ -73,13 +75,18 @@ class Threads:
         self.claims = Claims()
         self.counts = True
 
+    @property
+    def visits(self) -> Mapping[type[Operation], Callable[[Any, Any], None]]:
+        """What is done at an op of each kind."""
+        return VISITS
+
     # -- walk ---------------------------------------------------------------------------------------------------------
     def block(self, block: Block) -> None:
         """The ops of a block, in order."""
         for op in ops_in(block):
-            visit = _VISITS.get(type(op))
+            visit = self.visits.get(type(op))
             if visit is None:
-                raise Undecided(op.name, _place(op))
+                raise Undecided(op.name, place_of(op))
             visit(self, op)
 
     def skip(self, op: Operation) -> None:
@@ -101,14 +108,15 @@ class Threads:
             return self.block((op.then if known else op.otherwise).block)
         inner = [operations(o) for r in op.regions for o in ops_in(r.block)]
         kinds = {type(o) for several in inner for o in several}
-        if kinds.isdisjoint(_DATA):
+        if kinds.isdisjoint(DATA):
             return None
         if not self.around:
-            chosen_ = self.path.next(condition)
-            self.facts = self.facts.when([self.inlined(self.path.conditions[-1])])
-            return self.block((op.then if chosen_ else op.otherwise).block)
-        if not kinds.isdisjoint({t.For, t.Store, t.ReduceAdd, t.SharedWrite, t.Load}):
-            raise Undecided("a branch in a loop", _place(op))
+            condition = self.inlined(condition)
+            taken = self.path.next(condition)
+            self.facts = self.facts.when([condition if taken else negate(condition)])
+            return self.block((op.then if taken else op.otherwise).block)
+        if not kinds.isdisjoint({t.For, *_COPIES}):
+            raise Undecided("a branch in a loop", place_of(op))
         return self.joined(op)
 
     def truth(self, condition: Expr) -> bool | None:
@@ -126,12 +134,12 @@ class Threads:
         then, self.held = self.held, dict(before)
         self.block(op.otherwise.block)
         for buffer in before:
-            a, b = then[buffer], self.held[buffer]
-            if a is not b:
+            x, y = then[buffer], self.held[buffer]
+            if x is not y:
                 group = self.arithmetic.group("sum", t.registers_of(buffer).dtype.dtype)
-                x, y = (group.into(v.flat().terms) for v in (a, b))
+                one, other = (group.into(v.terms) for v in (x, y))
                 self.held[buffer] = Value(
-                    group.back(x * odds + y * (np.uint64(1) - odds)), need=merged(a.needs, b.needs)
+                    group.back(one * odds + other * (np.uint64(1) - odds)), need=merged(x.needs, y.needs)
                 )
 
     def _factor(self, condition: Expr) -> Prints:
@@ -147,22 +155,29 @@ class Threads:
     def loop(self, op: t.For) -> None:
         """A part of a stream."""
         if op.step.expr.constant != 1:
-            raise Undecided("a loop that does not go step by step", _place(op))
+            raise Undecided("a loop that does not go step by step", place_of(op))
         steps = self.inlined(op.begin.expr), self.inlined(op.end.expr)
         part = Part(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
         if self.counts:
             self.parts.append(part)
+        if part.single:
+            self.integers.bind(op.counter.data, part.begin)
+            self.block(op.body.block)
+            return self.integers.bind(op.counter.data, None)
         carried = self._carried(op)
-        kinds = [_kind(b) for b in carried]
-        first = [self.held[b].flat() for b in carried]
-        shapes = [(self.count, _size(b)) if isinstance(b.type, t.RegistersType) else (1, _size(b)) for b in carried]
+        kinds = [kind_of(b) for b in carried]
+        first = [self.held[b].folded(self.arithmetic) for b in carried]
+        shapes = [(self.count, size_of(b)) if isinstance(b.type, t.RegistersType) else (1, size_of(b)) for b in carried]
         needs: list[Atoms] = [v.need for v in first]
         outer = self.facts, self.parts, self.counts, self.around
         self.facts = self.facts.within(op.counter.data, *steps)
         self.parts = []
 
+        restart = self.entered(op, steps)
+
         def step(states: Sequence[Prints], counts: bool) -> list[Prints]:
             self.counts = counts and outer[2]
+            restart()
             part.inside = self.parts = []
             written = dict(self.written)
             for place, (buffer, state) in enumerate(zip(carried, states, strict=True)):
@@ -170,9 +185,10 @@ class Threads:
             self.block(op.body.block)
             if not counts:
                 self.written = written
-            for place, buffer in enumerate(carried):
-                needs[place] = merged(needs[place], self.held[buffer].needs)
-            return [np.broadcast_to(self.held[b].terms, s) for b, s in zip(carried, shapes, strict=True)]
+            after = [self.held[b].folded(self.arithmetic) for b in carried]
+            for place, value in enumerate(after):
+                needs[place] = merged(needs[place], value.need)
+            return [np.broadcast_to(v.terms, s) for v, s in zip(after, shapes, strict=True)]
 
         self.around = (*self.around, part.loop)
         begin = [np.broadcast_to(v.terms, s) for v, s in zip(first, shapes, strict=True)]
@@ -181,28 +197,35 @@ class Threads:
         self.facts, self.parts, self.counts, self.around = outer
         for place, (buffer, final) in enumerate(zip(carried, finals, strict=True)):
             self.held[buffer] = Value(final, need=needs[place])
+        self.left(op)
+
+    def entered(self, op: t.For, steps: tuple[Expr, Expr]) -> Callable[[], None]:
+        """What is to be done before each evaluation of a step."""
+        return lambda: None
+
+    def left(self, op: t.For) -> None:
+        """What is to be done after a loop."""
 
     def _carried(self, op: t.For) -> list[SSAValue]:
         """Buffers from before the loop that it writes."""
         written: dict[SSAValue, None] = {}
         for inner in operations(op):
-            for buffer in _WRITES.get(type(inner), _nothing)(inner):
+            for buffer in WRITES.get(type(inner), _nothing)(inner):
                 if buffer in self.held:
                     written[buffer] = None
         return list(written)
 
     def inlined(self, e: Expr) -> Expr:
         """An expression without names that are defined in the kernel."""
-        names = {n: v.symbol + int(v.number.flat[0]) for n, v in self.integers.values.items() if v.symbol is not None}
-        return e.substitute(names)
+        return self.integers.inlined(e)
 
     # -- buffers ------------------------------------------------------------------------------------------------------
     def registers(self, op: t.Registers) -> None:
-        size = _size(op.buffer)
+        size = size_of(op.buffer)
         self.held[op.buffer] = Value(np.full((1, size), key("undefined", size), np.uint64))
 
     def shared(self, op: t.Shared) -> None:
-        size = _size(op.buffer)
+        size = size_of(op.buffer)
         self.held[op.buffer] = Value(np.full((1, size), key("undefined"), np.uint64))
 
     def place(self, count: int, first: int = 0) -> None:
@@ -237,7 +260,7 @@ class Threads:
         """Registers ``first .. first + count - 1`` of a buffer; where ``live`` is false they are not known."""
         if not live.decided or not live.mask.all():
             value = replace(value, need=merged(value.need, live.atoms))
-        size = _size(buffer)
+        size = size_of(buffer)
         if not live.mask.all():
             value = where(live.mask, value, self.held[buffer].at(lambda x: _columns(x, first, count)))
         if count == size:
@@ -254,20 +277,20 @@ class Threads:
         given = dict(self.scalars)
         for read, buffer, arg in zip(op.reads, op.inputs, op.body.block.args, strict=True):
             at = self.numbers(read.expr)
-            given[arg] = self.held[buffer].at(lambda x, at=at, n=_size(buffer): _picked(x, at, n))
+            given[arg] = self.held[buffer].at(lambda x, at=at, n=size_of(buffer): _picked(x, at, n))
         live = self.resolved(self.integers.bounds(op.live.expr))
         results = Body(self.arithmetic, self.integers, self.resolved).run(op, given)
         for buffer, value in zip(op.outputs, results, strict=True):
             self.write(buffer, _wide(value, count), live, 0, count)
 
     def fold(self, op: t.Fold) -> None:
-        count, size = _size(op.sources[0]), _size(op.targets[0])
+        count, size = size_of(op.sources[0]), size_of(op.targets[0])
         self.place(count)
         live = self.resolved(self.integers.bounds(op.live.expr))
         into = np.broadcast_to(self.numbers(op.into.expr), (1, count))[0]
         order = np.argsort(into, kind="stable")
         present, starts = np.unique(into[order], return_index=True)
-        combined = Combined(self.arithmetic, op.fn.data, _kind(op.sources[0]))
+        combined = Combined(self.arithmetic, op.fn.data, kind_of(op.sources[0]))
         images, needs = self._contributions(combined, [self.held[s] for s in op.sources], live)
         targets = [self.held[b].flat() for b in op.targets]
         totals: list[Prints] = []
@@ -317,7 +340,7 @@ class Threads:
             self.held[buffer] = Value(found, need=need)
 
     def shuffle(self, op: t.Shuffle) -> None:
-        combined = Combined(self.arithmetic, op.fn.data, _kind(op.buffers[0]))
+        combined = Combined(self.arithmetic, op.fn.data, kind_of(op.buffers[0]))
         values = [self.held[b].flat() for b in op.buffers]
         images = [self._per_thread(x) for x in combined.into([v.terms for v in values])]
         need = {f: self._per_thread(c) for f, c in merged(values[0].need, values[-1].need).items()}
@@ -332,9 +355,9 @@ class Threads:
 
     # -- tensors ------------------------------------------------------------------------------------------------------
     def load(self, op: t.Load) -> None:
-        count = _size(op.buffer)
+        count = size_of(op.buffer)
         self.place(count)
-        tensor = _tensor(op.tensor)
+        tensor = tensor_of(op.tensor)
         coords = [self.integers(c.expr) for c in op.coords]
         terms = loaded(tensor, self.written.get(tensor, frozenset()), coords)
         guard = self.resolved(self.integers.bounds(op.guard.expr))
@@ -342,27 +365,27 @@ class Threads:
         self.write(op.buffer, _wide(value, count), self.resolved(self.integers.bounds(op.live.expr)), 0, count)
 
     def store(self, op: t.Store | t.ReduceAdd) -> None:
-        count = _size(op.buffer)
+        count = size_of(op.buffer)
         self.place(count)
-        tensor, adds = _tensor(op.tensor), isinstance(op, t.ReduceAdd)
+        tensor, adds = tensor_of(op.tensor), isinstance(op, t.ReduceAdd)
         if self.counts:
             coords = [self.integers(c.expr) for c in op.coords]
             bounds = self.resolved(self.integers.bounds(op.guard.expr))
-            self.stores.append(Stored(tensor, adds, self.around, coords, self.held[op.buffer], bounds, _place(op)))
-        self.written[tensor] = self.written.get(tensor, frozenset()) | {_place(op)}
+            self.stores.append(Stored(tensor, adds, self.around, coords, self.held[op.buffer], bounds, place_of(op)))
+        self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
     # -- shared memory and moves between registers --------------------------------------------------------------------
     def shared_write(self, op: t.SharedWrite) -> None:
-        count = _size(op.buffer)
+        count = size_of(op.buffer)
         self.place(count)
         shape = (self.count, count)
         at = np.broadcast_to(self.numbers(op.offset.expr), shape)
         guard = self.integers.bounds(op.guard.expr)
         if not guard.decided:
-            raise Undecided("a write to shared memory under a condition of the launch", _place(op))
+            raise Undecided("a write to shared memory under a condition of the launch", place_of(op))
         mask = np.broadcast_to(guard.mask, shape)
         value, old = self.held[op.buffer].flat(), self.held[op.shared].flat()
-        size = _size(op.shared)
+        size = size_of(op.shared)
 
         def put(new: Numbers, before: Numbers) -> Numbers:
             result = np.array(np.broadcast_to(before, (1, size)))
@@ -374,19 +397,19 @@ class Threads:
         self.held[op.shared] = Value(put(value.terms, old.terms), need=need)
 
     def shared_read(self, op: t.SharedRead) -> None:
-        count = _size(op.buffer)
+        count = size_of(op.buffer)
         self.place(count)
         at = self.numbers(op.offset.expr)
         guard = self.integers.bounds(op.guard.expr)
         if not guard.decided:
-            raise Undecided("a read of shared memory under a condition of the launch", _place(op))
-        value = self.held[op.shared].at(lambda x: np.broadcast_to(x, (1, _size(op.shared)))[0, at])
+            raise Undecided("a read of shared memory under a condition of the launch", place_of(op))
+        value = self.held[op.shared].at(lambda x: np.broadcast_to(x, (1, size_of(op.shared)))[0, at])
         self.held[op.buffer] = where(guard.mask, _wide(value, count), self.held[op.buffer])
 
     def select(self, op: t.Select) -> None:
         self.place(1)
         at = self._picks(op.choices.data, [i.expr for i in op.indices], op.elements.data)
-        self.held[op.target] = self.held[op.source].at(lambda x: _picked(x, at, _size(op.source)))
+        self.held[op.target] = self.held[op.source].at(lambda x: _picked(x, at, size_of(op.source)))
 
     def exchange(self, op: t.Exchange) -> None:
         self.place(1)
@@ -401,7 +424,7 @@ class Threads:
         threads = self.tid // _LANES * _LANES + lanes
 
         def moved(x: Numbers) -> Numbers:
-            whole = np.broadcast_to(_picked(x, sent, _size(op.source)), sent.shape)
+            whole = np.broadcast_to(_picked(x, sent, size_of(op.source)), sent.shape)
             return np.take_along_axis(np.take_along_axis(whole, threads, 0), taken, 1)
 
         self.held[op.target] = self.held[op.source].at(moved)
@@ -416,24 +439,24 @@ class Threads:
         return np.concatenate(found, axis=1)
 
 
-def _size(buffer: SSAValue) -> int:
+def size_of(buffer: SSAValue) -> int:
     kind = buffer.type
     assert isinstance(kind, t.RegistersType | t.SharedType)
     return kind.count.data
 
 
-def _kind(buffer: SSAValue) -> DType:
+def kind_of(buffer: SSAValue) -> DType:
     kind = buffer.type
     assert isinstance(kind, t.RegistersType | t.SharedType)
     return kind.dtype.dtype
 
 
-def _tensor(value: SSAValue) -> str:
+def tensor_of(value: SSAValue) -> str:
     assert isinstance(value.type, TensorType)
     return value.type.tensor_name.data
 
 
-def _place(op: Operation) -> str:
+def place_of(op: Operation) -> str:
     loc = op.attributes.get("loc")
     return loc.data if isinstance(loc, StringAttr) else ""
 
@@ -471,7 +494,7 @@ def _nothing(op: Operation) -> Sequence[SSAValue]:
     return ()
 
 
-_WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
+WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
     t.Map: lambda op: op.outputs,
     t.Fold: lambda op: op.targets,
     t.Shuffle: lambda op: op.buffers,
@@ -480,9 +503,23 @@ _WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
     t.SharedWrite: lambda op: [op.shared],
     t.Select: lambda op: [op.target],
     t.Exchange: lambda op: [op.target],
+    a.LoadMatrix: lambda op: [op.buffer],
+    a.Wgmma: lambda op: [op.accumulator],
 }
-_DATA = frozenset({*_WRITES, t.Store, t.ReduceAdd, t.For})
-_VISITS: dict[type[Operation], Callable[[Threads, Any], None]] = {
+_COPIES = {
+    t.Store,
+    t.ReduceAdd,
+    t.Load,
+    t.SharedWrite,
+    a.TmaLoad,
+    a.TmaStore,
+    a.CpAsync,
+    a.LoadStore,
+    a.CopyOut,
+    a.StoreMatrix,
+}
+DATA = frozenset({*WRITES, *_COPIES, t.For})
+VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.Let: Threads.let,
     t.Programs: Threads.programs,
     t.If: Threads.branch,
@@ -503,4 +540,7 @@ _VISITS: dict[type[Operation], Callable[[Threads, Any], None]] = {
     t.Print: Threads.skip,
     t.Barrier: Threads.skip,
     t.WarpBarrier: Threads.skip,
+    a.TensorMap: Threads.skip,
+    a.Mbarriers: Threads.skip,
+    a.FenceMbarrierInit: Threads.skip,
 }

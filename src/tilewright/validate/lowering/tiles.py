@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.base.expr import Const, Sym, maximum
 from tilewright.lang.axes import Axis, Span
 from tilewright.lang.fns import ReduceFn
 from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, tile_type
 from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
 from tilewright.validate.lowering.facts import Facts
@@ -27,7 +29,9 @@ from tilewright.validate.undecided import Undecided
 class Tiles:
     """One evaluation of a kernel's body, its streams in the parts of the Transport IR's loops."""
 
-    def __init__(self, kernel: tile.Kernel, facts: Facts, parts: Sequence[Part], values: Integers, *, fast: bool):
+    def __init__(
+        self, kernel: tile.Kernel, facts: Facts, parts: Sequence[Part], values: Integers, *, fast: bool, rotated: bool
+    ):
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
         self.integers = Integers({})
         self.integers.forms = values.forms
@@ -38,7 +42,8 @@ class Tiles:
         self.around: tuple[int, ...] = ()
         self.written: dict[str, frozenset[str]] = {}
         self.claims = Claims()
-        self.counts = True
+        self.counts, self.rotated = True, rotated
+        self.masked: dict[SSAValue, tile.Dot] = {}
 
     def run(self) -> None:
         """The whole body."""
@@ -51,7 +56,11 @@ class Tiles:
 
     def block(self, block: Block) -> None:
         """The ops of a block, in order."""
-        for op in ops_in(block):
+        self.ops(ops_in(block))
+
+    def ops(self, ops: Sequence[Operation]) -> None:
+        """Some ops, in order."""
+        for op in ops:
             visit = _VISITS.get(type(op))
             if visit is not None:
                 visit(self, op)
@@ -106,7 +115,7 @@ class Tiles:
                 bounds.mask = bounds.mask & (along < number)
                 continue
             form, threshold = int(rest), along - number
-            least = self.facts.least(span.stop - span.origin - int(number))
+            least = self.facts.least(self.integers.inlined(span.stop - span.origin) - int(number))
             if least is not None:
                 threshold = np.where(threshold < least, ALWAYS, threshold)
             if (threshold > ALWAYS).any():
@@ -139,7 +148,11 @@ class Tiles:
     def dot(self, op: tile.Dot) -> None:
         a, b = tile_type(op.a), tile_type(op.b)
         total = self.arithmetic.group("sum", tile_type(op.result).element)
-        left = self.weighed(self.arithmetic.factors(self.held[op.a], a.element), a.axes_tuple, 1)
+        left = self.arithmetic.factors(self.held[op.a], a.element)
+        if op in self.masked.values():
+            left = np.broadcast_to(left, (left.shape[0], a.shape[1]))
+        else:
+            left = self.weighed(left, a.axes_tuple, 1)
         right = self.arithmetic.factors(self.held[op.b], b.element)
         right = np.broadcast_to(right, (b.shape[0], right.shape[1]))
         self.held[op.result] = total.back(np.matmul(left, right))
@@ -153,49 +166,95 @@ class Tiles:
 
     def stream(self, op: tile.Stream) -> None:
         """The steps of a stream, in the parts of the other side."""
-        name, trip = op.counter.data, self.integers(op.trip.expr)
+        name, trip = op.counter.data, op.trip.expr
         parts: list[Part] = []
-        while self.parts and self.parts[0].counter == name and (not parts or _follows(parts[-1], self.parts[0])):
+        while self.parts and self.parts[0].counter == name and (not parts or self._follows(parts[-1], self.parts[0])):
             parts.append(self.parts.pop(0))
-        if not parts or parts[0].begin.prints.any() or (parts[-1].end.prints != trip.prints).any():
+        if not parts or parts[0].range[0] != Const(0) or parts[-1].range[1] != self.integers.inlined(trip):
             raise Undecided(f"the loops over {name} are not the steps of the stream", _where(op))
         for part in parts[:-1]:
-            end = part.range[1]
-            if not (self.facts.never_negative(end) and self.facts.never_negative(op.trip.expr - end)):
-                raise Undecided(f"a loop over {name} that ends at {end}", _where(op))
-        for part in parts:
-            self.part(op, part)
+            if not self.facts.never_negative(trip - part.range[1]):
+                raise Undecided(f"a loop over {name} that ends at {part.range[1]}", _where(op))
+        halves = rotation(op) if self.rotated and parts[0].single and len(parts) > 1 else None
+        if halves is None:
+            for part in parts:
+                self.part(op, part, ops_in(op.body.block))
+            return
+        first, later = halves
+        self.masked = {
+            v: product
+            for o in later
+            if isinstance(o, tile.Dot)
+            for v, product in ((o.a, o), (o.b, o))
+            if v.owner in first
+        }
+        self.at_step(name, parts[0].begin, first)
+        for part in parts[1:]:
+            self.part(op, part, first, later)
+        self.at_step(name, self.integers(trip - 1), later)
 
-    def part(self, op: tile.Stream, part: Part) -> None:
-        """Some steps of a stream."""
-        carried = [
-            inner.frag
-            for inner in dict.fromkeys(operations(op))
-            if isinstance(inner, tile.Write) and inner.frag in self.fragments
-        ]
-        carried = list(dict.fromkeys(carried))
-        kinds = [f.type.element for f in carried]  # type: ignore
-        shapes = [f.type.shape for f in carried]  # type: ignore
+    def _follows(self, part: Part, later: Part) -> bool:
+        """The steps of ``later`` come right after those of ``part``."""
+        begin, end = part.range
+        if later.range[0] == maximum(begin, end):
+            return True
+        return later.range[0] == end and self.facts.never_negative(end - begin)
+
+    def at_step(self, counter: str, step: Number, ops: Sequence[Operation]) -> None:
+        """Some of a stream's ops, at one step of it."""
+        self.integers.bind(counter, step)
+        self.ops(ops)
+        self.mask(ops)
+        self.integers.bind(counter, None)
+
+    def mask(self, ops: Sequence[Operation]) -> None:
+        """Factors of products of the step after are 0 beyond the domain of what is contracted."""
+        for value, product in self.masked.items():
+            if value.owner in ops:
+                spans, axis = tile_type(value).axes_tuple, 1 if value == product.a else 0
+                bounds = self.domain(spans, [axis])
+                masked = self.arithmetic.weighed(self.held[value], weight(bounds.atoms))
+                self.held[value] = np.where(bounds.mask, masked, np.uint64(0))
+
+    def part(self, op: tile.Stream, part: Part, ops: Sequence[Operation], late: Sequence[Operation] = ()) -> None:
+        """Some steps of a stream: in each the ops ``late`` of the step before, then ``ops``."""
+        if part.single and not late:
+            outside, self.parts = self.parts, list(part.inside)
+            self.at_step(part.counter, part.begin, ops)
+            self.parts = outside
+            return
+        frags = dict.fromkeys(o.frag for o in operations(op) if isinstance(o, tile.Write) and o.frag in self.fragments)
+        passed = dict.fromkeys(v for o in late for v in o.operands if v.owner in ops)
+        kinds = [_axes(v).element for v in (*frags, *passed)]
+        shapes = [_axes(v).shape for v in (*frags, *passed)]
         outer = self.facts, self.parts, self.counts, self.around
         self.facts = self.facts.within(part.counter, *part.range)
 
-        def step(states: Sequence[Prints], counts: bool) -> list[Prints]:
+        def states() -> list[Prints]:
+            held = [*(self.fragments[f] for f in frags), *(self.held[v] for v in passed)]
+            return [np.broadcast_to(x, s) for x, s in zip(held, shapes, strict=True)]
+
+        def step(before: Sequence[Prints], counts: bool) -> list[Prints]:
             self.counts = counts and outer[2]
             self.parts = list(part.inside)
             written = dict(self.written)
-            self.fragments.update(zip(carried, states, strict=True))
-            self.block(op.body.block)
+            self.fragments.update(zip(frags, before[: len(frags)], strict=True))
+            self.held.update(zip(passed, before[len(frags) :], strict=True))
+            if late:
+                self.at_step(part.counter, self.integers(Sym(part.counter) - 1), late)
+            self.ops(ops)
+            self.mask(ops)
             if self.parts:
                 raise Undecided(f"a loop over {self.parts[0].counter} that no stream has", _where(op))
             if not counts:
                 self.written = written
-            return [np.broadcast_to(self.fragments[f], s) for f, s in zip(carried, shapes, strict=True)]
+            return states()
 
         self.around = (*self.around, part.loop)
-        first = [np.broadcast_to(self.fragments[f], s) for f, s in zip(carried, shapes, strict=True)]
-        finals = run_loop(part.loop, self.arithmetic, kinds, first, step, self.claims)
+        finals = run_loop(part.loop, self.arithmetic, kinds, states(), step, self.claims)
         self.facts, self.parts, self.counts, self.around = outer
-        self.fragments.update(zip(carried, finals, strict=True))
+        self.fragments.update(zip(frags, finals[: len(frags)], strict=True))
+        self.held.update(zip(passed, finals[len(frags) :], strict=True))
 
     # -- tensors ------------------------------------------------------------------------------------------------------
     def coords(self, op: tile.Load | tile.Store | tile.ReduceAdd) -> list[Number]:
@@ -230,8 +289,50 @@ def _along(axis: int, size: int, rank: int) -> tuple[int, ...]:
     return tuple(size if i == axis else 1 for i in range(rank))
 
 
-def _follows(part: Part, later: Part) -> bool:
-    return bool((part.end.prints == later.begin.prints).all())
+def _axes(value: SSAValue) -> TileType | FragmentType:
+    assert isinstance(value.type, TileType | FragmentType)
+    return value.type
+
+
+def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
+    """The ops of a step in two halves, the later of which may as well be done in the step after it: products that are
+    added to a fragment, with the loads that they alone need. None where there are none."""
+    ops = ops_in(op.body.block)
+    late: set[Operation] = set()
+    for write in ops:
+        if not isinstance(write, tile.Write) or not isinstance(total := write.value.owner, tile.Binary):
+            continue
+        product = next((v.owner for v in total.operands if isinstance(v.owner, tile.Dot)), None)
+        read = next((v.owner for v in total.operands if isinstance(v.owner, tile.Read)), None)
+        if product is None or read is None or read.frag != write.frag:
+            continue
+        late |= {write, total, product, read}
+        for operand in product.operands:
+            slice_ = _slice(operand, ops)
+            if not any(isinstance(o, tile.Read | tile.Dot | tile.Reduce) for o in slice_):
+                late |= slice_
+    first = [o for o in ops if o not in late]
+    begun = False
+    for o in ops:
+        begun = begun or (isinstance(o, tile.Read) and o in late)
+        if (
+            begun
+            and o not in late
+            and isinstance(o, tile.Read | tile.Write | tile.Store | tile.ReduceAdd | tile.Stream)
+        ):
+            return None
+    users = {u.operation for o in late for r in o.results for u in r.uses}
+    if not late or not users <= late:
+        return None
+    return first, [o for o in ops if o in late]
+
+
+def _slice(value: SSAValue, ops: Sequence[Operation]) -> set[Operation]:
+    """The ops of a step that a value is made by."""
+    owner = value.owner
+    if not isinstance(owner, Operation) or owner not in ops:
+        return set()
+    return {owner}.union(*(_slice(v, ops) for v in owner.operands))
 
 
 def _where(op: Operation) -> str:

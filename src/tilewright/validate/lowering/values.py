@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tilewright.validate.lowering.arithmetic import Arithmetic
 from tilewright.validate.lowering.integers import ALWAYS, NEVER, Bounds, Numbers, merged
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
 
@@ -35,6 +36,12 @@ class Value:
     def flat(self) -> Value:
         """Without what lies beyond its guard."""
         return self if not self.guard else Value(self.terms, need=self.needs)
+
+    def folded(self, arithmetic: Arithmetic) -> Value:
+        """Without a guard: where 0 lies beyond it, it is a factor of the value, as far as products tell."""
+        if not self.guard or self.beyond is None or self.beyond.any():
+            return self.flat()
+        return Value(arithmetic.weighed(self.terms, weight(self.guard)), need=self.need)
 
     def at(self, pick: Callable[[Numbers], Numbers]) -> Value:
         """The registers that ``pick`` takes out of an array of them."""
