@@ -64,8 +64,9 @@ def _compared(source: tile.Kernel, lowered: t.Kernel) -> Iterator[Unlike]:
 
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: Facts, path: Path) -> Iterator[Unlike]:
+    streams = frozenset(op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
     if not any(roles(lowered)):
-        threads = Threads(lowered, facts, path, lowered.threads.data)
+        threads = Threads(lowered, streams, facts, path, lowered.threads.data)
         threads.block(lowered.body.block)
         yield from _against(source, lowered, [threads])
         return
@@ -73,7 +74,7 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: Facts, path: Path) -> I
         memory = Memory()
         every: list[RoleThreads] = []
         for role in roles(lowered):
-            threads = RoleThreads(lowered, role, facts, path, memory, rank)
+            threads = RoleThreads(lowered, role, streams, facts, path, memory, rank)
             threads.block(role.body.block)
             every.append(threads)
         memory.settled()

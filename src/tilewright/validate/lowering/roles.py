@@ -57,8 +57,17 @@ class Counts:
 class RoleThreads(Threads):
     """One role, in the CTA of one rank of its cluster."""
 
-    def __init__(self, kernel: t.Kernel, role: a.Role, facts: Facts, path: Path, memory: Memory, rank: int):
-        super().__init__(kernel, facts, path, role.threads.data)
+    def __init__(
+        self,
+        kernel: t.Kernel,
+        role: a.Role,
+        streams: frozenset[str],
+        facts: Facts,
+        path: Path,
+        memory: Memory,
+        rank: int,
+    ):
+        super().__init__(kernel, streams, facts, path, role.threads.data)
         self.memory, self.rank = memory, rank
         self.integers.place(None, {a.WARPGROUP: self.tid // a.WARPGROUP_THREADS})
         self.integers.bind(a.CTA_RANK, self.integers(Const(rank)))

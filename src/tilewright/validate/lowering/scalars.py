@@ -15,7 +15,7 @@ from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Arithmetic, constant
 from tilewright.validate.lowering.integers import Bounds, Integers
 from tilewright.validate.lowering.prints import Prints, prints
-from tilewright.validate.lowering.values import Value, chosen, element_wise
+from tilewright.validate.lowering.values import Value, chosen, element_wise, product_added
 from tilewright.validate.undecided import Undecided
 
 Scalar: TypeAlias = Value | Bounds
@@ -51,8 +51,12 @@ def computed(arithmetic: Arithmetic, op: Operation, args: list[Prints]) -> Print
 class Body:
     """A map's body at all registers of all threads at once."""
 
-    def __init__(self, arithmetic: Arithmetic, integers: Integers, resolved: Callable[[Bounds], Bounds]):
+    def __init__(
+        self, arithmetic: Arithmetic, integers: Integers, resolved: Callable[[Bounds], Bounds], *, contracts: bool
+    ):
         self.arithmetic, self.integers, self.resolved = arithmetic, integers, resolved
+        self.contracts = contracts
+        """Each fma is a step of a product of matrices."""
 
     def run(self, op: t.Map, given: dict[object, Scalar]) -> list[Value]:
         """The map's results. ``given`` holds its block's arguments and the kernel's scalars."""
@@ -73,6 +77,9 @@ class Body:
                 return Value(constant_terms(op, 2))
             case tile.Select() if isinstance(args[0], Bounds):
                 return chosen(args[0], _value(args[1]), _value(args[2]))
+            case t.Fma() if self.contracts:
+                a, b, c = map(_value, args)
+                return product_added(self.arithmetic, a, b, c)
             case _:
                 return element_wise(lambda *terms: computed(self.arithmetic, op, list(terms)), list(map(_value, args)))
 

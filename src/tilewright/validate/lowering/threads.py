@@ -27,6 +27,10 @@ from tilewright.validate.lowering.values import Atoms, Value, chosen, same, weig
 from tilewright.validate.undecided import Undecided
 
 
+MOST_STEPS = 256
+"""Of a loop that is taken step by step."""
+
+
 def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Prints:
     """The elements of a tensor at some coordinates, after the stores of ``version``."""
     total = prints(key("tensor", tensor, tuple(sorted(version)))).reshape(())
@@ -58,8 +62,12 @@ class Path:
 class Threads:
     """One evaluation of a kernel's body: every thread's registers, along one path."""
 
-    def __init__(self, kernel: t.Kernel, facts: Facts, path: Path, count: int):
+    def __init__(self, kernel: t.Kernel, streams: frozenset[str], facts: Facts, path: Path, count: int):
         self.kernel, self.facts, self.path, self.count = kernel, facts, path, count
+        self.streams = streams
+        """The counters of the program's streams."""
+        self.inner = False
+        """Inside of a loop that is no part of a stream: the steps of a product of matrices by ordinary arithmetic."""
         self.arithmetic = Arithmetic(fast=kernel.numerics.data == "fast")
         self.tid = np.arange(self.count).reshape(-1, 1)
         self.integers = Integers({t.THREAD: self.tid, t.REGISTER: np.zeros((1, 1), np.int64)})
@@ -157,6 +165,8 @@ class Threads:
         if op.step.expr.constant != 1:
             raise Undecided("a loop that does not go step by step", place_of(op))
         steps = self.inlined(op.begin.expr), self.inlined(op.end.expr)
+        if op.counter.data not in self.streams:
+            return self.unrolled(op)
         part = Part(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
         if self.counts:
             self.parts.append(part)
@@ -198,6 +208,18 @@ class Threads:
         for place, (buffer, final) in enumerate(zip(carried, finals, strict=True)):
             self.held[buffer] = Value(final, need=needs[place])
         self.left(op)
+
+    def unrolled(self, op: t.For) -> None:
+        """A loop that is no part of a stream: all of its steps."""
+        begin, end = self.integers(op.begin.expr), self.integers(op.end.expr)
+        if not begin.known or not end.known or int(end.number.flat[0]) - int(begin.number.flat[0]) > MOST_STEPS:
+            raise Undecided("a loop that is no part of a stream", place_of(op))
+        outer, self.inner = self.inner, True
+        for step in range(int(begin.number.flat[0]), int(end.number.flat[0])):
+            self.integers.bind(op.counter.data, self.integers(Const(step)))
+            self.block(op.body.block)
+        self.integers.bind(op.counter.data, None)
+        self.inner = outer
 
     def entered(self, op: t.For, steps: tuple[Expr, Expr]) -> Callable[[], None]:
         """What is to be done before each evaluation of a step."""
@@ -279,7 +301,7 @@ class Threads:
             at = self.numbers(read.expr)
             given[arg] = self.held[buffer].at(lambda x, at=at, n=size_of(buffer): _picked(x, at, n))
         live = self.resolved(self.integers.bounds(op.live.expr))
-        results = Body(self.arithmetic, self.integers, self.resolved).run(op, given)
+        results = Body(self.arithmetic, self.integers, self.resolved, contracts=self.inner).run(op, given)
         for buffer, value in zip(op.outputs, results, strict=True):
             self.write(buffer, _wide(value, count), live, 0, count)
 

@@ -59,17 +59,36 @@ def same(a: Atoms, b: Atoms) -> bool:
 
 
 def element_wise(fn: Callable[..., Prints], args: Sequence[Value]) -> Value:
-    """A function of each register's values."""
+    """A function of each register's values. Bounds that all guards have stay one; where another does not hold, the
+    result is not known."""
     guarded = [a for a in args if a.guard]
-    if guarded and not all(same(a.guard, guarded[0].guard) and a.beyond is not None for a in guarded):
-        args, guarded = [a.flat() for a in args], []
+    shared = _shared_guard(guarded)
     need: dict[int, Numbers] = {}
     for a in args:
-        need = merged(need, a.need)
+        need = merged(merged(need, a.need), {f: c for f, c in a.guard.items() if f not in shared})
     terms = fn(*(a.terms for a in args))
-    if not guarded:
+    if not shared:
         return Value(terms, need=need)
-    return Value(terms, guarded[0].guard, fn(*(a.terms if a.beyond is None else a.beyond for a in args)), need)
+    return Value(terms, shared, fn(*(a.terms if a.beyond is None else a.beyond for a in args)), need)
+
+
+def _shared_guard(guarded: Sequence[Value]) -> Atoms:
+    """The bounds that all of several guards have."""
+    if not guarded or any(a.beyond is None for a in guarded):
+        return {}
+    first = guarded[0].guard
+    others = [a.guard for a in guarded[1:]]
+    return {f: c for f, c in first.items() if all(f in o and (o[f] is c or np.array_equal(o[f], c)) for o in others)}
+
+
+def product_added(arithmetic: Arithmetic, a: Value, b: Value, c: Value) -> Value:
+    """``a * b + c``, a step of a product of matrices: beyond the end of what is contracted both factors are 0."""
+    zeros = all(x.beyond is not None and not x.beyond.any() for x in (a, b))
+    shared = _shared_guard([a, b]) if zeros else {}
+    need = c.needs
+    for x in (a, b):
+        need = merged(merged(need, x.need), {f: c for f, c in x.guard.items() if f not in shared})
+    return Value(arithmetic.fma(arithmetic.weighed(a.terms, weight(shared)), b.terms, c.terms), need=need)
 
 
 def without(need: Atoms, given: Atoms) -> dict[int, Numbers]:
