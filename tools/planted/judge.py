@@ -105,7 +105,7 @@ def _beside(mutant: Mutant, name: str, schedule: str) -> Row:
 
 def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     try:
-        from planted.code import Code, code_of, compiled, differences, harm  # noqa: PLC0415
+        from planted.code import Code, code_of, compiled, differences, harm, lowered_wrong  # noqa: PLC0415
     except Exception as error:  # the compiler does not load
         return {"status": "refused", **_refusal(error)}
 
@@ -127,6 +127,9 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     if unlike == {"cubins"} and not mutant.harmful:
         return {"status": "equal", "by": "the PTX and its recipe are the same, byte for byte; ptxas is trusted"}
     changed = {s for s in after.ptx if (after.ptx[s], after.irs[s]) != (before.ptx.get(s), before.irs.get(s))}
+    lowered = lowered_wrong(artifact, {s for s in changed if after.irs[s] != before.irs.get(s)})
+    if lowered:
+        return {"status": "refused", "by": "validate: Tile IR", "why": next(iter(lowered.values()))}
     open_ = changed - set(before.decided)
     said = {s: first for s, first in differences(artifact, changed - open_).items() if first}
     if said:

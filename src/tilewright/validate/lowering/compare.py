@@ -14,7 +14,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.facts import Facts
-from tilewright.validate.lowering.integers import ALWAYS, NEVER, Numbers
+from tilewright.validate.lowering.integers import ALWAYS, Numbers
 from tilewright.validate.lowering.memory import Memory
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims
@@ -53,13 +53,13 @@ def compare(source: tile.Kernel, lowered: t.Kernel) -> tuple[Unlike, ...]:
 def _compared(source: tile.Kernel, lowered: t.Kernel) -> Iterator[Unlike]:
     facts = Facts(_known(lowered)).when([*(a.expr for a in lowered.assumptions), *(r.expr for r in source.requires)])
     yield from _grid(source, lowered, facts)
-    paths: list[list[bool]] = [[]]
+    paths: list[list[int]] = [[]]
     count = 0
     while paths:
         count += 1
         if count > MOST_PATHS:
             raise Undecided("too many branches")
-        path = Path(paths.pop(), [], paths)
+        path = Path(paths.pop(), paths)
         yield from _path(source, lowered, facts, path)
 
 
@@ -176,8 +176,6 @@ def _elements(stores: Sequence[Stored]) -> _Elements:
             *(c.shape for c in coords), value.terms.shape, bounds.mask.shape, *(c.shape for c in bounds.atoms.values())
         )
         mask = np.broadcast_to(bounds.mask, shape)
-        for threshold in bounds.atoms.values():
-            mask = mask & (threshold < NEVER)
         where = prints(0).reshape(())
         for axis, c in enumerate(coords):
             where = where + mix(c, key("at", axis))

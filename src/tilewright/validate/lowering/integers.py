@@ -38,10 +38,8 @@ from tilewright.validate.lowering.prints import Prints, key, mix, prints, term
 from tilewright.validate.undecided import Undecided
 
 Numbers: TypeAlias = npt.NDArray[Any]
-NEVER = 1 << 60
-"""A threshold that nothing exceeds."""
-ALWAYS = -NEVER
-"""One that everything exceeds."""
+ALWAYS = -1 << 60
+"""A threshold that everything exceeds."""
 _COMPARE = {"<": np.less, "<=": np.less_equal, "==": np.equal, "!=": np.not_equal}
 
 
@@ -232,6 +230,10 @@ class Integers:
                 if isinstance(a, Compare):
                     return self.bounds(negate(a))
                 raise Undecided(f"the predicate {node}")
+            case Compare("<" | "<=", a, Min(args)):
+                return reduce(both, (self.bounds(a < x if node.op == "<" else a <= x) for x in args))
+            case Compare("<" | "<=", Max(args), b):
+                return reduce(both, (self.bounds(x < b if node.op == "<" else x <= b) for x in args))
             case Compare(op, a, b):
                 found = self.compared(op, self(a), self(b))
                 if found is None:

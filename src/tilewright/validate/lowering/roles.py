@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, divisor, maximum
+from tilewright.base.expr import Const, Expr, Min, Sym, divisor, maximum
 from tilewright.tile.attributes import TensorType
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
@@ -268,12 +268,15 @@ class RoleThreads(Threads):
         coords[axis] = replace(coords[axis], number=coords[axis].number + along)
         guard, active = (self.integers.bounds(e.expr) for e in (op.guard, op.active))
         guard = Bounds(_each(guard.mask, count, vector), {f: _each(c, count, vector) for f, c in guard.atoms.items()})
-        stop = self.integers.compared("<", coords[axis], each(self.integers(op.stop.expr)))
-        if stop is None or not active.decided:
-            raise Undecided("copies under a condition of the launch", place_of(op))
+        stop = op.stop.expr
+        for end in stop.args if isinstance(stop, Min) else (stop,):
+            below = self.integers.compared("<", coords[axis], each(self.integers(end)))
+            if below is None or not active.decided:
+                raise Undecided("copies under a condition of the launch", place_of(op))
+            guard = both(guard, below)
         offset = each(self.integers(op.offset.expr))
         place = replace(offset, number=offset.number + along * size)
-        return coords, self.resolved(both(guard, stop)), _each(active.mask, count, vector), place
+        return coords, self.resolved(guard), _each(active.mask, count, vector), place
 
     def copies_in(self, op: a.CpAsync | a.LoadStore) -> None:
         coords, bounds, active, place = self._copies(op)

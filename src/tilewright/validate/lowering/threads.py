@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Compare, Const, Expr, negate
+from tilewright.base.expr import Compare, Const, Expr, Mod, negate
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.ops import operations, ops_in
 from tilewright.transport import asynchronous as a
@@ -26,7 +26,8 @@ from tilewright.validate.lowering.segments import Part, Stored
 from tilewright.validate.lowering.values import Atoms, Value, chosen, same, weight, where, without
 from tilewright.validate.undecided import Undecided
 
-
+MOST_REMAINDERS = 16
+"""Of a division whose remainder is taken value by value."""
 MOST_STEPS = 256
 """Of a loop that is taken step by step."""
 
@@ -39,24 +40,33 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Pr
     return mix(total, key("element"))
 
 
-@dataclass
 class Path:
-    """Which branch is taken at each condition of the launch and its programs, in order."""
+    """Which branch is taken at each condition of the launch and its programs, and what small remainders are.
 
-    taken: list[bool]
-    conditions: list[Expr]
-    more: list[list[bool]]
+    ``taken`` are the choices in the order in which they come up, those at the end still open; other ones are left in
+    ``more`` for other paths.
+    """
 
-    def next(self, condition: Expr) -> bool:
-        """The branch at one more condition; the other one is left for another path."""
-        if condition in self.conditions or negate(condition) in self.conditions:
-            return condition in self.conditions
-        place = len(self.conditions)
-        if place == len(self.taken):
-            self.more.append([*self.taken, False])
-            self.taken.append(True)
-        self.conditions.append(condition if self.taken[place] else negate(condition))
-        return self.taken[place]
+    def __init__(self, taken: list[int], more: list[list[int]]):
+        self.taken, self.more = taken, more
+        self.chosen: dict[Expr, int] = {}
+
+    def choose(self, what: Expr, count: int) -> int:
+        """One of ``count`` choices for ``what``, always the same."""
+        if what not in self.chosen:
+            place = len(self.chosen)
+            if place == len(self.taken):
+                self.more.extend([*self.taken, other] for other in range(1, count))
+                self.taken.append(0)
+            self.chosen[what] = self.taken[place]
+        return self.chosen[what]
+
+    def holds(self, condition: Expr) -> bool:
+        """Whether a condition holds on this path."""
+        opposite = negate(condition)
+        if opposite in self.chosen:
+            return not self.holds(opposite)
+        return self.choose(condition, 2) == 0
 
 
 class Threads:
@@ -101,7 +111,11 @@ class Threads:
         """What moves no values."""
 
     def let(self, op: t.Let) -> None:
-        self.integers.bind(op.symbol.data, self.integers(op.value.expr))
+        """A name; a small remainder is a choice, for it decides what a thread holds."""
+        value = op.value.expr
+        if isinstance(value, Mod) and (n := value.denominator.constant) and n <= MOST_REMAINDERS and not self.around:
+            value = Const(self.path.choose(self.inlined(value), n))
+        self.integers.bind(op.symbol.data, self.integers(value))
 
     def programs(self, op: t.Programs) -> None:
         """One program, whichever it is."""
@@ -120,7 +134,7 @@ class Threads:
             return None
         if not self.around:
             condition = self.inlined(condition)
-            taken = self.path.next(condition)
+            taken = self.path.holds(condition)
             self.facts = self.facts.when([condition if taken else negate(condition)])
             return self.block((op.then if taken else op.otherwise).block)
         if not kinds.isdisjoint({t.For, *_COPIES}):

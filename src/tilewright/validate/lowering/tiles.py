@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Sym, maximum
+from tilewright.base.expr import Const, Expr, Min, Sym, maximum
 from tilewright.lang.axes import Axis, Span
 from tilewright.lang.fns import ReduceFn
 from tilewright.tile import dialect as tile
@@ -16,7 +16,7 @@ from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, tile_type
 from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
 from tilewright.validate.lowering.facts import Facts
-from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number
+from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
 from tilewright.validate.lowering.prints import Prints, key, prints
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import computed, constant_terms
@@ -109,19 +109,24 @@ class Tiles:
             if not isinstance(span, Span):
                 continue
             along = np.arange(span.size).reshape(_along(axis, span.size, len(spans)))
-            stop, origin = self.integers(span.stop), self.integers(span.origin)
-            number, rest = (stop.number - origin.number).reshape(()), (stop.rest - origin.rest).reshape(())
-            if not rest.any():
-                bounds.mask = bounds.mask & (along < number)
-                continue
-            form, threshold = int(rest), along - number
-            least = self.facts.least(self.integers.inlined(span.stop - span.origin) - int(number))
-            if least is not None:
-                threshold = np.where(threshold < least, ALWAYS, threshold)
-            if (threshold > ALWAYS).any():
-                old = bounds.atoms.get(form)
-                bounds.atoms[form] = threshold if old is None else np.maximum(old, threshold)
+            for end in span.stop.args if isinstance(span.stop, Min) else (span.stop,):
+                self._below(bounds, along, end, span.origin)
         return bounds
+
+    def _below(self, bounds: Bounds, along: Numbers, end: Expr, begin: Expr) -> None:
+        """Adds that the coordinates ``begin + along`` are below ``end``."""
+        stop, origin = self.integers(end), self.integers(begin)
+        number, rest = (stop.number - origin.number).reshape(()), (stop.rest - origin.rest).reshape(())
+        if not rest.any():
+            bounds.mask = bounds.mask & (along < number)
+            return
+        form, threshold = int(rest), along - number
+        least = self.facts.least(self.integers.inlined(end - begin) - int(number))
+        if least is not None:
+            threshold = np.where(threshold < least, ALWAYS, threshold)
+        if (threshold > ALWAYS).any():
+            old = bounds.atoms.get(form)
+            bounds.atoms[form] = threshold if old is None else np.maximum(old, threshold)
 
     def weighed(self, images: Prints, spans: Sequence[Axis], axis: int) -> Prints:
         """Images along the whole of an axis, each by the bound under which it counts."""

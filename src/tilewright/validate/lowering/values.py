@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.validate.lowering.arithmetic import Arithmetic
-from tilewright.validate.lowering.integers import ALWAYS, NEVER, Bounds, Numbers, merged
+from tilewright.validate.lowering.integers import ALWAYS, Bounds, Numbers, merged
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
 
 Atoms = Mapping[int, Numbers]
@@ -108,12 +108,13 @@ def chosen(bounds: Bounds, a: Value, b: Value) -> Value:
         if bounds.mask.all():
             return a
         return where(bounds.mask, a, b)
-    atoms = dict(bounds.atoms)
-    if not bounds.mask.all():
-        form = next(iter(atoms))
-        atoms[form] = np.where(bounds.mask, atoms[form], NEVER)
     b = b.flat()
-    return Value(a.terms, atoms, b.terms, merged(without(a.needs, atoms), b.need))
+    need = merged(without(a.needs, bounds.atoms), b.need)
+    if bounds.mask.all():
+        return Value(a.terms, bounds.atoms, b.terms, need)
+    terms = np.where(bounds.mask, a.terms, b.terms)  # where the mask is false, it is the same on either side of a guard
+    need = {f: np.where(bounds.mask, c, b.need.get(f, np.int64(ALWAYS))) for f, c in need.items()}
+    return Value(terms, bounds.atoms, b.terms, need)
 
 
 def where(mask: Numbers, a: Value, b: Value) -> Value:
@@ -144,6 +145,6 @@ def weight(atoms: Atoms) -> Prints | None:
     total: Prints | None = None
     for form, threshold in atoms.items():
         factor = mix(prints(threshold) + prints(form), key("bound")) | np.uint64(1)
-        factor = np.where(threshold <= ALWAYS, np.uint64(1), np.where(threshold >= NEVER, np.uint64(0), factor))
+        factor = np.where(threshold <= ALWAYS, np.uint64(1), factor)
         total = factor if total is None else total * factor
     return total
