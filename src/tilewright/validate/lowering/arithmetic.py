@@ -88,6 +88,12 @@ class Arithmetic:
             return x
         return x * factor if self.fast else self._factor.back(self._factor.into(x) * factor)
 
+    def between(self, kind: DType, factor: Prints, inside: Prints, beyond: Prints) -> Prints:
+        """``inside`` where bounds hold, of which ``factor`` is the weight, else ``beyond``: a sum of both."""
+        group = self.group("sum", kind) if not kind.is_bool else Group("truth", 0)
+        x, y = group.into(inside), group.into(beyond)
+        return group.back(y + factor * (x - y))
+
     def fma(self, a: Prints, b: Prints, c: Prints) -> Prints:
         """``a * b + c``, rounded once, as a product of matrices adds up its terms."""
         total = self.group("sum", _F32)

@@ -24,10 +24,10 @@ Loops = tuple[int, ...]
 
 @dataclass
 class _Fill:
-    """Elements by their byte: terms, where they are elements of a tensor that may end (and are 0 beyond), and where
-    they are known at all."""
+    """Elements by their byte: terms, under which guard and what lies beyond it, and where they are known at all."""
 
     terms: Prints
+    beyond: Prints
     guard: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
     need: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
 
@@ -36,9 +36,10 @@ class _Fill:
         last = int(at.max(initial=-1)) + 1
         if last > self.terms.size:
             self._grow(last)
-        if value.guard and (value.beyond is None or value.beyond.any()):
+        if value.beyond is None:
             value = value.flat()
         self.terms[at] = np.broadcast_to(value.terms, at.shape)
+        self.beyond[at] = np.broadcast_to(value.terms if value.beyond is None else value.beyond, at.shape)
         for own, given in ((self.guard, value.guard), (self.need, value.need)):
             for form in {**own, **given}:
                 if form not in own:
@@ -47,7 +48,9 @@ class _Fill:
 
     def _grow(self, size: int) -> None:
         more = size - self.terms.size
-        self.terms = np.concatenate([self.terms, np.full(more, key("undefined"), np.uint64)])
+        self.terms, self.beyond = (
+            np.concatenate([x, np.full(more, key("undefined"), np.uint64)]) for x in (self.terms, self.beyond)
+        )
         for own in (self.guard, self.need):
             for form in own:
                 own[form] = np.concatenate([own[form], np.full(more, ALWAYS)])
@@ -57,8 +60,9 @@ class _Fill:
         if int(at.max(initial=-1)) >= self.terms.size:
             raise Undecided("a read of shared memory that nothing fills")
         guard = {f: c[at] for f, c in self.guard.items()}
-        beyond = np.zeros(at.shape, np.uint64) if guard else None
-        return Value(self.terms[at], guard, beyond, {f: c[at] for f, c in self.need.items()})
+        return Value(
+            self.terms[at], guard, self.beyond[at] if guard else None, {f: c[at] for f, c in self.need.items()}
+        )
 
 
 class Memory:
@@ -73,7 +77,7 @@ class Memory:
         name, at = _apart(buffer, place, size)
         fills = self.fills.setdefault(name, {})
         if around not in fills:
-            fills[around] = _Fill(np.zeros(0, np.uint64))
+            fills[around] = _Fill(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
         fills[around].put(at, value)
 
     def read(self, buffer: object, place: Number, size: int, around: Loops) -> Value:

@@ -9,13 +9,14 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tilewright.base.dtypes import bool_
+from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import tile_type
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Arithmetic, constant
 from tilewright.validate.lowering.integers import Bounds, Integers
 from tilewright.validate.lowering.prints import Prints, prints
-from tilewright.validate.lowering.values import Value, chosen, element_wise, product_added
+from tilewright.validate.lowering.values import Value, added, chosen, element_wise, product_added
 from tilewright.validate.undecided import Undecided
 
 Scalar: TypeAlias = Value | Bounds
@@ -80,6 +81,9 @@ class Body:
             case t.Fma() if self.contracts:
                 a, b, c = map(_value, args)
                 return product_added(self.arithmetic, a, b, c)
+            case tile.Binary() if self.contracts and op.fn.data is BinaryFn.ADD:
+                a, b = map(_value, args)
+                return added(self.arithmetic, tile_type(op.a).element, a, b)
             case _:
                 return element_wise(lambda *terms: computed(self.arithmetic, op, list(terms)), list(map(_value, args)))
 

@@ -156,13 +156,11 @@ class Threads:
         then, self.held = self.held, dict(before)
         self.block(op.otherwise.block)
         for buffer in before:
-            x, y = then[buffer], self.held[buffer]
-            if x is not y:
-                group = self.arithmetic.group("sum", t.registers_of(buffer).dtype.dtype)
-                one, other = (group.into(v.terms) for v in (x, y))
-                self.held[buffer] = Value(
-                    group.back(one * odds + other * (np.uint64(1) - odds)), need=merged(x.needs, y.needs)
-                )
+            if then[buffer] is not self.held[buffer]:
+                kind = kind_of(buffer)
+                x, y = (side[buffer].folded(self.arithmetic, kind) for side in (then, self.held))
+                terms = self.arithmetic.between(kind, odds, x.terms, y.terms)
+                self.held[buffer] = Value(terms, need=merged(x.need, y.need))
 
     def _factor(self, condition: Expr) -> Prints:
         parts = (
@@ -190,7 +188,7 @@ class Threads:
             return self.integers.bind(op.counter.data, None)
         carried = self._carried(op)
         kinds = [kind_of(b) for b in carried]
-        first = [self.held[b].folded(self.arithmetic) for b in carried]
+        first = [self.held[b].folded(self.arithmetic, kind_of(b)) for b in carried]
         shapes = [(self.count, size_of(b)) if isinstance(b.type, t.RegistersType) else (1, size_of(b)) for b in carried]
         needs: list[Atoms] = [v.need for v in first]
         outer = self.facts, self.parts, self.counts, self.around
@@ -209,7 +207,7 @@ class Threads:
             self.block(op.body.block)
             if not counts:
                 self.written = written
-            after = [self.held[b].folded(self.arithmetic) for b in carried]
+            after = [self.held[b].folded(self.arithmetic, kind_of(b)) for b in carried]
             for place, value in enumerate(after):
                 needs[place] = merged(needs[place], value.need)
             return [np.broadcast_to(v.terms, s) for v, s in zip(after, shapes, strict=True)]
@@ -327,24 +325,35 @@ class Threads:
         order = np.argsort(into, kind="stable")
         present, starts = np.unique(into[order], return_index=True)
         combined = Combined(self.arithmetic, op.fn.data, kind_of(op.sources[0]))
-        images, needs = self._contributions(combined, [self.held[s] for s in op.sources], live)
+        images, guard, needs = self._contributions(combined, [self.held[s] for s in op.sources], live)
         targets = [self.held[b].flat() for b in op.targets]
-        totals: list[Prints] = []
-        for image, old in zip(images, combined.into([v.terms for v in targets]), strict=True):
-            image = np.broadcast_to(image, (image.shape[0], count))[:, order]
-            total = np.array(np.broadcast_to(old, (max(image.shape[0], old.shape[0]), size)))
-            total[:, present] += np.add.reduceat(image, starts, axis=1)
-            totals.append(total)
-        need: dict[int, Numbers] = {}
-        for form, threshold in needs.items():
-            several = np.broadcast_to(threshold, (threshold.shape[0], count))[:, order]
-            worst = np.full((threshold.shape[0], size), ALWAYS)
-            worst[:, present] = np.maximum.reduceat(several, starts, axis=1)
-            need[form] = worst
-        self._reduced(op.targets, combined.back(totals), [need, *(v.need for v in targets)])
+        before = combined.into([v.terms for v in targets])
 
-    def _contributions(self, combined: Combined, values: Sequence[Value], live: Bounds) -> tuple[list[Prints], Atoms]:
-        """What registers add to images, and under which bounds beside those that weigh them.
+        def grouped(fn: np.ufunc, x: Numbers, rest: int) -> Numbers:
+            """The registers that go to one target, together."""
+            ordered = np.broadcast_to(x, (x.shape[0], count))[:, order]
+            result = np.full((x.shape[0], size), rest, x.dtype)
+            result[:, present] = fn.reduceat(ordered, starts, axis=1)
+            return result
+
+        kept: dict[int, Numbers] = {}
+        if not any(x.any() for x in before) and live.mask.all():
+            for form, threshold in guard.items():
+                least, most = (grouped(fn, threshold, ALWAYS) for fn in (np.minimum, np.maximum))
+                if np.array_equal(least, most):
+                    kept[form] = most
+        factor = weight({f: c for f, c in guard.items() if f not in kept})
+        totals: list[Prints] = []
+        for image, old in zip(images, before, strict=True):
+            weighed = image if factor is None else image * factor
+            totals.append(old + grouped(np.add, weighed, 0))
+        need = {f: grouped(np.maximum, c, ALWAYS) for f, c in needs.items()}
+        self._reduced(op.targets, combined, totals, kept, [need, *(v.need for v in targets)])
+
+    def _contributions(
+        self, combined: Combined, values: Sequence[Value], live: Bounds
+    ) -> tuple[list[Prints], Atoms, Atoms]:
+        """The images of registers, the bounds without which they are 0, and those without which they are not known.
 
         A bound of ``live`` on what no guard bounds is that of another axis than the reduced one: there the result has
         no value.
@@ -355,36 +364,47 @@ class Threads:
         )
         if guard and not neutral:
             values, guard = [v.flat() for v in values], {}
-        beside = {f: c for f, c in live.atoms.items() if f not in guard}
-        atoms = {f: np.maximum(c, live.atoms[f]) if f in live.atoms else c for f, c in guard.items()}
-        factor = weight(atoms)
+        need: Atoms = {f: c for f, c in live.atoms.items() if f not in guard}
+        guard = {f: np.maximum(c, live.atoms[f]) if f in live.atoms else c for f, c in guard.items()}
         images = combined.into([v.terms for v in values])
-        if factor is not None:
-            images = [image * factor for image in images]
         if not live.mask.all():
             images = [np.where(live.mask, image, np.uint64(0)) for image in images]
-        need: Atoms = beside
         for value in values:
             need = merged(need, without(value.need, live.atoms))
-        return images, need
+        return images, guard, need
 
-    def _reduced(self, buffers: Sequence[SSAValue], terms: Sequence[Prints], needs: Sequence[Atoms]) -> None:
+    def _reduced(
+        self,
+        buffers: Sequence[SSAValue],
+        combined: Combined,
+        images: Sequence[Prints],
+        guard: Atoms,
+        needs: Sequence[Atoms],
+    ) -> None:
+        """Buffers hold what images stand for, and the identity beyond a guard."""
         need: Atoms = {}
         for several in needs:
             need = merged(need, several)
-        for buffer, found in zip(buffers, terms, strict=True):
-            self.held[buffer] = Value(found, need=need)
+        beyond = combined.back([np.zeros((1, 1), np.uint64)] * len(images))
+        for buffer, found, identity in zip(buffers, combined.back(images), beyond, strict=True):
+            self.held[buffer] = Value(found, guard, identity if guard else None, need)
 
     def shuffle(self, op: t.Shuffle) -> None:
         combined = Combined(self.arithmetic, op.fn.data, kind_of(op.buffers[0]))
-        values = [self.held[b].flat() for b in op.buffers]
-        images = [self._per_thread(x) for x in combined.into([v.terms for v in values])]
-        need = {f: self._per_thread(c) for f, c in merged(values[0].need, values[-1].need).items()}
+        always = Bounds(np.ones((1, 1), np.bool_))
+        found, atoms, needs = self._contributions(combined, [self.held[b] for b in op.buffers], always)
+        images = [self._per_thread(x) for x in found]
+        guard, need = ({f: self._per_thread(c) for f, c in x.items()} for x in (atoms, needs))
         for distance in (d.data for d in op.distances):
             other = self.tid[:, 0] ^ distance
+            apart = {f: c for f, c in guard.items() if not np.array_equal(c, c[other])}
+            factor = weight(apart)
+            if factor is not None:
+                images = [x * factor for x in images]
+                guard = {f: c for f, c in guard.items() if f not in apart}
             images = [x + x[other] for x in images]
             need = {f: np.maximum(c, c[other]) for f, c in need.items()}
-        self._reduced(op.buffers, combined.back(images), [need])
+        self._reduced(op.buffers, combined, images, guard, [need])
 
     def _per_thread(self, x: Prints) -> Prints:
         return np.broadcast_to(x, (self.count, x.shape[1]))
@@ -395,7 +415,7 @@ class Threads:
         self.place(count)
         tensor = tensor_of(op.tensor)
         coords = [self.integers(c.expr) for c in op.coords]
-        terms = loaded(tensor, self.written.get(tensor, frozenset()), coords)
+        terms = np.atleast_2d(loaded(tensor, self.written.get(tensor, frozenset()), coords))
         guard = self.resolved(self.integers.bounds(op.guard.expr))
         value = chosen(guard, Value(terms), Value(np.zeros((1, 1), np.uint64)))
         self.write(op.buffer, _wide(value, count), self.resolved(self.integers.bounds(op.live.expr)), 0, count)
@@ -420,17 +440,15 @@ class Threads:
         if not guard.decided:
             raise Undecided("a write to shared memory under a condition of the launch", place_of(op))
         mask = np.broadcast_to(guard.mask, shape)
-        value, old = self.held[op.buffer].flat(), self.held[op.shared].flat()
-        size = size_of(op.shared)
+        value, size = self.held[op.buffer], size_of(op.shared)
 
-        def put(new: Numbers, before: Numbers) -> Numbers:
-            result = np.array(np.broadcast_to(before, (1, size)))
-            result[0, at[mask]] = np.broadcast_to(new, shape)[mask]
+        def put(x: Numbers) -> Numbers:
+            result = np.zeros((1, size), x.dtype)
+            result[0, at[mask]] = np.broadcast_to(x, shape)[mask]
             return result
 
-        none = np.full((1, 1), ALWAYS)
-        need = {f: put(value.need.get(f, none), old.need.get(f, none)) for f in {**value.need, **old.need}}
-        self.held[op.shared] = Value(put(value.terms, old.terms), need=need)
+        written = put(np.ones((1, 1), np.bool_))
+        self.held[op.shared] = where(written, value.at(put), self.held[op.shared])
 
     def shared_read(self, op: t.SharedRead) -> None:
         count = size_of(op.buffer)

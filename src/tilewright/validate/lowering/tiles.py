@@ -216,10 +216,11 @@ class Tiles:
         """Factors of products of the step after are 0 beyond the domain of what is contracted."""
         for value, product in self.masked.items():
             if value.owner in ops:
-                spans, axis = tile_type(value).axes_tuple, 1 if value == product.a else 0
-                bounds = self.domain(spans, [axis])
-                masked = self.arithmetic.weighed(self.held[value], weight(bounds.atoms))
-                self.held[value] = np.where(bounds.mask, masked, np.uint64(0))
+                spans = tile_type(value)
+                bounds = self.domain(spans.axes_tuple, [1 if value == product.a else 0])
+                held, factor, zero = self.held[value], weight(bounds.atoms), np.zeros((1, 1), np.uint64)
+                masked = held if factor is None else self.arithmetic.between(spans.element, factor, held, zero)
+                self.held[value] = np.where(bounds.mask, masked, zero)
 
     def part(self, op: tile.Stream, part: Part, ops: Sequence[Operation], late: Sequence[Operation] = ()) -> None:
         """Some steps of a stream: in each the ops ``late`` of the step before, then ``ops``."""

@@ -7,10 +7,11 @@ leaves there (``beyond``), or nothing that is known (``need``). Tile IR has no v
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.base.dtypes import DType
 from tilewright.validate.lowering.arithmetic import Arithmetic
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Numbers, merged
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
@@ -37,11 +38,12 @@ class Value:
         """Without what lies beyond its guard."""
         return self if not self.guard else Value(self.terms, need=self.needs)
 
-    def folded(self, arithmetic: Arithmetic) -> Value:
-        """Without a guard: where 0 lies beyond it, it is a factor of the value, as far as products tell."""
-        if not self.guard or self.beyond is None or self.beyond.any():
+    def folded(self, arithmetic: Arithmetic, kind: DType) -> Value:
+        """Without a guard: a sum of the two values, each counting where it is the one."""
+        factor = weight(self.guard)
+        if factor is None or self.beyond is None:
             return self.flat()
-        return Value(arithmetic.weighed(self.terms, weight(self.guard)), need=self.need)
+        return Value(arithmetic.between(kind, factor, self.terms, self.beyond), need=self.need)
 
     def at(self, pick: Callable[[Numbers], Numbers]) -> Value:
         """The registers that ``pick`` takes out of an array of them."""
@@ -91,6 +93,20 @@ def product_added(arithmetic: Arithmetic, a: Value, b: Value, c: Value) -> Value
     return Value(arithmetic.fma(arithmetic.weighed(a.terms, weight(shared)), b.terms, c.terms), need=need)
 
 
+def added(arithmetic: Arithmetic, kind: DType, a: Value, b: Value) -> Value:
+    """A step of a sum: what lies beyond the end of what is contracted is 0."""
+    group = arithmetic.group("sum", kind)
+    images: list[Prints] = []
+    need: dict[int, Numbers] = {}
+    for x in (a, b):
+        zero = x.beyond is not None and not x.beyond.any()
+        factor = weight(x.guard) if zero else None
+        image = group.into(x.terms)
+        images.append(image if factor is None else image * factor)
+        need = merged(need, x.need if zero else x.needs)
+    return Value(group.back(images[0] + images[1]), need=need)
+
+
 def without(need: Atoms, given: Atoms) -> dict[int, Numbers]:
     """Of some bounds those that given ones don't imply."""
     left: dict[int, Numbers] = {}
@@ -123,21 +139,17 @@ def where(mask: Numbers, a: Value, b: Value) -> Value:
         return a
     if not mask.any():
         return b
-    if a.guard or b.guard:
-        if (a.beyond is None) == (b.beyond is None) and same(a.guard, b.guard):
-            beyond = np.where(mask, *_pair(a.beyond, b.beyond))
-            return replace(where(mask, replace(a, guard={}), replace(b, guard={})), guard=a.guard, beyond=beyond)
-        a, b = a.flat(), b.flat()
-    need = {
-        f: np.where(mask, a.need.get(f, np.int64(ALWAYS)), b.need.get(f, np.int64(ALWAYS)))
-        for f in {**a.need, **b.need}
-    }
-    return Value(np.where(mask, a.terms, b.terms), need=need)
+    a, b = (x.flat() if x.beyond is None else x for x in (a, b))
 
+    def joined(x: Atoms, y: Atoms) -> dict[int, Numbers]:
+        always = np.int64(ALWAYS)
+        return {f: np.where(mask, x.get(f, always), y.get(f, always)) for f in {**x, **y}}
 
-def _pair(a: Prints | None, b: Prints | None) -> tuple[Prints, Prints]:
-    assert a is not None and b is not None
-    return a, b
+    guard = joined(a.guard, b.guard)
+    beyond = None
+    if guard:
+        beyond = np.where(mask, *(x.terms if x.beyond is None else x.beyond for x in (a, b)))
+    return Value(np.where(mask, a.terms, b.terms), guard, beyond, joined(a.need, b.need))
 
 
 def weight(atoms: Atoms) -> Prints | None:
