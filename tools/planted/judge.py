@@ -56,12 +56,14 @@ def _stop(*_: object) -> None:
 
 def base(names: list[str]) -> dict[str, Any]:
     """What leaves the compiler without a bug, for each probe."""
-    from planted.code import as_json, code_of, compiled, differences, harm  # noqa: PLC0415
+    from planted.code import as_json, code_of, compiled, differences, harm, lowered_wrong  # noqa: PLC0415
     from planted.probes import PROBES  # noqa: PLC0415
 
     found: dict[str, Any] = {}
     for name in names:
         artifact = compiled(name)
+        unlike = lowered_wrong(artifact, {image.symbol for image in artifact.kernels})
+        assert not unlike, f"{name} without a bug: {unlike}"
         code = as_json(code_of(artifact))
         said = {} if PROBES[name].undecidable else differences(artifact, set(code["ptx"]))
         wrong = harm(name, artifact)
@@ -136,8 +138,10 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
         return {"status": "refused", "by": "validate: PTX", "why": next(iter(said.values()))}
     if not open_ and unlike <= {"ptx", "cubins"} and "ptx" in unlike and not mutant.harmful:
         return {"status": "equal", "by": "another PTX, shown to do what the IR says"}
-    by = mutant.harmful or f"other {', '.join(sorted(unlike))}"
-    return {"status": "undecided" if open_ else "escaped", "by": by, "harm": harm(name, artifact)}
+    by, seen = mutant.harmful or f"other {', '.join(sorted(unlike))}", harm(name, artifact)
+    if not open_ and unlike <= {"ptx", "cubins", "irs"} and not mutant.harmful and not seen:
+        return {"status": "equal", "by": "another Transport IR, shown to store what the Tile IR says", "harm": seen}
+    return {"status": "undecided" if open_ else "escaped", "by": by, "harm": seen}
 
 
 def _refusal(error: Exception) -> Row:

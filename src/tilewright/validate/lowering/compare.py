@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import Expr, Interval
+from tilewright.base.expr import ExprError, Interval
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
@@ -48,6 +48,8 @@ def compare(source: tile.Kernel, lowered: t.Kernel) -> tuple[Unlike, ...]:
             return tuple(dict.fromkeys(_compared(source, lowered)))
         except Undecided as error:
             return (Unlike(error.where, f"undecided: {error.what}"),)
+        except (ArithmeticError, ExprError, LookupError, TypeError, ValueError) as error:  # a text that says nonsense
+            return (Unlike("", f"undecided: {type(error).__name__}: {error}"),)
 
 
 def _compared(source: tile.Kernel, lowered: t.Kernel) -> Iterator[Unlike]:
@@ -248,4 +250,4 @@ def _first(elements: _Elements, wrong: Numbers, what: str) -> Iterator[Unlike]:
         yield Unlike(elements.place(int(np.argmax(wrong))), f"{what} ({int(wrong.sum())} of {wrong.size} elements)")
 
 
-__all__ = ["Expr", "Unlike", "compare"]
+__all__ = ["Unlike", "compare"]

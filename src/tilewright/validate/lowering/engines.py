@@ -22,7 +22,7 @@ K_BYTES = 32
 
 @lru_cache(maxsize=64)
 def box_places(box: tuple[int, ...], swizzle: int, element_bytes: int, begin: int) -> tuple[Numbers, list[Numbers]]:
-    """Byte addresses of a box's elements from address ``begin`` on, and their coordinates in the box, innermost first."""
+    """Byte addresses of a box's elements from ``begin`` on, and their coordinates in the box, innermost first."""
     size = int(np.prod(box))
     grid = np.indices(box[::-1]).reshape(len(box), size)[::-1]
     bits, _ = SWIZZLED[swizzle]

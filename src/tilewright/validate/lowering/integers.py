@@ -158,8 +158,8 @@ class Integers:
 
     def add(self, x: Number, y: Number) -> Number:
         """A sum."""
-        both = x.symbol is not None and y.symbol is not None
-        return Number(x.number + y.number, x.rest + y.rest, x.symbol + y.symbol if both else None)  # type: ignore
+        symbol = None if x.symbol is None or y.symbol is None else x.symbol + y.symbol
+        return Number(x.number + y.number, x.rest + y.rest, symbol)
 
     def _product(self, x: Number, y: Number) -> Number:
         if x.known and y.known:
@@ -269,6 +269,7 @@ def both(a: Bounds, b: Bounds) -> Bounds:
 
 def merged(a: Mapping[int, Numbers], b: Mapping[int, Numbers]) -> dict[int, Numbers]:
     """Bounds that all hold."""
-    if not a or not b:
-        return dict(a or b)
-    return {f: np.maximum(a[f], b[f]) if f in a and f in b else a.get(f, b.get(f)) for f in {**a, **b}}  # type: ignore
+    found = dict(a)
+    for form, threshold in b.items():
+        found[form] = np.maximum(found[form], threshold) if form in found else threshold
+    return found

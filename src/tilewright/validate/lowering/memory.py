@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.base.expr import Expr
 from tilewright.validate.lowering.integers import ALWAYS, Number, Numbers
 from tilewright.validate.lowering.prints import Prints, key
 from tilewright.validate.lowering.values import Value
@@ -70,6 +71,8 @@ class Memory:
 
     def __init__(self) -> None:
         self.fills: dict[tuple[object, int], dict[Loops, _Fill]] = {}
+        self.forms: dict[int, Expr] = {}
+        """The expressions of all forms that bound its elements, whichever role wrote them."""
         self.reads: set[tuple[tuple[object, int], Loops, Loops]] = set()
 
     def write(self, buffer: object, place: Number, size: int, around: Loops, value: Value) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Min, Sym, divisor, maximum
+from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile.attributes import TensorType
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
@@ -69,6 +70,7 @@ class RoleThreads(Threads):
     ):
         super().__init__(kernel, streams, facts, path, role.threads.data)
         self.memory, self.rank = memory, rank
+        self.integers.forms = memory.forms
         self.integers.place(None, {a.WARPGROUP: self.tid // a.WARPGROUP_THREADS})
         self.integers.bind(a.CTA_RANK, self.integers(Const(rank)))
         self.counters: dict[str, Expr] = {}
@@ -252,7 +254,7 @@ class RoleThreads(Threads):
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
     # -- copies by threads --------------------------------------------------------------------------------------------
-    def _copies(self, op: Any) -> tuple[list[Number], Bounds, Numbers, Number]:
+    def _copies(self, op: a.ThreadCopies | a.CopyOut) -> tuple[list[Number], Bounds, Numbers, Number]:
         """Of every copy's elements: coordinates, which are touched, which are copied at all, places in bytes."""
         count, vector, axis = op.count.data, op.vector.data, op.axis.data
         size = kind_of(op.shared).bytes
@@ -298,7 +300,7 @@ class RoleThreads(Threads):
         self._stored(op, tensor_of(op.tensor), coords, value, bounds)
 
     # -- the threads' own accesses to shared memory -------------------------------------------------------------------
-    def _shared(self, op: Any) -> tuple[Number, Numbers, tuple[int, int]]:
+    def _shared(self, op: t.SharedWrite | t.SharedRead) -> tuple[Number, Numbers, tuple[int, int]]:
         count = size_of(op.buffer)
         self.place(count)
         guard = self.integers.bounds(op.guard.expr)
@@ -397,7 +399,7 @@ class RoleThreads(Threads):
         """``[column, k]`` of a right operand."""
         return self._operand(op.b, op.b_operand.data, self.of_warpgroup(op.b_offset.expr, warpgroup), op.n.data)
 
-    def _operand(self, buffer: SSAValue, operand: Any, offset: Number, extent: int) -> Value:
+    def _operand(self, buffer: SSAValue, operand: OperandNumbers, offset: Number, extent: int) -> Value:
         if operand.swizzle:
             self._aligned(offset)
         size, start = kind_of(buffer).bytes, self.starts[buffer]
@@ -414,7 +416,7 @@ class RoleThreads(Threads):
         rows, columns = _along(left), _along(right)
         if rows is None or columns is None or (rows[1] and not same(rows[1], columns[1])):
             left, right = left.flat(), right.flat()
-            rows = columns = {}, {}
+            rows = columns = dict[int, Numbers](), dict[int, Numbers]()
         kind = op.dtype.dtype
         factor = weight(rows[1])
         a_factors = self.arithmetic.factors(left.terms, kind)

@@ -32,11 +32,11 @@ def computed(arithmetic: Arithmetic, op: Operation, args: list[Prints]) -> Print
     """An element-wise op on terms."""
     match op:
         case tile.Unary():
-            return arithmetic.unary(str(op.fn.data), *args, tile_type(op.x).element)
+            return arithmetic.unary(str(op.fn.data), args[0], tile_type(op.x).element)
         case tile.Binary():
-            return arithmetic.binary(str(op.fn.data), *args, tile_type(op.a).element)
+            return arithmetic.binary(str(op.fn.data), args[0], args[1], tile_type(op.a).element)
         case tile.Compare():
-            return arithmetic.compare(str(op.fn.data), *args, tile_type(op.a).element)
+            return arithmetic.compare(str(op.fn.data), args[0], args[1], tile_type(op.a).element)
         case tile.Select():
             return arithmetic.select(*args)
         case tile.Cast():

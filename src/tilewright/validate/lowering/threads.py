@@ -26,6 +26,8 @@ from tilewright.validate.lowering.segments import Part, Stored
 from tilewright.validate.lowering.values import Atoms, Value, chosen, same, weight, where, without
 from tilewright.validate.undecided import Undecided
 
+_NOT_TOLD = key("not told")
+"""A bound that nothing implies."""
 MOST_REMAINDERS = 16
 """Of a division whose remainder is taken value by value."""
 MOST_STEPS = 256
@@ -170,7 +172,7 @@ class Threads:
         )
         if not parts or any(p.size != 1 for p in parts):
             raise Undecided(f"the condition {condition}")
-        return term(("condition", condition.op), *parts)  # type: ignore
+        return term("condition", *parts)
 
     def loop(self, op: t.For) -> None:
         """A part of a stream."""
@@ -209,7 +211,10 @@ class Threads:
                 self.written = written
             after = [self.held[b].folded(self.arithmetic, kind_of(b)) for b in carried]
             for place, value in enumerate(after):
-                needs[place] = merged(needs[place], value.need)
+                grown = merged(needs[place], self._beyond_step(value.need, op.counter.data))
+                if counts and without(grown, needs[place]):
+                    raise Undecided("what is carried becomes unknown step by step", place_of(op))
+                needs[place] = grown
             return [np.broadcast_to(v.terms, s) for v, s in zip(after, shapes, strict=True)]
 
         self.around = (*self.around, part.loop)
@@ -239,6 +244,18 @@ class Threads:
 
     def left(self, op: t.For) -> None:
         """What is to be done after a loop."""
+
+    def _beyond_step(self, need: Atoms, counter: str) -> Atoms:
+        """Bounds without which a value is not known, after the step they speak of: nothing tells any longer whether
+        those of that step held."""
+        found: dict[int, Numbers] = {}
+        for form, threshold in need.items():
+            symbol = self.integers.forms.get(form)
+            if form != _NOT_TOLD and (symbol is None or counter in symbol.symbols):
+                form, threshold = _NOT_TOLD, np.where(threshold > ALWAYS, -ALWAYS, ALWAYS)
+            if (threshold > ALWAYS).any():
+                found = merged(found, {form: threshold})
+        return found
 
     def _carried(self, op: t.For) -> list[SSAValue]:
         """Buffers from before the loop that it writes."""
@@ -311,7 +328,8 @@ class Threads:
         given = dict(self.scalars)
         for read, buffer, arg in zip(op.reads, op.inputs, op.body.block.args, strict=True):
             at = self.numbers(read.expr)
-            given[arg] = self.held[buffer].at(lambda x, at=at, n=size_of(buffer): _picked(x, at, n))
+            size = size_of(buffer)
+            given[arg] = self.held[buffer].at(lambda x, at=at, size=size: _picked(x, at, size))
         live = self.resolved(self.integers.bounds(op.live.expr))
         results = Body(self.arithmetic, self.integers, self.resolved, contracts=self.inner).run(op, given)
         for buffer, value in zip(op.outputs, results, strict=True):
@@ -358,12 +376,12 @@ class Threads:
         A bound of ``live`` on what no guard bounds is that of another axis than the reduced one: there the result has
         no value.
         """
-        guard = values[0].guard
+        guard: Atoms = values[0].guard
         neutral = all(v.beyond is not None and same(v.guard, guard) for v in values) and not any(
             image.any() for image in combined.into([v.beyond for v in values if v.beyond is not None])
         )
         if guard and not neutral:
-            values, guard = [v.flat() for v in values], {}
+            values, guard = [v.flat() for v in values], dict[int, Numbers]()
         need: Atoms = {f: c for f, c in live.atoms.items() if f not in guard}
         guard = {f: np.maximum(c, live.atoms[f]) if f in live.atoms else c for f, c in guard.items()}
         images = combined.into([v.terms for v in values])
@@ -462,13 +480,13 @@ class Threads:
 
     def select(self, op: t.Select) -> None:
         self.place(1)
-        at = self._picks(op.choices.data, [i.expr for i in op.indices], op.elements.data)
+        at = self._picks([[c.data for c in row] for row in op.choices], [i.expr for i in op.indices], op.elements.data)
         self.held[op.target] = self.held[op.source].at(lambda x: _picked(x, at, size_of(op.source)))
 
     def exchange(self, op: t.Exchange) -> None:
         self.place(1)
         width = op.elements.data
-        sent = self._picks(op.sends.data, [i.expr for i in op.send_indices], width)
+        sent = self._picks([[c.data for c in row] for row in op.sends], [i.expr for i in op.send_indices], width)
         lanes = np.concatenate(
             [np.broadcast_to(self.numbers(e.expr), (self.count, 1)).repeat(width, 1) for e in op.lanes], axis=1
         )
@@ -483,11 +501,11 @@ class Threads:
 
         self.held[op.target] = self.held[op.source].at(moved)
 
-    def _picks(self, choices: Sequence[Sequence[object]], indices: Sequence[Expr], width: int) -> Numbers:
+    def _picks(self, choices: Sequence[Sequence[int]], indices: Sequence[Expr], width: int) -> Numbers:
         """For every thread, the register that each register comes from."""
         found: list[Numbers] = []
         for row, index in zip(choices, indices, strict=True):
-            firsts = np.array([c if isinstance(c, int) else c.data for c in row])  # type: ignore
+            firsts = np.array(row)
             first = firsts[np.broadcast_to(self.numbers(index), (self.count, 1))]
             found.append(first + np.arange(width))
         return np.concatenate(found, axis=1)

@@ -144,7 +144,7 @@ class Tiles:
         combined = Combined(self.arithmetic, str(op.fn.data), kind.element)
         along = np.arange(spans[axis].size, dtype=np.uint64).reshape(_along(axis, spans[axis].size, len(spans)))
         images = combined.into([self.held[op.x], along])
-        totals = [np.sum(self.weighed(image, spans, axis), axis=axis, dtype=np.uint64) for image in images]
+        totals = [np.asarray(np.sum(self.weighed(image, spans, axis), axis=axis, dtype=np.uint64)) for image in images]
         result = combined.back(totals)[-1]
         if not combined.pairs and op.fn.data is not ReduceFn.SUM:
             result = self.arithmetic.narrowed(result, kind.element)

@@ -86,10 +86,10 @@ def _shared_guard(guarded: Sequence[Value]) -> Atoms:
 def product_added(arithmetic: Arithmetic, a: Value, b: Value, c: Value) -> Value:
     """``a * b + c``, a step of a product of matrices: beyond the end of what is contracted both factors are 0."""
     zeros = all(x.beyond is not None and not x.beyond.any() for x in (a, b))
-    shared = _shared_guard([a, b]) if zeros else {}
+    shared = _shared_guard([a, b]) if zeros else dict[int, Numbers]()
     need = c.needs
     for x in (a, b):
-        need = merged(merged(need, x.need), {f: c for f, c in x.guard.items() if f not in shared})
+        need = merged(merged(need, x.need), {f: at for f, at in x.guard.items() if f not in shared})
     return Value(arithmetic.fma(arithmetic.weighed(a.terms, weight(shared)), b.terms, c.terms), need=need)
 
 
