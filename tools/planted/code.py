@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,6 +27,8 @@ from tilewright.ptx.machine import TensorMap
 from tilewright.runtime import driver as runtime_driver
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def lowered_wrong(artifact: Artifact, symbols: set[str]) -> dict[str, str]:
         except Exception as error:  # no answer is no proof
             first = f"{type(error).__name__}: {error}"
         if first:
-            found[symbol] = " ".join(first.split())[:160]
+            found[symbol] = " ".join(first.split()).replace(f"{ROOT}/", "")[:160]
     return found
 
 
