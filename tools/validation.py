@@ -1,4 +1,5 @@
-"""Which kernels' PTX validates against their Transport IR, and how long that takes: processor time, beside NVRTC's.
+"""Which kernels' PTX validates against their Transport IR, and that against their Tile IR, and how long both take:
+processor time, beside NVRTC's.
 
     python tools/validation.py [--only NAME]... [--dtypes bf16,f32] [--bundles FOLDER] [--json FILE] [--verbose]
 
@@ -26,24 +27,27 @@ from support.generality import CASES
 from tilewright.artifact.bundle import read, write_folder
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.dtypes import DTYPES
-from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.passes import watch
 from tilewright.diag import TilewrightError
 from tilewright.jit.arrays import describe
 from tilewright.validate.kernel import compare
+from tilewright.validate.lowering.compare import compare as compare_lowering
 
 FLOATS = ("bf16", "f16", "f32")
 
 
 @dataclass(frozen=True)
 class Validation:
-    """One kernel: CPU milliseconds, and the first thing that was not shown."""
+    """One kernel: CPU milliseconds, and the first thing that was not shown; ``lowering`` of its Transport IR."""
 
     artifact: str
     kernel: str
     milliseconds: float
     differences: int
     first: str
+    lowering: str
+    lowering_milliseconds: float
 
 
 def requests(dtypes: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], Artifact]]]:
@@ -68,7 +72,19 @@ def validations(name: str, artifact: Artifact) -> Iterator[Validation]:
         begin = time.process_time()
         found = compare(kernel, image.ptx, launch.args, launch.grid[0])
         spent = time.process_time() - begin
-        yield Validation(name, image.symbol, round(1e3 * spent, 1), len(found), str(found[0]) if found else "")
+        source = read_tile_kernel(image.tile_ir)
+        begin = time.process_time()
+        unlike = compare_lowering(source, kernel)
+        lowering = time.process_time() - begin
+        yield Validation(
+            name,
+            image.symbol,
+            round(1e3 * spent, 1),
+            len(found),
+            str(found[0]) if found else "",
+            str(unlike[0]) if unlike else "",
+            round(1e3 * lowering, 1),
+        )
 
 
 def compiled(name: str, build: Callable[[], Artifact], bundles: Path | None) -> tuple[Artifact, float | None]:
@@ -87,12 +103,17 @@ def report(found: list[Validation]) -> dict[str, object]:
     """Counts and times."""
     good = [v for v in found if not v.differences]
     times = sorted(v.milliseconds for v in found)
+    lowering = sorted(v.lowering_milliseconds for v in found)
     return {
         "kernels": len(found),
         "validated": len(good),
         "median_ms": statistics.median(times),
         "p90_ms": times[9 * len(times) // 10],
         "most_ms": times[-1],
+        "lowering_validated": sum(not v.lowering for v in found),
+        "lowering_median_ms": statistics.median(lowering),
+        "lowering_p90_ms": lowering[9 * len(lowering) // 10],
+        "lowering_most_ms": lowering[-1],
     }
 
 
@@ -122,6 +143,8 @@ def main() -> None:
                 print(
                     f"{v.artifact} {v.kernel}: {v.differences} open, {v.milliseconds} ms: {v.first[:300]}", flush=True
                 )
+            if v.lowering:
+                print(f"{v.artifact} {v.kernel}: lowering: {v.lowering[:300]}", flush=True)
     summary = report(found)
     print(summary)
     if args.json:

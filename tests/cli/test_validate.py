@@ -33,6 +33,7 @@ def test_a_bundle_as_compiled(artifact: Artifact, tmp_path: Path) -> None:
     result = tilewright("validate", written(artifact, tmp_path))
     assert result.exit_code == 0, result.output
     assert "kernel_add: validated" in result.output
+    assert "kernel_add: stores what its Tile IR says" in result.output
 
 
 def test_other_ptx_is_not_validated(artifact: Artifact, tmp_path: Path) -> None:
@@ -41,6 +42,22 @@ def test_other_ptx_is_not_validated(artifact: Artifact, tmp_path: Path) -> None:
     result = tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path))
     assert result.exit_code == 3
     assert "differences" in result.output
+
+
+def test_another_program_is_not_what_the_ir_stores(artifact: Artifact, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    changed = replace(image, tile_ir=image.tile_ir.replace("tile.binary <add>", "tile.binary <sub>"))
+    result = tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path))
+    assert result.exit_code == 3
+    assert "kernel_add: not shown to store what its Tile IR says" in result.output
+    assert "add.py:14: another value is stored to z" in result.output
+
+
+def test_a_bundle_without_tile_ir_is_undecided(artifact: Artifact, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    result = tilewright("validate", written(replace(artifact, kernels=(replace(image, tile_ir=""),)), tmp_path))
+    assert result.exit_code == 3
+    assert "the bundle has none of it" in result.output
 
 
 @pytest.mark.parametrize("text", ["transport", "", "(" * 5000, '"builtin.module"() ({}) : () -> ()'])

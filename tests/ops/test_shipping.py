@@ -61,11 +61,11 @@ def test_an_interrupted_build_loses_nothing(tmp_path: Path, monkeypatch: pytest.
     compiled = rooms.build.build
     calls: list[object] = []
 
-    def interrupted(planned: object) -> object:
+    def interrupted(planned: object, **options: object) -> object:
         calls.append(planned)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return compiled(planned)  # pyright: ignore
+        return compiled(planned, **options)  # pyright: ignore
 
     monkeypatch.setattr(rooms.build, "build", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,12 +20,15 @@ from support.tile_evaluator import evaluate
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler import program
 from tilewright.compiler.build import build
-from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.products import Search
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
 from tilewright.ptx.machine import TensorMap
 from tilewright.runtime import driver as runtime_driver
 from tilewright.validate.kernel import compare
+from tilewright.validate.lowering.compare import compare as compare_lowering
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,23 @@ def differences(artifact: Artifact, symbols: set[str]) -> dict[str, str]:
         except Exception as error:  # no answer is no proof
             first = f"{type(error).__name__}: {error}"
         found[symbol] = " ".join(first.split())[:160]
+    return found
+
+
+def lowered_wrong(artifact: Artifact, symbols: set[str]) -> dict[str, str]:
+    """What the validator says of the Transport IR of each kernel of ``symbols``, where it is not its Tile IR's."""
+    found: dict[str, str] = {}
+    for symbol in sorted(symbols):
+        image = artifact.kernel(symbol)
+        try:
+            said = compare_lowering(read_tile_kernel(image.tile_ir), read_kernel(image.transport_ir))
+            first = str(next(iter(said), ""))
+        except (MemoryError, TooLongError):
+            raise
+        except Exception as error:  # no answer is no proof
+            first = f"{type(error).__name__}: {error}"
+        if first:
+            found[symbol] = " ".join(first.split()).replace(f"{ROOT}/", "")[:160]
     return found
 
 

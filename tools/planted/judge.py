@@ -56,12 +56,14 @@ def _stop(*_: object) -> None:
 
 def base(names: list[str]) -> dict[str, Any]:
     """What leaves the compiler without a bug, for each probe."""
-    from planted.code import as_json, code_of, compiled, differences, harm  # noqa: PLC0415
+    from planted.code import as_json, code_of, compiled, differences, harm, lowered_wrong  # noqa: PLC0415
     from planted.probes import PROBES  # noqa: PLC0415
 
     found: dict[str, Any] = {}
     for name in names:
         artifact = compiled(name)
+        unlike = lowered_wrong(artifact, {image.symbol for image in artifact.kernels})
+        assert not unlike, f"{name} without a bug: {unlike}"
         code = as_json(code_of(artifact))
         said = {} if PROBES[name].undecidable else differences(artifact, set(code["ptx"]))
         wrong = harm(name, artifact)
@@ -105,7 +107,7 @@ def _beside(mutant: Mutant, name: str, schedule: str) -> Row:
 
 def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     try:
-        from planted.code import Code, code_of, compiled, differences, harm  # noqa: PLC0415
+        from planted.code import Code, code_of, compiled, differences, harm, lowered_wrong  # noqa: PLC0415
     except Exception as error:  # the compiler does not load
         return {"status": "refused", **_refusal(error)}
 
@@ -127,14 +129,19 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     if unlike == {"cubins"} and not mutant.harmful:
         return {"status": "equal", "by": "the PTX and its recipe are the same, byte for byte; ptxas is trusted"}
     changed = {s for s in after.ptx if (after.ptx[s], after.irs[s]) != (before.ptx.get(s), before.irs.get(s))}
+    lowered = lowered_wrong(artifact, {s for s in changed if after.irs[s] != before.irs.get(s)})
+    if lowered:
+        return {"status": "refused", "by": "validate: Tile IR", "why": next(iter(lowered.values()))}
     open_ = changed - set(before.decided)
     said = {s: first for s, first in differences(artifact, changed - open_).items() if first}
     if said:
         return {"status": "refused", "by": "validate: PTX", "why": next(iter(said.values()))}
     if not open_ and unlike <= {"ptx", "cubins"} and "ptx" in unlike and not mutant.harmful:
         return {"status": "equal", "by": "another PTX, shown to do what the IR says"}
-    by = mutant.harmful or f"other {', '.join(sorted(unlike))}"
-    return {"status": "undecided" if open_ else "escaped", "by": by, "harm": harm(name, artifact)}
+    by, seen = mutant.harmful or f"other {', '.join(sorted(unlike))}", harm(name, artifact)
+    if not open_ and unlike <= {"ptx", "cubins", "irs"} and not mutant.harmful and not seen:
+        return {"status": "equal", "by": "another Transport IR, shown to store what the Tile IR says", "harm": seen}
+    return {"status": "undecided" if open_ else "escaped", "by": by, "harm": seen}
 
 
 def _refusal(error: Exception) -> Row:

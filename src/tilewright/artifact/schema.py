@@ -242,6 +242,7 @@ class KernelImage:
     source: str = field(default="", metadata={"blob": "{symbol}.cu"})
     ptx: str = field(default="", metadata={"blob": "{symbol}.ptx"})
     transport_ir: str = field(default="", metadata={"blob": "{symbol}.transport.mlir"})
+    tile_ir: str = field(default="", metadata={"blob": "{symbol}.tile.mlir"})
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared_bytes: int = 0
     static_shared_bytes: int = 0

@@ -1,4 +1,5 @@
-"""``tilewright validate``: whether a bundle's PTX and launch recipes do what its Transport IR says."""
+"""``tilewright validate``: whether a bundle's PTX and launch recipes do what its Transport IR says, and whether that
+stores what its Tile IR says."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tilewright.cli.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
-    app.command("validate", help="Compare a bundle's PTX and launch recipes with its Transport IR.")(validate)
+    told = "Compare a bundle's PTX and launch recipes with its Transport IR, and that with its Tile IR."
+    app.command("validate", help=told)(validate)
 
 
 def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or file")]) -> None:
@@ -27,8 +29,9 @@ def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or fi
 def _validated(bundle: Path) -> int:
     from tilewright.artifact.bundle import read
     from tilewright.artifact.schema import Launch
-    from tilewright.compiler.descriptors import read_kernel
+    from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
     from tilewright.validate.kernel import compare
+    from tilewright.validate.lowering.compare import compare as compare_lowering
     from tilewright.validate.recipe import recipe_faults
 
     artifact = read(bundle)
@@ -46,5 +49,11 @@ def _validated(bundle: Path) -> int:
         echo(f"{name}: {f'{len(found)} differences or open questions' if found else 'validated'}")
         for difference in found[:3]:
             echo(f"  {difference}")
+        text = artifact.kernel(name).tile_ir
+        unlike = compare_lowering(read_tile_kernel(text), kernels[name]) if text else ("the bundle has none of it",)
+        undecided += bool(unlike)
+        echo(f"{name}: {'not shown to store' if unlike else 'stores'} what its Tile IR says")
+        for place in unlike[:3]:
+            echo(f"  {place}")
     echo("not compared: machine code with PTX; not made again: the proofs of the IR")
     return Status.NO if faults else Status.UNKNOWN if undecided else Status.YES

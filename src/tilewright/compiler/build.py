@@ -164,6 +164,7 @@ def _image(kernel: _Kernel, shape: Shape) -> KernelImage:
         source=kernel.emitted.source,
         ptx=assembled.ptx,
         transport_ir=str(planned.transport),
+        tile_ir=str(planned.tile),
         shared_bytes=shape.shared_bytes,
         static_shared_bytes=assembled.shared_bytes,
         registers=assembled.registers,

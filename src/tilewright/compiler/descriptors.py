@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from math import gcd, prod
+from typing import TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
@@ -31,6 +32,7 @@ from tilewright.legal.landing import LandingTile
 from tilewright.legal.symbolic import Decision, decide_rules
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
+from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import Tile
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
@@ -70,6 +72,18 @@ def judge_text(text: str) -> Judged:
 
 def read_kernel(text: str) -> t.Kernel:
     """A kernel from its text; ART011 for any other text."""
+    return _read(text, t.Kernel)
+
+
+def read_tile_kernel(text: str) -> tile.Kernel:
+    """What a kernel computes, from its text; ART011 for any other text."""
+    return _read(text, tile.Kernel)
+
+
+K = TypeVar("K", t.Kernel, tile.Kernel)
+
+
+def _read(text: str, kind: type[K]) -> K:
     context = Context()
     for dialect in (Builtin, LAYOUT_ATTRIBUTES, Tile, t.Transport):
         context.load_dialect(dialect)
@@ -78,7 +92,7 @@ def read_kernel(text: str) -> t.Kernel:
         kernel.verify()
     except Exception as error:  # whatever the parsers of attributes raise
         fail("ART011", found=f"{type(error).__name__}: {str(error)[:500]}", required="the text of one kernel")
-    if not isinstance(kernel, t.Kernel):
+    if not isinstance(kernel, kind):
         fail("ART011", found=f"the operation {kernel.name}", required="the text of one kernel")
     return kernel
 

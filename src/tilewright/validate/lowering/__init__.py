@@ -1,0 +1,1 @@
+"""Tile IR against Transport IR: every stored element is the same term over loaded elements in both."""

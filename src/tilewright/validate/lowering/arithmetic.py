@@ -1,0 +1,224 @@
+"""What element-wise functions, reductions and conversions are on fingerprints: the written identities, and no other.
+
+``docs/validation.md`` lists the identities. Integers are polynomials modulo 2**64. A float operation of a ``precise``
+kernel is a function of its own; of a ``fast`` kernel it is arithmetic of reals, for rounding is left to the compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.base.dtypes import DTYPES, DType
+from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints, term, unmix, unordered
+from tilewright.validate.undecided import Undecided
+
+_F32 = DTYPES["f32"]
+_LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453
+_EXPONENT_BITS = {"f32": 8, "bf16": 8, "tf32": 8, "f16": 5, "e5m2": 5, "e4m3": 4}
+_COMMUTATIVE = frozenset({"and", "or", "xor", "mul"})
+_INVERTED = {"gt": "lt", "ge": "le"}
+
+
+def constant(value: bool | int | float, dtype: DType) -> int:
+    """A constant's fingerprint: an integer is itself, so are the floats 0, 1 and -1."""
+    if dtype.is_bool:
+        return key("bool", bool(value))
+    if dtype.is_int:
+        return int(value)
+    number = float(value)
+    if math.isnan(number):
+        return key("nan")
+    if number in (0.0, 1.0, -1.0):
+        return key("-0.0") if number == 0 and math.copysign(1, number) < 0 else int(number)
+    return key("float", abs(number)) * (1 if number > 0 else -1)
+
+
+INFINITY = constant(math.inf, _F32)
+
+
+def _lowest(dtype: DType) -> int:
+    if dtype.is_float:
+        return -INFINITY
+    return constant(False, dtype) if dtype.is_bool else -(1 << (dtype.bits - 1))
+
+
+def _greatest(dtype: DType) -> int:
+    if dtype.is_float:
+        return INFINITY
+    return constant(True, dtype) if dtype.is_bool else (1 << (dtype.bits - 1)) - 1
+
+
+def _carrier(dtype: DType) -> DType:
+    """In which narrow types are reduced."""
+    return DTYPES["f32" if dtype.is_float else "i32"]
+
+
+class Arithmetic:
+    """The functions of one kernel's numerics."""
+
+    def __init__(self, *, fast: bool):
+        self.fast = fast
+        self._factor = Group("factor", 0)
+        """Factors of a product that is rounded with the sum it is added to; that of 0 is 0."""
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+    def group(self, fn: str, dtype: DType) -> Group:
+        """The operation of a reduction. Narrow types are reduced in f32 or i32, which have the same identities."""
+        wide = dtype if dtype.is_bool or dtype.bits >= 32 else _carrier(dtype)
+        match fn:
+            case "sum" | "add":
+                return Group("sum", 0, plain=self.fast or not dtype.is_float)
+            case "max":
+                return Group("max", _lowest(wide))
+            case "min":
+                return Group("min", _greatest(wide))
+            case _:
+                raise Undecided(f"a reduction by {fn}")
+
+    def factors(self, x: Prints, dtype: DType = _F32) -> Prints:
+        """What of a factor enters a sum of products."""
+        return x if self.fast or dtype.is_int else self._factor.into(x)
+
+    def weighed(self, x: Prints, factor: Prints | None) -> Prints:
+        """What is ``x`` where bounds hold, of which ``factor`` is the weight, and 0 elsewhere."""
+        if factor is None:
+            return x
+        return x * factor if self.fast else self._factor.back(self._factor.into(x) * factor)
+
+    def between(self, kind: DType, factor: Prints, inside: Prints, beyond: Prints) -> Prints:
+        """``inside`` where bounds hold, of which ``factor`` is the weight, else ``beyond``: a sum of both."""
+        group = self.group("sum", kind) if not kind.is_bool else Group("truth", 0)
+        x, y = group.into(inside), group.into(beyond)
+        return group.back(y + factor * (x - y))
+
+    def fma(self, a: Prints, b: Prints, c: Prints) -> Prints:
+        """``a * b + c``, rounded once, as a product of matrices adds up its terms."""
+        total = self.group("sum", _F32)
+        return total.back(self.factors(a) * self.factors(b) + total.into(c))
+
+    # -- element-wise functions ---------------------------------------------------------------------------------------
+    def unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
+        """``fn`` of elements; narrow floats are computed in f32 and rounded."""
+        return self._rounded(self._unary(fn, x, dtype), dtype)
+
+    def _unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
+        if fn == "neg" and (self.fast or dtype.is_int):
+            return np.uint64(0) - x
+        if self.fast and dtype.is_float:
+            match fn:
+                case "exp":
+                    return self.approximate("ex2", x * prints(constant(_LOG2_E, _F32)))
+                case "exp2":
+                    return self.approximate("ex2", x)
+                case "log":
+                    return self.approximate("lg2", x) * prints(constant(_LN_2, _F32))
+                case "log2":
+                    return self.approximate("lg2", x)
+                case "sigmoid":
+                    power = self.approximate("ex2", x * prints(constant(-_LOG2_E, _F32)))
+                    return self.approximate("rcp", power + np.uint64(1))
+                case _:
+                    pass
+        return term((fn, dtype.is_float, 0 if dtype.is_float else dtype.bits), x)
+
+    def approximate(self, fn: str, x: Prints) -> Prints:
+        """A function of f32 by one instruction."""
+        return term(("approximate", fn), x)
+
+    def binary(self, fn: str, a: Prints, b: Prints, dtype: DType) -> Prints:
+        """``fn`` of two elements; narrow floats are computed in f32 and rounded."""
+        return self._rounded(self._binary(fn, a, b, dtype), dtype)
+
+    def _binary(self, fn: str, a: Prints, b: Prints, dtype: DType) -> Prints:
+        if fn in ("add", "max", "min") and not (dtype.is_int and dtype.bits < 32):
+            return self.group(fn, dtype)(a, b)
+        if (dtype.is_int and dtype.bits >= 32) or (self.fast and dtype.is_float):
+            match fn:
+                case "sub":
+                    return a - b
+                case "mul":
+                    return a * b
+                case "div" if dtype.is_float:
+                    return a * self.approximate("rcp", b)
+                case _:
+                    pass
+        name = (fn, dtype.is_float, 0 if dtype.is_float else dtype.bits)
+        commutes = fn in _COMMUTATIVE or fn in ("add", "max", "min")
+        return unordered(name, a, b) if commutes else term(name, a, b)
+
+    def narrowed(self, x: Prints, dtype: DType) -> Prints:
+        """The result of a reduction that was carried in f32 or i32, in its own type."""
+        if dtype.is_bool or dtype.bits >= 32:
+            return x
+        return self.cast(x, _carrier(dtype), dtype)
+
+    def _rounded(self, x: Prints, dtype: DType) -> Prints:
+        return self.cast(x, _F32, dtype) if dtype.is_float and dtype.bits < 32 else x
+
+    def compare(self, fn: str, a: Prints, b: Prints, dtype: DType) -> Prints:
+        """A bool: ``a > b`` is ``b < a``."""
+        if fn in _INVERTED:
+            fn, a, b = _INVERTED[fn], b, a
+        name = ("compare", fn, dtype.is_float)
+        return unordered(name, a, b) if fn in ("eq", "ne") else term(name, a, b)
+
+    def select(self, condition: Prints, a: Prints, b: Prints) -> Prints:
+        """``a`` where a condition on data holds, else ``b``."""
+        return term("select", condition, a, b)
+
+    def cast(self, x: Prints, source: DType, target: DType) -> Prints:
+        """A conversion: none where every value is representable, and 0 and infinities stay what they are."""
+        if source == target or _exact(source, target):
+            return x
+        if target.is_float and source.is_int and target != _F32:
+            return self.cast(self.cast(x, source, _F32), _F32, target)  # integers go to every float through f32
+        kind = (source.is_float, 0 if source.is_float else source.bits)
+        result = mix(x, key("cast", target.name, kind))
+        if target.is_bool or source.is_bool:
+            return result
+        kept = x == np.uint64(0)
+        if source.is_float and target.is_float and target.name != "e4m3" and target.name != "e5m2":
+            kept = kept | (x == prints(INFINITY)) | (x == prints(-INFINITY))
+        return np.where(kept, x, result)
+
+
+def _exact(source: DType, target: DType) -> bool:
+    """Every value of ``source`` is one of ``target``."""
+    if source.is_float and target.is_float:
+        wider = _EXPONENT_BITS[source.name] <= _EXPONENT_BITS[target.name] and source.digits <= target.digits
+        return wider and (source.name, target.name) != ("e4m3", "e5m2")
+    return source.is_int and target.is_int and source.bits <= target.bits
+
+
+class Combined:
+    """What a reduction combines: one value, or for ``argmax`` a value and its index, of equal values the lower index.
+
+    Images of several add up. That of a pair is a bijection of ``value * odd + index``, so that the index is found from
+    the sum of images and the greatest value; that of the lowest value with the greatest index is 0.
+    """
+
+    _odd = np.uint64(key("value of a pair"))
+    _key = key("pair")
+
+    def __init__(self, arithmetic: Arithmetic, fn: str, dtype: DType):
+        self.pairs = fn == "argmax"
+        self.group = arithmetic.group("max" if self.pairs else fn, dtype)
+        lowest = prints(self.group.identity) * self._odd + prints((1 << 31) - 1)
+        self._offset = mix(lowest, self._key)
+
+    def into(self, values: Sequence[Prints]) -> list[Prints]:
+        """Images: of the values, and of pairs."""
+        images = [self.group.into(values[0])]
+        if self.pairs:
+            images.append(mix(values[0] * self._odd + values[1], self._key) - self._offset)
+        return images
+
+    def back(self, images: Sequence[Prints]) -> list[Prints]:
+        """Values, of images."""
+        values = [self.group.back(images[0])]
+        if self.pairs:
+            values.append(unmix(images[1] + self._offset, self._key) - values[0] * self._odd)
+        return values

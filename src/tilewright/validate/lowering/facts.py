@@ -1,0 +1,133 @@
+"""What is known of integers at a place: least values of the forms that predicates bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tilewright.base.expr import (
+    All,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Interval,
+    Max,
+    Min,
+    Sum,
+    Sym,
+    conjuncts,
+    interval,
+    simplify,
+)
+
+_DEPTH = 4
+"""Symbols that are replaced by a bound of theirs, one after another."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """``ranges``: symbols that lie in ``begin <= symbol < end``; ``positive``: expressions that are at least 0;
+    ``known``: intervals of dimensions and scalars."""
+
+    known: Mapping[str, Interval] = field(default_factory=dict[str, Interval])
+    ranges: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
+    positive: tuple[Expr, ...] = ()
+    _found: dict[Expr, int | None] = field(init=False, default_factory=dict["Expr", "int | None"], compare=False)
+
+    def within(self, name: str, begin: Expr, end: Expr) -> Facts:
+        """Also that a symbol lies in a range, which is not empty."""
+        least = self.least(begin)
+        return replace(
+            self,
+            known={**self.known, name: (least, None)},
+            ranges={**self.ranges, name: (begin, end)},
+            positive=(*self.positive, end - begin - 1),
+        )
+
+    def when(self, predicates: Iterable[Expr]) -> Facts:
+        """Also that these hold."""
+        found = [d for p in predicates for part in conjuncts(p) for d in _differences(part)]
+        known = dict(self.known)
+        for d in found:
+            terms = d.terms if isinstance(d, Sum) else ((d, 1),)
+            offset = d.offset if isinstance(d, Sum) else 0
+            if len(terms) == 1 and isinstance(terms[0][0], Sym) and terms[0][1] == 1:
+                low, high = known.get(terms[0][0].name, (None, None))
+                known[terms[0][0].name] = (-offset if low is None else max(low, -offset), high)
+        return replace(self, known=known, positive=(*self.positive, *found))
+
+    def least(self, e: Expr) -> int | None:
+        """A number that ``e`` is not less than; None if none is found."""
+        if e not in self._found:
+            self._found[e] = self._least(e, _DEPTH)
+        return self._found[e]
+
+    def never_negative(self, e: Expr) -> bool:
+        """``e`` is never negative."""
+        least = self.least(e)
+        return least is not None and least >= 0
+
+    def _least(self, e: Expr, depth: int) -> int | None:
+        e = _without_quotients(e)
+        found = [low for low in (self._plain(e), *(self._beside(e, d) for d in self.positive)) if low is not None]
+        if depth:
+            for other in self._replaced(e):
+                low = self._least(other, depth - 1)
+                if low is not None:
+                    found.append(low)
+        return max(found, default=None)
+
+    def _plain(self, e: Expr) -> int | None:
+        return interval(simplify(e, self.known), self.known)[0]
+
+    def _beside(self, e: Expr, positive: Expr) -> int | None:
+        """What ``e`` exceeds something by that is not negative."""
+        if positive.symbols.isdisjoint(e.symbols):
+            return None
+        rest = _without_quotients(e - positive)
+        return rest.constant if isinstance(rest, Const) else self._plain(rest)
+
+    def _replaced(self, e: Expr) -> Iterator[Expr]:
+        """Expressions that are not greater: a symbol at the end of its range where it counts negatively."""
+        terms = e.terms if isinstance(e, Sum) else ((e, 1),)
+        for term, factor in terms:
+            rest = e - term * factor
+            if isinstance(term, Sym) and term.name in self.ranges and term.name not in rest.symbols:
+                begin, end = self.ranges[term.name]
+                if factor > 0:
+                    yield rest + begin * factor
+                else:
+                    parts = end.args if isinstance(end, Min) else (end,)
+                    yield from (rest + (part - 1) * factor for part in parts)
+                return
+            if isinstance(term, Min) and factor < 0:
+                yield from (rest + part * factor for part in term.args)
+                return
+            if isinstance(term, Max) and factor > 0:
+                yield from (rest + part * factor for part in term.args)
+                return
+
+
+def _differences(predicate: Expr) -> Iterator[Expr]:
+    if isinstance(predicate, Compare):
+        if predicate.op == "<":
+            yield predicate.rhs - predicate.lhs - 1
+        elif predicate.op == "<=":
+            yield predicate.rhs - predicate.lhs
+        elif predicate.op == "==":
+            yield predicate.rhs - predicate.lhs
+            yield predicate.lhs - predicate.rhs
+    elif isinstance(predicate, All):
+        for part in predicate.args:
+            yield from _differences(part)
+
+
+def _without_quotients(e: Expr) -> Expr:
+    """``n * (a // n)`` is ``a - a % n``."""
+    terms = e.terms if isinstance(e, Sum) else ((e, 1),)
+    for term, factor in terms:
+        if isinstance(term, FloorDiv) and (n := term.denominator.constant) and factor % n == 0:
+            a, scale = term.numerator, factor // n
+            return _without_quotients(e - term * factor + (a - a % n) * scale)
+    return e

@@ -1,0 +1,97 @@
+"""The bodies of maps and the element-wise ops of Tile IR: one reading for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tilewright.base.dtypes import bool_
+from tilewright.lang.fns import BinaryFn
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import tile_type
+from tilewright.transport import dialect as t
+from tilewright.validate.lowering.arithmetic import Arithmetic, constant
+from tilewright.validate.lowering.integers import Bounds, Integers
+from tilewright.validate.lowering.prints import Prints, prints
+from tilewright.validate.lowering.values import Value, added, chosen, element_wise, product_added
+from tilewright.validate.undecided import Undecided
+
+Scalar: TypeAlias = Value | Bounds
+"""A value in a map's body; a predicate is bounds until something but a ``select`` reads it."""
+
+
+def constant_terms(op: tile.Constant, rank: int) -> Prints:
+    """A constant, of ``rank`` axes of extent 1."""
+    return prints(constant(op.value.data, op.dtype)).reshape((1,) * rank)
+
+
+def computed(arithmetic: Arithmetic, op: Operation, args: list[Prints]) -> Prints:
+    """An element-wise op on terms."""
+    match op:
+        case tile.Unary():
+            return arithmetic.unary(str(op.fn.data), args[0], tile_type(op.x).element)
+        case tile.Binary():
+            return arithmetic.binary(str(op.fn.data), args[0], args[1], tile_type(op.a).element)
+        case tile.Compare():
+            return arithmetic.compare(str(op.fn.data), args[0], args[1], tile_type(op.a).element)
+        case tile.Select():
+            return arithmetic.select(*args)
+        case tile.Cast():
+            return arithmetic.cast(args[0], tile_type(op.x).element, op.dtype)
+        case t.Fma():
+            return arithmetic.fma(*args)
+        case t.Approximate():
+            return arithmetic.approximate(op.fn.data, *args)
+        case _:
+            raise Undecided(f"{op.name} in a map")
+
+
+class Body:
+    """A map's body at all registers of all threads at once."""
+
+    def __init__(
+        self, arithmetic: Arithmetic, integers: Integers, resolved: Callable[[Bounds], Bounds], *, contracts: bool
+    ):
+        self.arithmetic, self.integers, self.resolved = arithmetic, integers, resolved
+        self.contracts = contracts
+        """Each fma is a step of a product of matrices."""
+
+    def run(self, op: t.Map, given: dict[object, Scalar]) -> list[Value]:
+        """The map's results. ``given`` holds its block's arguments and the kernel's scalars."""
+        found = dict(given)
+        for inner in op.body.block.ops:
+            if isinstance(inner, t.Yield):
+                return [_value(found[v]) for v in inner.values]
+            found[inner.results[0]] = self._op(inner, [found[v] for v in inner.operands])
+        raise Undecided("a map without an end")
+
+    def _op(self, op: Operation, args: list[Scalar]) -> Scalar:
+        match op:
+            case t.Predicate():
+                return self.resolved(self.integers.bounds(op.expr.expr))
+            case tile.Scalar():
+                return Value(self.integers(op.expr.expr).prints)
+            case tile.Constant():
+                return Value(constant_terms(op, 2))
+            case tile.Select() if isinstance(args[0], Bounds):
+                return chosen(args[0], _value(args[1]), _value(args[2]))
+            case t.Fma() if self.contracts:
+                a, b, c = map(_value, args)
+                return product_added(self.arithmetic, a, b, c)
+            case tile.Binary() if self.contracts and op.fn.data is BinaryFn.ADD:
+                a, b = map(_value, args)
+                return added(self.arithmetic, tile_type(op.a).element, a, b)
+            case _:
+                return element_wise(lambda *terms: computed(self.arithmetic, op, list(terms)), list(map(_value, args)))
+
+
+def _value(scalar: Scalar) -> Value:
+    if isinstance(scalar, Value):
+        return scalar
+    if not scalar.decided:
+        raise Undecided("a predicate as a value")
+    true, false = (prints(constant(b, bool_)) for b in (True, False))
+    return Value(np.where(scalar.mask, true, false))

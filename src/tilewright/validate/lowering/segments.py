@@ -1,0 +1,47 @@
+"""What one evaluation leaves for the other: loops in their parts, paths, and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.base.expr import Expr
+from tilewright.validate.lowering.integers import Bounds, Number
+from tilewright.validate.lowering.prints import key
+from tilewright.validate.lowering.values import Value
+
+
+@dataclass
+class Part:
+    """A loop of the Transport IR: the steps ``begin <= counter < end`` of a stream, and the loops inside it."""
+
+    counter: str
+    begin: Number
+    end: Number
+    range: tuple[Expr, Expr]
+    """Both as expressions over what a launch, its programs and outer counters decide."""
+    inside: list[Part] = field(default_factory=list["Part"])
+
+    @property
+    def single(self) -> bool:
+        """One step, of a known number."""
+        known = self.begin.known and self.end.known
+        return known and int(self.end.number.flat[0]) == int(self.begin.number.flat[0]) + 1
+
+    @property
+    def loop(self) -> int:
+        """Its name: which steps these are."""
+        return key("loop", self.counter, int(self.begin.prints.flat[0]), int(self.end.prints.flat[0]))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Elements that one op writes: where, what, and under which bounds; ``around`` are the loops it is in."""
+
+    tensor: str
+    adds: bool
+    around: tuple[int, ...]
+    coords: Sequence[Number]
+    value: Value
+    bounds: Bounds
+    where: str

@@ -1,0 +1,367 @@
+"""Tile IR: every element of every tile, as a term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.base.expr import Const, Expr, Min, Sym, maximum
+from tilewright.lang.axes import Axis, Span
+from tilewright.lang.fns import ReduceFn
+from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import FragmentType, TileType
+from tilewright.tile.ops import location_of, operations, ops_in, tile_type
+from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
+from tilewright.validate.lowering.facts import Facts
+from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
+from tilewright.validate.lowering.prints import Prints, key, prints
+from tilewright.validate.lowering.recurrence import Claims, run_loop
+from tilewright.validate.lowering.scalars import computed, constant_terms
+from tilewright.validate.lowering.segments import Part, Stored
+from tilewright.validate.lowering.threads import loaded
+from tilewright.validate.lowering.values import Value, weight
+from tilewright.validate.undecided import Undecided
+
+
+class Tiles:
+    """One evaluation of a kernel's body, its streams in the parts of the Transport IR's loops."""
+
+    def __init__(
+        self, kernel: tile.Kernel, facts: Facts, parts: Sequence[Part], values: Integers, *, fast: bool, rotated: bool
+    ):
+        self.kernel, self.facts, self.parts = kernel, facts, list(parts)
+        self.integers = Integers({})
+        self.integers.forms = values.forms
+        self.arithmetic = Arithmetic(fast=fast)
+        self.held: dict[SSAValue, Prints] = {}
+        self.fragments: dict[SSAValue, Prints] = {}
+        self.stores: list[Stored] = []
+        self.around: tuple[int, ...] = ()
+        self.written: dict[str, frozenset[str]] = {}
+        self.claims = Claims()
+        self.counts, self.rotated = True, rotated
+        self.masked: dict[SSAValue, tile.Dot] = {}
+
+    def run(self) -> None:
+        """The whole body."""
+        for name, arg in zip(self.kernel.arg_names, self.kernel.body.block.args, strict=True):
+            if isinstance(arg.type, tile.TileType):
+                self.held[arg] = prints(key("symbol", name.data))[0:1].reshape(())
+        self.block(self.kernel.body.block)
+        if self.parts:
+            raise Undecided(f"a loop over {self.parts[0].counter} that no stream has")
+
+    def block(self, block: Block) -> None:
+        """The ops of a block, in order."""
+        self.ops(ops_in(block))
+
+    def ops(self, ops: Sequence[Operation]) -> None:
+        """Some ops, in order."""
+        for op in ops:
+            visit = _VISITS.get(type(op))
+            if visit is not None:
+                visit(self, op)
+            else:
+                args = [self.held[v] for v in op.operands]
+                self.held[op.results[0]] = computed(self.arithmetic, op, args)
+
+    def view(self, op: tile.Expand | tile.Broadcast | tile.Transpose | tile.Read) -> None:
+        """Other shapes of the same elements; an axis of extent 1 stands for any."""
+        match op:
+            case tile.Expand():
+                result = np.expand_dims(self.held[op.x], tuple(p.data for p in op.positions))
+            case tile.Broadcast():
+                result = self.held[op.x]
+            case tile.Transpose():
+                result = np.transpose(self.held[op.x], [p.data for p in op.perm])
+            case tile.Read():
+                result = self.fragments[op.frag]
+        self.held[op.result] = result
+
+    def constant(self, op: tile.Constant) -> None:
+        self.held[op.result] = constant_terms(op, 0)
+
+    def scalar(self, op: tile.Scalar) -> None:
+        self.held[op.result] = self.integers(op.expr.expr).prints.reshape(())
+
+    def index(self, op: tile.Index) -> None:
+        self.held[op.result] = self.places([op.axis.data])[0].prints
+
+    # -- ranges -------------------------------------------------------------------------------------------------------
+    def places(self, spans: Sequence[Axis]) -> list[Number]:
+        """The coordinates of a tile's elements along each axis."""
+        found: list[Number] = []
+        for axis, span in enumerate(spans):
+            assert isinstance(span, Span)
+            origin = self.integers(span.origin)
+            along = np.arange(span.size).reshape(_along(axis, span.size, len(spans)))
+            found.append(Number(along + origin.number.reshape(()), origin.rest.reshape(())))
+        return found
+
+    def domain(self, spans: Sequence[Axis], axes: Sequence[int]) -> Bounds:
+        """Which elements are in the domains of some axes."""
+        bounds = Bounds(np.ones((1,) * len(spans), np.bool_))
+        for axis in axes:
+            span = spans[axis]
+            if not isinstance(span, Span):
+                continue
+            along = np.arange(span.size).reshape(_along(axis, span.size, len(spans)))
+            for end in span.stop.args if isinstance(span.stop, Min) else (span.stop,):
+                self._below(bounds, along, end, span.origin)
+        return bounds
+
+    def _below(self, bounds: Bounds, along: Numbers, end: Expr, begin: Expr) -> None:
+        """Adds that the coordinates ``begin + along`` are below ``end``."""
+        stop, origin = self.integers(end), self.integers(begin)
+        number, rest = (stop.number - origin.number).reshape(()), (stop.rest - origin.rest).reshape(())
+        if not rest.any():
+            bounds.mask = bounds.mask & (along < number)
+            return
+        form, threshold = int(rest), along - number
+        least = self.facts.least(self.integers.inlined(end - begin) - int(number))
+        if least is not None:
+            threshold = np.where(threshold < least, ALWAYS, threshold)
+        if (threshold > ALWAYS).any():
+            old = bounds.atoms.get(form)
+            bounds.atoms[form] = threshold if old is None else np.maximum(old, threshold)
+
+    def weighed(self, images: Prints, spans: Sequence[Axis], axis: int) -> Prints:
+        """Images along the whole of an axis, each by the bound under which it counts."""
+        bounds = self.domain(spans, [axis])
+        factor = weight(bounds.atoms)
+        size = spans[axis].size
+        images = np.broadcast_to(images, (*images.shape[:axis], size, *images.shape[axis + 1 :]))
+        images = images if factor is None else images * factor
+        return images if bounds.mask.all() else np.where(bounds.mask, images, np.uint64(0))
+
+    # -- reductions ---------------------------------------------------------------------------------------------------
+    def reduce(self, op: tile.Reduce) -> None:
+        kind, axis = tile_type(op.x), op.axis.data
+        spans = kind.axes_tuple
+        combined = Combined(self.arithmetic, str(op.fn.data), kind.element)
+        along = np.arange(spans[axis].size, dtype=np.uint64).reshape(_along(axis, spans[axis].size, len(spans)))
+        images = combined.into([self.held[op.x], along])
+        totals = [np.asarray(np.sum(self.weighed(image, spans, axis), axis=axis, dtype=np.uint64)) for image in images]
+        result = combined.back(totals)[-1]
+        if not combined.pairs and op.fn.data is not ReduceFn.SUM:
+            result = self.arithmetic.narrowed(result, kind.element)
+        self.held[op.result] = result
+
+    def dot(self, op: tile.Dot) -> None:
+        a, b = tile_type(op.a), tile_type(op.b)
+        total = self.arithmetic.group("sum", tile_type(op.result).element)
+        left = self.arithmetic.factors(self.held[op.a], a.element)
+        if op in self.masked.values():
+            left = np.broadcast_to(left, (left.shape[0], a.shape[1]))
+        else:
+            left = self.weighed(left, a.axes_tuple, 1)
+        right = self.arithmetic.factors(self.held[op.b], b.element)
+        right = np.broadcast_to(right, (b.shape[0], right.shape[1]))
+        self.held[op.result] = total.back(np.matmul(left, right))
+
+    # -- state --------------------------------------------------------------------------------------------------------
+    def fragment(self, op: tile.Fragment) -> None:
+        self.fragments[op.result] = self.held[op.init]
+
+    def write(self, op: tile.Write) -> None:
+        self.fragments[op.frag] = self.held[op.value]
+
+    def stream(self, op: tile.Stream) -> None:
+        """The steps of a stream, in the parts of the other side."""
+        name, trip = op.counter.data, op.trip.expr
+        parts: list[Part] = []
+        while self.parts and self.parts[0].counter == name and (not parts or self._follows(parts[-1], self.parts[0])):
+            parts.append(self.parts.pop(0))
+        if not parts or parts[0].range[0] != Const(0) or parts[-1].range[1] != self.integers.inlined(trip):
+            raise Undecided(f"the loops over {name} are not the steps of the stream", _where(op))
+        for part in parts[:-1]:
+            if not self.facts.never_negative(trip - part.range[1]):
+                raise Undecided(f"a loop over {name} that ends at {part.range[1]}", _where(op))
+        halves = rotation(op) if self.rotated and parts[0].single and len(parts) > 1 else None
+        if halves is None:
+            for part in parts:
+                self.part(op, part, ops_in(op.body.block))
+            return
+        first, later = halves
+        self.masked = {
+            v: product
+            for o in later
+            if isinstance(o, tile.Dot)
+            for v, product in ((o.a, o), (o.b, o))
+            if v.owner in first
+        }
+        self.at_step(name, parts[0].begin, first)
+        for part in parts[1:]:
+            self.part(op, part, first, later)
+        self.at_step(name, self.integers(trip - 1), later)
+
+    def _follows(self, part: Part, later: Part) -> bool:
+        """The steps of ``later`` come right after those of ``part``."""
+        begin, end = part.range
+        if later.range[0] == maximum(begin, end):
+            return True
+        return later.range[0] == end and self.facts.never_negative(end - begin)
+
+    def at_step(self, counter: str, step: Number, ops: Sequence[Operation]) -> None:
+        """Some of a stream's ops, at one step of it."""
+        self.integers.bind(counter, step)
+        self.ops(ops)
+        self.mask(ops)
+        self.integers.bind(counter, None)
+
+    def mask(self, ops: Sequence[Operation]) -> None:
+        """Factors of products of the step after are 0 beyond the domain of what is contracted."""
+        for value, product in self.masked.items():
+            if value.owner in ops:
+                spans = tile_type(value)
+                bounds = self.domain(spans.axes_tuple, [1 if value == product.a else 0])
+                held, factor, zero = self.held[value], weight(bounds.atoms), np.zeros((1, 1), np.uint64)
+                masked = held if factor is None else self.arithmetic.between(spans.element, factor, held, zero)
+                self.held[value] = np.where(bounds.mask, masked, zero)
+
+    def part(self, op: tile.Stream, part: Part, ops: Sequence[Operation], late: Sequence[Operation] = ()) -> None:
+        """Some steps of a stream: in each the ops ``late`` of the step before, then ``ops``."""
+        if part.single and not late:
+            outside, self.parts = self.parts, list(part.inside)
+            self.at_step(part.counter, part.begin, ops)
+            self.parts = outside
+            return
+        frags = dict.fromkeys(o.frag for o in operations(op) if isinstance(o, tile.Write) and o.frag in self.fragments)
+        passed = dict.fromkeys(v for o in late for v in o.operands if v.owner in ops)
+        kinds = [_axes(v).element for v in (*frags, *passed)]
+        shapes = [_axes(v).shape for v in (*frags, *passed)]
+        outer = self.facts, self.parts, self.counts, self.around
+        self.facts = self.facts.within(part.counter, *part.range)
+
+        def states() -> list[Prints]:
+            held = [*(self.fragments[f] for f in frags), *(self.held[v] for v in passed)]
+            return [np.broadcast_to(x, s) for x, s in zip(held, shapes, strict=True)]
+
+        def step(before: Sequence[Prints], counts: bool) -> list[Prints]:
+            self.counts = counts and outer[2]
+            self.parts = list(part.inside)
+            written = dict(self.written)
+            self.fragments.update(zip(frags, before[: len(frags)], strict=True))
+            self.held.update(zip(passed, before[len(frags) :], strict=True))
+            if late:
+                self.at_step(part.counter, self.integers(Sym(part.counter) - 1), late)
+            self.ops(ops)
+            self.mask(ops)
+            if self.parts:
+                raise Undecided(f"a loop over {self.parts[0].counter} that no stream has", _where(op))
+            if not counts:
+                self.written = written
+            return states()
+
+        self.around = (*self.around, part.loop)
+        finals = run_loop(part.loop, self.arithmetic, kinds, states(), step, self.claims)
+        self.facts, self.parts, self.counts, self.around = outer
+        self.fragments.update(zip(frags, finals[: len(frags)], strict=True))
+        self.held.update(zip(passed, finals[len(frags) :], strict=True))
+
+    # -- tensors ------------------------------------------------------------------------------------------------------
+    def coords(self, op: tile.Load | tile.Store | tile.ReduceAdd) -> list[Number]:
+        """The coordinates that an access moves, for each of its elements."""
+        along = iter(self.places(op.spans))
+        found: list[Number] = []
+        for coord in op.coords:
+            if isinstance(coord, tile.RangeAttr):
+                found.append(next(along))
+            else:
+                at = self.integers(coord.expr)
+                found.append(Number(at.number.reshape(()), at.rest.reshape(())))
+        return found
+
+    def load(self, op: tile.Load) -> None:
+        name = tile.tensor_type(op.tensor).tensor_name.data
+        self.held[op.result] = loaded(name, self.written.get(name, frozenset()), self.coords(op))
+
+    def store(self, op: tile.Store | tile.ReduceAdd) -> None:
+        name, adds = tile.tensor_type(op.tensor).tensor_name.data, isinstance(op, tile.ReduceAdd)
+        if self.counts:
+            value = Value(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
+            bounds = self.domain(op.spans, range(len(op.spans)))
+            self.stores.append(Stored(name, adds, self.around, self.coords(op), value, bounds, _where(op)))
+        self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
+
+    def skip(self, op: Operation) -> None:
+        """What computes nothing."""
+
+
+def _along(axis: int, size: int, rank: int) -> tuple[int, ...]:
+    return tuple(size if i == axis else 1 for i in range(rank))
+
+
+def _axes(value: SSAValue) -> TileType | FragmentType:
+    assert isinstance(value.type, TileType | FragmentType)
+    return value.type
+
+
+def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
+    """The ops of a step in two halves, the later of which may as well be done in the step after it: products that are
+    added to a fragment, with the loads that they alone need. None where there are none."""
+    ops = ops_in(op.body.block)
+    late: set[Operation] = set()
+    for write in ops:
+        if not isinstance(write, tile.Write) or not isinstance(total := write.value.owner, tile.Binary):
+            continue
+        product = next((v.owner for v in total.operands if isinstance(v.owner, tile.Dot)), None)
+        read = next((v.owner for v in total.operands if isinstance(v.owner, tile.Read)), None)
+        if product is None or read is None or read.frag != write.frag:
+            continue
+        late |= {write, total, product, read}
+        for operand in product.operands:
+            slice_ = _slice(operand, ops)
+            if not any(isinstance(o, tile.Read | tile.Dot | tile.Reduce) for o in slice_):
+                late |= slice_
+    first = [o for o in ops if o not in late]
+    begun = False
+    for o in ops:
+        begun = begun or (isinstance(o, tile.Read) and o in late)
+        if (
+            begun
+            and o not in late
+            and isinstance(o, tile.Read | tile.Write | tile.Store | tile.ReduceAdd | tile.Stream)
+        ):
+            return None
+    users = {u.operation for o in late for r in o.results for u in r.uses}
+    if not late or not users <= late:
+        return None
+    return first, [o for o in ops if o in late]
+
+
+def _slice(value: SSAValue, ops: Sequence[Operation]) -> set[Operation]:
+    """The ops of a step that a value is made by."""
+    owner = value.owner
+    if not isinstance(owner, Operation) or owner not in ops:
+        return set()
+    return {owner}.union(*(_slice(v, ops) for v in owner.operands))
+
+
+def _where(op: Operation) -> str:
+    location = location_of(op)
+    return "" if location is None else f"{location.file}:{location.line}"
+
+
+_VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
+    tile.Expand: Tiles.view,
+    tile.Broadcast: Tiles.view,
+    tile.Transpose: Tiles.view,
+    tile.Read: Tiles.view,
+    tile.Constant: Tiles.constant,
+    tile.Scalar: Tiles.scalar,
+    tile.Index: Tiles.index,
+    tile.Reduce: Tiles.reduce,
+    tile.Dot: Tiles.dot,
+    tile.Fragment: Tiles.fragment,
+    tile.Write: Tiles.write,
+    tile.Stream: Tiles.stream,
+    tile.Load: Tiles.load,
+    tile.Store: Tiles.store,
+    tile.ReduceAdd: Tiles.store,
+    tile.Print: Tiles.skip,
+    tile.Yield: Tiles.skip,
+}

@@ -1,0 +1,162 @@
+"""Values of threads' registers: a term for each register, and under which bounds it is that.
+
+A register may hold a term only where some bounds hold: beyond them it is what an access with a guard or a ``select``
+leaves there (``beyond``), or nothing that is known (``need``). Tile IR has no value there at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.base.dtypes import DType
+from tilewright.validate.lowering.arithmetic import Arithmetic
+from tilewright.validate.lowering.integers import ALWAYS, Bounds, Numbers, merged
+from tilewright.validate.lowering.prints import Prints, key, mix, prints
+
+Atoms = Mapping[int, Numbers]
+"""Thresholds by the form that must exceed them."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """``terms`` where ``need`` and ``guard`` hold; where a bound of ``guard`` does not, ``beyond``."""
+
+    terms: Prints
+    guard: Atoms = field(default_factory=dict[int, Numbers])
+    beyond: Prints | None = None
+    need: Atoms = field(default_factory=dict[int, Numbers])
+
+    @property
+    def needs(self) -> Atoms:
+        """All bounds under which it is ``terms``."""
+        return merged(self.need, self.guard)
+
+    def flat(self) -> Value:
+        """Without what lies beyond its guard."""
+        return self if not self.guard else Value(self.terms, need=self.needs)
+
+    def folded(self, arithmetic: Arithmetic, kind: DType) -> Value:
+        """Without a guard: a sum of the two values, each counting where it is the one."""
+        factor = weight(self.guard)
+        if factor is None or self.beyond is None:
+            return self.flat()
+        return Value(arithmetic.between(kind, factor, self.terms, self.beyond), need=self.need)
+
+    def at(self, pick: Callable[[Numbers], Numbers]) -> Value:
+        """The registers that ``pick`` takes out of an array of them."""
+        return Value(
+            pick(self.terms),
+            {f: pick(c) for f, c in self.guard.items()},
+            None if self.beyond is None else pick(self.beyond),
+            {f: pick(c) for f, c in self.need.items()},
+        )
+
+
+def same(a: Atoms, b: Atoms) -> bool:
+    """The same bounds for every register."""
+    return a is b or (a.keys() == b.keys() and all(c is b[f] or np.array_equal(c, b[f]) for f, c in a.items()))
+
+
+def element_wise(fn: Callable[..., Prints], args: Sequence[Value]) -> Value:
+    """A function of each register's values. Bounds that all guards have stay one; where another does not hold, the
+    result is not known."""
+    guarded = [a for a in args if a.guard]
+    shared = _shared_guard(guarded)
+    need: dict[int, Numbers] = {}
+    for a in args:
+        need = merged(merged(need, a.need), {f: c for f, c in a.guard.items() if f not in shared})
+    terms = fn(*(a.terms for a in args))
+    if not shared:
+        return Value(terms, need=need)
+    return Value(terms, shared, fn(*(a.terms if a.beyond is None else a.beyond for a in args)), need)
+
+
+def _shared_guard(guarded: Sequence[Value]) -> Atoms:
+    """The bounds that all of several guards have."""
+    if not guarded or any(a.beyond is None for a in guarded):
+        return {}
+    first = guarded[0].guard
+    others = [a.guard for a in guarded[1:]]
+    return {f: c for f, c in first.items() if all(f in o and (o[f] is c or np.array_equal(o[f], c)) for o in others)}
+
+
+def product_added(arithmetic: Arithmetic, a: Value, b: Value, c: Value) -> Value:
+    """``a * b + c``, a step of a product of matrices: beyond the end of what is contracted both factors are 0."""
+    zeros = all(x.beyond is not None and not x.beyond.any() for x in (a, b))
+    shared = _shared_guard([a, b]) if zeros else dict[int, Numbers]()
+    need = c.needs
+    for x in (a, b):
+        need = merged(merged(need, x.need), {f: at for f, at in x.guard.items() if f not in shared})
+    return Value(arithmetic.fma(arithmetic.weighed(a.terms, weight(shared)), b.terms, c.terms), need=need)
+
+
+def added(arithmetic: Arithmetic, kind: DType, a: Value, b: Value) -> Value:
+    """A step of a sum: what lies beyond the end of what is contracted is 0."""
+    group = arithmetic.group("sum", kind)
+    images: list[Prints] = []
+    need: dict[int, Numbers] = {}
+    for x in (a, b):
+        zero = x.beyond is not None and not x.beyond.any()
+        factor = weight(x.guard) if zero else None
+        image = group.into(x.terms)
+        images.append(image if factor is None else image * factor)
+        need = merged(need, x.need if zero else x.needs)
+    return Value(group.back(images[0] + images[1]), need=need)
+
+
+def without(need: Atoms, given: Atoms) -> dict[int, Numbers]:
+    """Of some bounds those that given ones don't imply."""
+    left: dict[int, Numbers] = {}
+    for form, threshold in need.items():
+        if form not in given:
+            left[form] = threshold
+        elif not (met := threshold <= given[form]).all():
+            left[form] = np.where(met, ALWAYS, threshold)
+    return left
+
+
+def chosen(bounds: Bounds, a: Value, b: Value) -> Value:
+    """``a`` where the bounds hold, else ``b``."""
+    if bounds.decided:
+        if bounds.mask.all():
+            return a
+        return where(bounds.mask, a, b)
+    b = b.flat()
+    need = merged(without(a.needs, bounds.atoms), b.need)
+    if bounds.mask.all():
+        return Value(a.terms, bounds.atoms, b.terms, need)
+    terms = np.where(bounds.mask, a.terms, b.terms)  # where the mask is false, it is the same on either side of a guard
+    need = {f: np.where(bounds.mask, c, b.need.get(f, np.int64(ALWAYS))) for f, c in need.items()}
+    return Value(terms, bounds.atoms, b.terms, need)
+
+
+def where(mask: Numbers, a: Value, b: Value) -> Value:
+    """``a`` at some registers, ``b`` at the others."""
+    if mask.all():
+        return a
+    if not mask.any():
+        return b
+    a, b = (x.flat() if x.beyond is None else x for x in (a, b))
+
+    def joined(x: Atoms, y: Atoms) -> dict[int, Numbers]:
+        always = np.int64(ALWAYS)
+        return {f: np.where(mask, x.get(f, always), y.get(f, always)) for f in {**x, **y}}
+
+    guard = joined(a.guard, b.guard)
+    beyond = None
+    if guard:
+        beyond = np.where(mask, *(x.terms if x.beyond is None else x.beyond for x in (a, b)))
+    return Value(np.where(mask, a.terms, b.terms), guard, beyond, joined(a.need, b.need))
+
+
+def weight(atoms: Atoms) -> Prints | None:
+    """What a term that is added under bounds is multiplied by: one random number for each bound; None for 1."""
+    total: Prints | None = None
+    for form, threshold in atoms.items():
+        factor = mix(prints(threshold) + prints(form), key("bound")) | np.uint64(1)
+        factor = np.where(threshold <= ALWAYS, np.uint64(1), factor)
+        total = factor if total is None else total * factor
+    return total

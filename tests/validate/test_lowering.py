@@ -1,0 +1,194 @@
+"""Transport IR against Tile IR: kernels as they are lowered, wrong texts, bugs planted in the lowering of values."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.example_cases import EXAMPLES_BY_NAME
+from support.generality import CASES
+from support.lowered import example, lowered
+from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
+from tilewright.jit.arrays import describe
+from tilewright.validate.lowering.compare import Unlike, compare
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("name", EXAMPLES_BY_NAME)
+def test_every_example_stores_what_it_says(name: str, dtype: str) -> None:
+    for variant, (source, transport) in example(name, dtype).items():
+        assert compare(source, transport) == (), variant
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_unlike_the_examples(name: str) -> None:
+    case = CASES[name]
+    arrays = case.arrays(case.shapes[-1])[0]
+    found = lowered(case.kernel, {n: describe(n, a).dtype.name for n, a in arrays.items()})
+    for variant, (source, transport) in found.items():
+        assert compare(source, transport) == (), variant
+
+
+WRONG = {
+    "another coordinate": ("add", "add", "$p0*4096 + $r % 8", "$p0*4096 + 1 + $r % 8", 0),
+    "another function": ("add", "add", "tile.binary <add>", "tile.binary <sub>", 0),
+    "a store of another row": ("softmax", "softmax_0", "$p0*16 + ($r // 8)*8", "$p0*16 + (1 - $r // 8)*8", 2),
+    "a sum for a maximum": ("softmax", "softmax_0", 'fn = "max"', 'fn = "sum"', 0),
+    "a butterfly cut short": ("softmax", "softmax_0", "#builtin.int<4>, #builtin.int<8>]", "#builtin.int<4>]", 0),
+    "a distance twice": (
+        "softmax",
+        "softmax_0",
+        "#builtin.int<4>, #builtin.int<8>]",
+        "#builtin.int<4>, #builtin.int<4>]",
+        0,
+    ),
+    "a fold into one row": ("softmax", "softmax_0", "($r // 8) % 2 + ($r % 4)*2", "($r % 4)*2", 0),
+    "a dropped term": ("softmax", "softmax_0", '"$r">, #tile.expr<"$r + 2">', '"$r">, #tile.expr<"$r">', 0),
+    "another identity": ("softmax", "softmax_0", 'tile.constant <"-inf">', 'tile.constant <"inf">', 0),
+    "another constant": ("softmax", "softmax_0", "1.4426950408889634", "1.4426950408889632", 0),
+    "an element behind the row": ("softmax", "softmax_0", '($tid % 16)*8 < N">} :', '($tid % 16)*8 <= N">} :', 0),
+    "no element behind the row": ("softmax", "softmax_0", '($tid % 16)*8 < N">} :', '($tid % 16)*8 + 1 < N">} :', 0),
+    "the other body": ("softmax", "softmax_0", "128 <= N and $p0*16 + 16 <= M", "127 <= N and $p0*16 + 16 <= M", 0),
+    "the factors exchanged": (
+        "softmax",
+        "softmax_0",
+        '"transport.fma"(%13, %14, %17)',
+        '"transport.fma"(%13, %17, %14)',
+        0,
+    ),
+    "the reciprocal of another": (
+        "softmax",
+        "softmax_0",
+        '"transport.approximate"(%30)',
+        '"transport.approximate"(%29)',
+        0,
+    ),
+    "a step too few": (
+        "row_sum",
+        "row_sum",
+        'end = #tile.expr<"(N + 4095) // 4096">',
+        'end = #tile.expr<"$k0_full">',
+        0,
+    ),
+    "a step twice": ("row_sum", "row_sum", 'begin = #tile.expr<"$k0_full">', 'begin = #tile.expr<"$k0_full - 1">', 0),
+    "a run that never ends": ("row_sum", "row_sum", "(%5, %7, %5)", "(%5, %5, %5)", 0),
+    "the right operand's row": ("matmul", "matmul_3", "$cluster_ctarank*128 + $p1*256", "$p1*256", 0),
+    "the other half": (
+        "matmul",
+        "matmul_3",
+        '"$cluster_ctarank*16384 + ($i',
+        '"16384 - $cluster_ctarank*16384 + ($i',
+        0,
+    ),
+    "a step late": ("matmul", "matmul_3", '"$k0*64">, #tile.expr<"$p0*128"', '"$k0*64 - 64">, #tile.expr<"$p0*128"', 0),
+    "the next fill": ("matmul", "matmul_3", '"($i_a_b % 4)*49152 + 16416"', '"(($i_a_b + 1) % 4)*49152 + 16416"', 0),
+    "k twice": ("matmul", "matmul_3", '"($i_a_b % 4)*49152 + 16416"', '"($i_a_b % 4)*49152 + 16384"', 0),
+    "rows exchanged": ("matmul", "matmul_3", "+ $warpgroup*8192", "+ 8192 - $warpgroup*8192", 0),
+    "other columns stored": ("matmul", "matmul_3", '"$p1*256 + 64"', '"$p1*256 + 128"', 0),
+    "a matrix transposed": ("matmul", "matmul_3", "trans = #builtin.int<0>", "trans = #builtin.int<1>", 0),
+    "an accumulator that is forgotten": (
+        "matmul",
+        "matmul_3",
+        "scale_d = #builtin.int<1>",
+        "scale_d = #builtin.int<0>",
+        0,
+    ),
+    "programs of half of the rows": ("matmul", "matmul_0", "(M + 63) // 64", "(M + 127) // 128", 0),
+    "late tile of this step": ("attention", "attention", '"$k0*128 - 128"', '"$k0*128"', 0),
+    "tiles that come out of order": (
+        "attention",
+        "attention",
+        '"0">, #tile.expr<"$k0*128">',
+        '"0">, #tile.expr<"$k0*128 - 128">',
+        1,
+    ),
+    "the first tile again": ("attention", "attention", '"0">, #tile.expr<"$k0*128">', '"0">, #tile.expr<"0">', 2),
+    "the last tile": ("attention", "attention", "((T + 127) // 128)*128 - 128", "((T + 127) // 128)*128 - 256", 0),
+    "what is behind the end multiplied": (
+        "attention",
+        "attention",
+        "%73, %74 : !tile.tile<bool",
+        "%73, %73 : !tile.tile<bool",
+        0,
+    ),
+}
+"""Wrong texts: the kernel, what stands there, what takes its place, and which of several places."""
+
+
+def replaced(text: str, old: str, new: str, place: int) -> str:
+    """The text with one of several places changed."""
+    parts = text.split(old)
+    assert len(parts) > place + 1, f"{old!r} stands {len(parts) - 1} times"
+    return old.join(parts[: place + 1]) + new + old.join(parts[place + 1 :])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_text_is_refused(name: str) -> None:
+    kernel, variant, old, new, place = WRONG[name]
+    source, transport = example(kernel, "bf16")[variant]
+    changed = read_kernel(replaced(str(transport), old, new, place))
+    found = compare(source, changed)
+    assert found
+    assert all(isinstance(unlike, Unlike) for unlike in found)
+
+
+def test_the_users_line_is_named() -> None:
+    source, transport = example("add", "bf16")["add"]
+    changed = read_kernel(str(transport).replace("tile.binary <add>", "tile.binary <mul>"))
+    (unlike,) = compare(source, changed)
+    assert unlike.where.endswith("add.py:14")
+    assert "another value is stored to z" in str(unlike)
+
+
+def test_texts_are_read_back_as_they_were() -> None:
+    for source, transport in example("attention", "bf16").values():
+        assert compare(read_tile_kernel(str(source)), read_kernel(str(transport))) == ()
+
+
+PLANTED = {
+    "indices without origin": "ints",
+    "select inverted": "row_max",
+    "the window of the first": "tall",
+    "live for the last thread": "row_sum",
+    "identity of max": "softmax",
+    "identity of sum": "row_sum",
+    "a lane less": "row_max",
+    "a pair of warps less": "softmax",
+    "half of the parts": "row_sum",
+    "chains of doubles": "row_sum",
+    "rows unmasked": "row_max",
+    "row 0 for all": "softmax",
+    "squares in fmas": "fast",
+    "rotated operand unmasked": "attention_wide",
+    "late tile of this step": "attention_wide",
+}
+"""Bugs of the campaign that no proof of the compiler sees, each with a kernel that shows it."""
+
+PLANT = """
+import sys
+sys.path[:0] = sys.argv[3:]
+from planted.mutants import MUTANTS
+from planted.plant import plant
+plant(next(m for m in MUTANTS if m.name == sys.argv[1]))
+from planted.probes import PROBES
+from tilewright.compiler import program
+from tilewright.validate.lowering.compare import compare
+probe = PROBES[sys.argv[2]]
+for planned in program.plan(probe.request, probe.dims).variants:
+    print(*compare(planned.tile, planned.transport), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize(("bug", "probe"), PLANTED.items())
+def test_a_bug_in_the_lowering_is_refused(bug: str, probe: str) -> None:
+    folders = [str(ROOT / folder) for folder in ("src", "tools", "tests")]
+    run = subprocess.run(
+        [sys.executable, "-c", PLANT, bug, probe, *folders], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    assert "is stored" in run.stdout or "undecided" in run.stdout, run.stdout
