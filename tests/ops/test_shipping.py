@@ -170,7 +170,7 @@ def test_a_call_looks_up_what_is_shipped(ready: Ready, monkeypatch: pytest.Monke
     tensors = [FakeTensor(at, shape, dtype=dtype) for at, shape in zip(fake.locations, shapes, strict=True)]
     asked: list[Request] = []
 
-    def ask(_: Kernel, request: Request) -> None:
+    def ask(_: Kernel, request: Request, **options: object) -> None:
         asked.append(request)
         raise Asked
 

@@ -125,5 +125,5 @@ def _certificate(artifact: Artifact) -> Iterator[str]:
 
 
 def _obligation(o: Obligation) -> str:
-    how = "validated" if o.name == "ptx" else "proved"
+    how = "validated" if o.name in ("lowering", "ptx") else "proved"
     return f"  {o.name}: {how} by {o.method}" + (f" ({o.detail})" if o.detail else "")

@@ -23,7 +23,7 @@ from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
 from tilewright.compiler.staging import Staged
 from tilewright.compiler.steps import certify_steps
-from tilewright.compiler.validated import NOT_ASKED, Validated, validated
+from tilewright.compiler.validated import NOT_ASKED, PTX, Validated, validated
 from tilewright.diag import TilewrightError, fail
 from tilewright.transport import dialect as transport
 from tilewright.validate.recipe import require_recipe
@@ -123,9 +123,9 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
             raise TilewrightError(tuple(located)) from error
         checked = NOT_ASKED
         if validate and assembled.cubin and not request.debug and not defects(assembled):
-            checked = validated(planned.transport, assembled.ptx)
+            checked = validated(planned.tile, planned.transport, assembled.ptx)
         with timed("guard"):
-            guarded = planned.later and assembled.cubin and not checked.certificate
+            guarded = planned.later and assembled.cubin and PTX not in checked.certificate
             unlike = mismatches(planned.transport, assembled.ptx) if guarded else ()
         found = (*defects(assembled), *map(str, unlike))
         # a debug build's reports cost registers, and calls between wgmmas
