@@ -26,6 +26,7 @@ from tilewright.schedule.extents import bound_ladder, choose_extents, probe, una
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
+from tilewright.schedule.unrolled import MOST, instructions
 from tilewright.tile import dialect as tile
 
 Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
@@ -145,7 +146,8 @@ class _Classes:
 
 
 def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
-    """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory."""
+    """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory or its
+    text is long."""
     (chosen,) = choice.choices
     largest = max(chosen, key=lambda auto: chosen[auto], default=None)
     halved = None
@@ -157,7 +159,21 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         if halved is None or error.code != "CGN003":
             raise
         return _plain(request, halved, name)
+    if instructions(planned.transport) > MOST:
+        return _plain(request, halved, name) if halved is not None else _on_more_threads(planned, name)
     return planned if halved is None else replace(planned, smaller=lambda: _plain(request, halved, name))
+
+
+def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:
+    """The same kernel with its registers spread over more threads, as long as that makes its text shorter."""
+    request, threads = planned.request, 2 * planned.placement.home.threads
+    if request.schedule.threads is not None or threads > request.target.max_threads_per_cta:
+        return planned
+    wider = plan_kernel(request, planned.tile, planned.predicate, name, threads)
+    least = instructions(wider.transport)
+    if least >= instructions(planned.transport):
+        return planned
+    return wider if least <= MOST else _on_more_threads(wider, name)
 
 
 def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
