@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what the table below loads, for the type checker and the import contract
     from tilewright import runtime, simulate
-    from tilewright.compiler import build, program, requests
+    from tilewright.compiler import build, foretold, program, requests
     from tilewright.jit import arrays
 
 _TABLE = {
     "arrays": "tilewright.jit.arrays",
     "build": "tilewright.compiler.build",
+    "foretold": "tilewright.compiler.foretold",
     "program": "tilewright.compiler.program",
     "requests": "tilewright.compiler.requests",
     "runtime": "tilewright.runtime",
     "simulate": "tilewright.simulate",
 }
 
-__all__ = ["arrays", "build", "program", "requests", "runtime", "simulate"]
+__all__ = ["arrays", "build", "foretold", "program", "requests", "runtime", "simulate"]
 
 
 def __getattr__(name: str) -> object:
