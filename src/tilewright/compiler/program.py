@@ -26,7 +26,7 @@ from tilewright.schedule.extents import bound_ladder, choose_extents, probe, una
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
-from tilewright.schedule.unrolled import MOST, instructions
+from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
 
 Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
@@ -159,21 +159,22 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         if halved is None or error.code != "CGN003":
             raise
         return _plain(request, halved, name)
-    if instructions(planned.transport) > MOST:
-        return _plain(request, halved, name) if halved is not None else _on_more_threads(planned, name)
+    planned = _on_more_threads(planned, name)
+    if halved is not None and is_long(planned.transport):
+        return _plain(request, halved, name)
     return planned if halved is None else replace(planned, smaller=lambda: _plain(request, halved, name))
 
 
 def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:
-    """The same kernel with its registers spread over more threads, as long as that makes its text shorter."""
+    """The same kernel; where its text is long, spread over as many more threads as make it shorter."""
     request, threads = planned.request, 2 * planned.placement.home.threads
-    if request.schedule.threads is not None or threads > request.target.max_threads_per_cta:
+    pinned = request.schedule.threads is not None
+    if pinned or threads > request.target.max_threads_per_cta or not is_long(planned.transport):
         return planned
     wider = plan_kernel(request, planned.tile, planned.predicate, name, threads)
-    least = instructions(wider.transport)
-    if least >= instructions(planned.transport):
+    if instructions(wider.transport) >= instructions(planned.transport):
         return planned
-    return wider if least <= MOST else _on_more_threads(wider, name)
+    return _on_more_threads(wider, name)
 
 
 def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:

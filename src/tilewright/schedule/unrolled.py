@@ -15,8 +15,9 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.base import RegistersType
 
-MOST = 14_000
-"""Instructions from which smaller tiles, or more threads, are tried: 3 to 4 s of NVRTC."""
+MOST, _MANY_THREADS = 14_000, 256
+"""Instructions from which more threads, or smaller tiles, are tried: 3 to 4 s of NVRTC; half of it in CTAs of fewer
+threads."""
 
 _FUNCTIONS = {
     "div": 33,
@@ -40,6 +41,11 @@ or folded."""
 def instructions(kernel: t.Kernel) -> int:
     """About how many PTX instructions the kernel's text becomes; products are not counted."""
     return round(sum(_of(op) for op in kernel.walk()))
+
+
+def is_long(kernel: t.Kernel) -> bool:
+    """The assembler would take seconds for the kernel."""
+    return instructions(kernel) > (MOST if kernel.threads.data >= _MANY_THREADS else MOST // 2)
 
 
 def _of(op: Operation) -> float:
