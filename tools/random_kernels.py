@@ -6,8 +6,9 @@
 Every kernel is drawn from its seed, written as Python, evaluated by NumPy from its own tree (``random_programs``),
 compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, undefined (agreed, but the
 PTX machine saw undefined values meet a branch or share a word), refused (by a diagnostic, counted by code), disagreed,
-traceback, timeout (``--limit`` seconds of processor time a kernel), large (too much to evaluate). Sources of what did not agree go to
-``--out``; run one again with ``--seeds 17:18``. ``--artifacts`` keeps what ``random_kernels_device.py`` runs on a GPU.
+traceback, timeout (``--limit`` seconds of processor time a kernel), large (too much to evaluate). Sources of what did
+not agree go to ``--out``; run one again with ``--seeds 17:18``. ``--artifacts`` keeps what ``random_kernels_device.py``
+runs on a GPU.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from tilewright.hw.target import SM90A, TARGETS, Target
 from tilewright.jit import rooms
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
+from tilewright.jit.torch_streams import current_stream
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
@@ -168,9 +169,12 @@ class Kernel:
     def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> None:
         """Run on tensors: on their device, or in the simulator for NumPy arrays. Outputs are written in place.
 
-        ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream. ``budget`` is
-        the most work that the simulator may do, in thread-register operations.
+        ``stream`` is a handle or an object with ``__cuda_stream__``; None is PyTorch's current stream on the device of
+        its tensors, for others the legacy default stream. ``budget`` is the most work that the simulator may do, in
+        thread-register operations.
         """
+        if stream is None:
+            stream = current_stream((*args, *kwargs.values()))
         if self._optional:
             given = by_name(self.function, args, kwargs)
             absent = frozenset(name for name in self._optional if given.get(name) is None)
