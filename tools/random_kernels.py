@@ -6,8 +6,9 @@
 Every kernel is drawn from its seed, written as Python, evaluated by NumPy from its own tree (``random_programs``),
 compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, undefined (agreed, but the
 PTX machine saw undefined values meet a branch or share a word), refused (by a diagnostic, counted by code), disagreed,
-traceback, timeout (``--limit`` seconds a kernel), large (too much to evaluate). Sources of what did not agree go to
-``--out``; run one again with ``--seeds 17:18``. ``--artifacts`` keeps what ``random_kernels_device.py`` runs on a GPU.
+traceback, timeout (``--limit`` seconds of processor time a kernel), large (too much to evaluate). Sources of what did
+not agree go to ``--out``; run one again with ``--seeds 17:18``. ``--artifacts`` keeps what ``random_kernels_device.py``
+runs on a GPU.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from random_programs.stored import store
 from random_programs.text import source
 from random_programs.tree import Kernel
 
+_PATIENCE = 4
+"""Wall clock to a second of processor time, on a busy machine."""
 TOOLS = ("numpy", "ml-dtypes", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
@@ -48,7 +51,7 @@ def apart(kernel: Kernel, seed: int, folder: Path, options: Options, artifacts: 
 
     child = context.Process(target=run)
     child.start()
-    answered = receiver.poll(options.seconds + 4)
+    answered = receiver.poll(_PATIENCE * options.seconds)
     found = receiver.recv() if answered else Outcome(seed, kernel.family, "timeout", source=source(kernel))
     if not answered:
         child.kill()
@@ -103,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0:100")
     parser.add_argument("--family", default="")
     parser.add_argument("--seconds", type=float, default=0, help="of the whole run; 0: all seeds")
-    parser.add_argument("--limit", type=float, default=20, help="seconds a kernel")
+    parser.add_argument("--limit", type=float, default=20, help="processor seconds a kernel")
     parser.add_argument("--out", type=Path, default=Path("report/random_kernels"))
     parser.add_argument("--validate", action="store_true")
     parser.add_argument("--no-machine", action="store_true")

@@ -66,3 +66,18 @@ def test_what_refutes_a_form_is_looked_for_among_all_that_could(seed: int):
         form = literal(rng, 5)
         expected = any(variables.negative(form, other) for other in [nothing, *known.everything()])
         assert known.refutes(form) == expected
+
+
+def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:
+    """Ten choices between two, about what the contradiction has nothing to do with: 1024 cases."""
+    variables = Variables()
+    x, y, *others = (variables.new(f"v{v}", 0, 9) for v in range(12))
+    choices = [Either((Linear(-3, {v: 1, x: 1}), Linear(3, {v: -1, y: 1}))) for v in others]
+    odd = [Linear(-1, {x: 2, y: -4}), Linear(1, {x: -2, y: 4})]  # 2x - 4y == 1
+    solver = Solver(variables)
+    assert solver.find(Known(variables, None, choices), odd) is None
+    assert solver.isl_calls < 200
+    even = [Linear(-2, {x: 2, y: -4}), Linear(2, {x: -2, y: 4})]
+    point = Solver(variables).find(Known(variables, None, choices), even)
+    assert point is not None
+    assert all(holds(f, dict(point)) for f in [*choices, *even])

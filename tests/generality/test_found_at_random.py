@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from math import erf as erf_of
 
 import ml_dtypes
@@ -15,7 +16,8 @@ import pytest
 import tilewright as tw
 from support.ptx_driver import run_artifact
 from support.tile_evaluator import NUMPY
-from tilewright.compiler.requests import Observed, observe_facts
+from tilewright.base.dtypes import DTYPES
+from tilewright.compiler.requests import Facts, Observed, observe_facts
 
 RNG = np.random.default_rng(7)
 erf = np.vectorize(erf_of)
@@ -163,3 +165,56 @@ def test_arrays_of_any_dtype_without_elements(dtype: np.dtype) -> None:
     y = np.zeros_like(filled)
     copied(filled, y)
     assert (y == filled).all()
+
+
+@tw.kernel
+def chosen_halves(
+    x: tw.Tensor["N", "M", "K"], w: tw.Tensor["M"], p: tw.Tensor["N", "M", "K"], y: tw.Tensor["M", "N", "K"]
+):
+    m = tw.grid(y.shape[0], None)
+    n, k = tw.axis(y.shape[1], upto=100), tw.axis(y.shape[2], upto=64)
+    y[m, n, k] = tw.erf(tw.where(p[n, m, k], x[n, m, k], w[m]))
+
+
+@tw.kernel
+def least_of_eighths(x: tw.Tensor["N", "M"], w: tw.Tensor["M"], y: tw.Tensor["M"]):
+    """Two elements of 8 bits a thread: half a word."""
+    m = tw.axis(x.shape[1], upto=64)
+    least = tw.full((m,), 0.0, tw.f32)
+    for n in tw.stream(x.shape[0], 1):
+        least.set(tw.minimum(least, (w[m][None, :] + x[n, m].to(tw.f32)).min(0)))
+    y[m] = least
+
+
+def observed(**arrays: np.ndarray) -> Facts:
+    """Facts of these very arrays, wherever they lie."""
+    kinds = {d: DTYPES[kind] for kind, d in NUMPY.items()}
+    return observe_facts(
+        {
+            name: Observed(kinds[a.dtype], 0, a.shape, tuple(step // a.itemsize for step in a.strides))
+            for name, a in arrays.items()
+        }
+    )
+
+
+def test_what_is_packed_beside_elements_has_a_value() -> None:
+    """Registers that no thread needs: NVRTC must not see them undefined."""
+    x, w = RNG.integers(-3, 4, (24, 8, 3)).astype(np.float16), np.arange(8).astype(np.float16)
+    p, y = RNG.integers(0, 2, (24, 8, 3)).astype(np.bool_), np.zeros((8, 24, 3), np.float16)
+    artifact = chosen_halves.compile(
+        dtypes=dict.fromkeys("xwy", "f16") | {"p": "bool"}, facts=observed(x=x, w=w, p=p, y=y)
+    )
+    driver = run_artifact(artifact, {"x": x, "w": w, "p": p, "y": y})
+    assert not [fault for _, report in driver.reports for fault in report.faults]
+    assert re.search(r"unsigned short raw\[\d+\] = {};", artifact.kernels[-1].source)
+    expected = erf(np.where(p, x, w[:, None]).astype(np.float32)).transpose(1, 0, 2)
+    np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_the_rest_of_a_word_has_a_value() -> None:
+    x, w = RNG.integers(-3, 4, (8, 6)).astype(ml_dtypes.float8_e4m3fn), np.arange(6).astype(np.float32)
+    y = np.full(6, np.nan, np.float32)
+    artifact = least_of_eighths.compile(dtypes={"x": "e4m3"}, facts=observed(x=x, w=w, y=y))
+    driver = run_artifact(artifact, {"x": x, "w": w, "y": y})
+    np.testing.assert_array_equal(y, np.minimum((x.astype(np.float32) + w).min(0), 0))
+    assert not [fault for _, report in driver.reports for fault in report.faults]

@@ -518,7 +518,6 @@ def test_schedules() -> None:
     bad: list[dict[str, Any]] = [
         {"warps": 33},
         {"warps": True},
-        {"registers": 256},
         {"mode": "fast"},
         {"cluster": (4, 8)},
         {"persistent": 1},

@@ -69,6 +69,8 @@ def test_divergence_and_loops() -> None:
     assert (out == (t + 1) // 2 + 100 * (t // 2) + 1000 * last_odd).all()
 
 
+TWO_WORDS = "add.u64 %rd2, %rd2, %rd1; st.global.b64 [%rd2], %rd4; ret;"
+
 EXCHANGE = """{tid} mov.u64 %rd3, s; cvt.u32.u64 %r1, %rd3; mad.lo.u32 %r2, %r0, 4, %r1;
 st.shared.b32 [%r2], %r0; {between}
 xor.b32 %r3, %r0, {distance}; mad.lo.u32 %r3, %r3, 4, %r1; ld.shared.b32 %r4, [%r3];
@@ -142,6 +144,10 @@ def test_broken_mbarriers(wait: str, arrive: str, expected: str) -> None:
         ("setp.le.u32 %p1, %r0, 64; @%p1 mov.b32 %r1, 5; st.global.b32 [%rd2], %r1; ret;", 64, set()),
         ("add.u32 %r2, %r1, 1; st.global.b32 [%rd2], %r2; ret;", 64, {"PTX014"}),
         ("add.u32 %r2, %r1, 1; st.global.b32 [%rd2], %r0; ret;", 64, set()),
+        (f"mov.b64 %rd3, {{%r0, %r1}}; and.b64 %rd4, %rd3, 4294967295; {TWO_WORDS}", 128, set()),
+        (f"mov.b64 %rd3, {{%r1, %r0}}; and.b64 %rd4, %rd3, 4294967295; {TWO_WORDS}", 128, {"PTX014"}),
+        (f"mov.b64 %rd3, {{%r0, %r1}}; and.b64 %rd4, %rd3, 8589934591; {TWO_WORDS}", 128, {"PTX014"}),
+        (f"mov.b64 %rd4, {{%r0, %r1}}; {TWO_WORDS}", 128, {"PTX014"}),
         ("setp.eq.u32 %p1, %r0, 0; @%p1 bra out; bar.sync 1, 64; out: st.global.b32 [%rd2], %r0; ret;", 64, {"PTX017"}),
         ("st.shared.b32 [s], %r0; ret;", 64, {"PTX012"}),
         ("tcgen05.wait::ld.sync.aligned; ret;", 64, {"PTX015"}),

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,6 @@ def test_a_vector_width_is_kept(width: int) -> None:
         {"consumers": 1},
         {"cluster": (2, 1)},
         {"mode": "pingpong"},
-        {"rows_per_cta": 2},
-        {"registers": 64},
     ],
 )
 def test_what_this_kernel_has_no_use_for_is_refused(pins: dict[str, Any]) -> None:
@@ -78,3 +77,13 @@ def test_what_this_kernel_has_no_use_for_is_refused(pins: dict[str, Any]) -> Non
     (name,) = pins
     assert name in str(caught.value)
     assert "test_pins.py" in str(caught.value)
+
+
+def test_every_pin_is_kept_by_some_kernel() -> None:
+    """Two were accepted by ``Schedule`` and refused by all kernels."""
+    of_products = {"stages", "consumers", "mode", "cluster", "staged"}
+    of_others = {"warps", "vector", "persistent"}
+    assert {f.name for f in dataclasses.fields(tw.Schedule)} == of_products | of_others | {"extents"}
+    for key in ("rows_per_cta", "registers"):
+        with pytest.raises(TilewrightError, match="LNG027"):
+            tw.Schedule(**{key: 2})

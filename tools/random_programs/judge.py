@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """``seconds`` a kernel may take; whether its PTX is executed, and compared with its Transport IR."""
+    """Processor ``seconds`` a kernel may take; whether its PTX is executed, and compared with its Transport IR."""
 
     seconds: float = 20
     machine: bool = True
@@ -75,18 +75,18 @@ class Options:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises ``OutOfTime`` in what takes longer."""
+    """Raises ``OutOfTime`` in what takes more processor time: what else the machine does changes no outcome."""
 
     def late(*_: object) -> None:
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def judged(kernel: t.Kernel, seed: int, folder: Path, options: Options) -> Outcome:

@@ -120,13 +120,15 @@ class AccessWriter(Writer):
             self.parts(live, [guard], first, count, mend, width)
 
     def _load_elements(self, op: t.Load, first: Expr, count: int, *, free: bool) -> None:
-        """Single narrow elements: all loads first, then they are packed, so that none waits for the one before."""
+        """Single narrow elements: all loads first, then they are packed, so that none waits for the one before. What is
+        not live is packed too, beside what is, and must have a value."""
         storage, buffer, guard = self.storages[op.buffer], self.names[op.buffer], op.guard.expr
+        live = TRUE if free else op.live.expr
         few = _BATCHED_WORDS // 2
         batch = count if count <= 2 * _BATCHED_WORDS or count % few else few
         with self.unrolled("b", count // batch) as block:
             start = first + block * batch
-            self.line(f"{storage.memory} raw[{batch}];")
+            self.line(f"{storage.memory} raw[{batch}]" + " = {}" * (live != TRUE) + ";")
 
             def emit(base: Expr, part: int) -> None:
                 with self.unrolled("v", part) as step:
@@ -141,7 +143,7 @@ class AccessWriter(Writer):
                         self._place(op, base + step)
                         self.line(f"{place} = at[0];")
 
-            self.parts(TRUE if free else op.live.expr, [guard], start, batch, emit)
+            self.parts(live, [guard], start, batch, emit)
             with self.unrolled("v", batch) as step:
                 self.line(storage.put_bits(buffer, self.c(start + step), f"raw[{self.c(step)}]"))
 

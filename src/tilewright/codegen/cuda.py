@@ -284,11 +284,16 @@ class Emitter(ElementWriter):
 
 
 def _left_open(buffer: SSAValue) -> bool:
-    """Some register may be read that nothing wrote: what is not live is skipped, and shared memory read under a guard.
+    """Some register may be read that nothing wrote: what is not live is skipped, shared memory read under a guard, and
+    of a word that the last elements don't fill the rest is never written.
 
     Such elements have no value and reach no result, but C must not compute with what is undefined: NVRTC then takes for
     granted that it never does, also of registers beside it.
     """
+    assert isinstance(buffer.type, t.RegistersType)
+    storage = Storage(buffer.type.dtype.dtype, buffer.type.count.data)
+    if storage.count % storage.per_word:
+        return True
     for use in buffer.uses:
         match use.operation:
             case t.Load(live=live) if live.expr != TRUE:

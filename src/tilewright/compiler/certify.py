@@ -39,7 +39,8 @@ def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> 
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
     proved: dict[tuple[str, str], dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
     for case in _cases(replace(accesses, assumptions=about_extents)):
-        answer = prove_accesses(case, [_by_step(d) for d in domains] if _shifted(case) else domains)
+        apart = _shifted(case) or any(map(_bounded_by_others, domains))
+        answer = prove_accesses(case, [_by_step(d) for d in domains] if apart else domains)
         if not isinstance(answer, Proved):
             return answer
         for o in answer.obligations:
@@ -54,6 +55,13 @@ def _shifted(accesses: KernelAccesses) -> bool:
         for access in accesses.accesses
         for item in access.scope
     )
+
+
+def _bounded_by_others(domain: StoreDomain) -> bool:
+    """A stream ends or begins where the program, or a stream around it, says: its steps are no box of indices."""
+    names = {i.name for i in domain.indices}
+    ends = (i.end for i in domain.indices if i.role is IndexRole.COUNTER)
+    return any(not names.isdisjoint(end.symbols) for end in ends)
 
 
 def _by_step(domain: StoreDomain) -> StoreDomain:

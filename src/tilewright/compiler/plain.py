@@ -92,8 +92,6 @@ def refuse_pins(request: Request) -> None:
             ("stages", pins.stages),
             ("consumers", pins.consumers),
             ("cluster", pins.cluster),
-            ("rows_per_cta", pins.rows_per_cta),
-            ("registers", pins.registers),
             ("staged", pins.staged or None),
             ("mode", None if pins.mode is Mode.PLAIN else pins.mode),
         )

@@ -5,8 +5,10 @@ A candidate that the assembler spoils (spills, serialised wgmma) is given up for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from xdsl.dialects.builtin import StringAttr
 
@@ -42,6 +44,10 @@ class Found:
 _LESS_SPILLED = "use smaller tiles, whose accumulators fit the registers (64 x 64 of f32), or operands .to(tw.tf32)"
 
 
+_FAR_TOO_MUCH = 1024
+"""Bytes a thread: as much as all its registers hold."""
+
+
 @dataclass
 class Search:
     """Candidates that are left, and why those before were given up."""
@@ -53,20 +59,32 @@ class Search:
     """Schedules that were given up, each with why."""
     latest: str = ""
     """The schedule that was proved last."""
+    _last: tuple[Candidate, int] | None = None
+    _spills: dict[Candidate, list[tuple[int, int]]] = field(default_factory=dict[Candidate, list[tuple[int, int]]])
+    """Of schedules that spilled: the elements of their tiles, and the bytes."""
+    _texts: set[str] = field(default_factory=set[str])
+    """What was proved, as text."""
 
     def next(self, reason: str = "") -> Found:
         """The next candidate that is proved; SCH001 with all reasons when there is none. ``reason`` says why the one
         before was given up."""
         if reason:
             self.refusals.append((self.latest, reason))
+            self._note_spills(reason)
         for kernel, extents, candidate in self.pending:
             label = ", ".join([*(f"{k}={v}" for k, v in extents.items()), str(candidate)])
-            answer = self._try(kernel, candidate)
+            size = prod(extents.values())
+            answer = self._hopeless(candidate, size) or self._try(kernel, candidate)
             if isinstance(answer, str):
                 self.refusals.append((label, answer))
                 continue
-            self.latest = label
             scheduled, certificate, guard = answer
+            text = str(scheduled.kernel)
+            if text in self._texts:
+                self.refusals.append((label, "the same kernel as before"))
+                continue
+            self._texts.add(text)
+            self.latest, self._last = label, (candidate, size)
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
             return Found(kernel, replace(scheduled, notes=notes), certificate, guard)
         spilled = any("spilled" in why for _, why in self.refusals)
@@ -80,6 +98,21 @@ class Search:
             help=(f"leave out what is pinned: {pins}; or " if (pins := str(self.request.schedule)) else "")
             + (_LESS_SPILLED if spilled else "use smaller tiles, or tiles that are multiples of 64 x 8 x 16"),
         )
+
+    def _note_spills(self, reason: str) -> None:
+        spilled = re.search(r"(\d+) bytes spilled", reason)
+        if spilled is not None and self._last is not None:
+            candidate, size = self._last
+            self._spills.setdefault(candidate, []).append((size, int(spilled[1])))
+
+    def _hopeless(self, candidate: Candidate, size: int) -> str:
+        """Why a tile of ``size`` elements needn't be assembled: by the line through two that spilled it would, far
+        too much. Empty where that isn't known."""
+        if len(known := dict(self._spills.get(candidate, ()))) < 2:
+            return ""
+        (large, more), (small, less) = max(known.items()), min(known.items())
+        expected = less + (more - less) * (size - small) // (large - small)
+        return f"{expected} bytes would spill, by what two other tiles did" if expected >= _FAR_TOO_MUCH else ""
 
     def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...], Expr] | str:
         request = self.request

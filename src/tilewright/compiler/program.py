@@ -26,6 +26,7 @@ from tilewright.schedule.extents import bound_ladder, choose_extents, probe, una
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import product_variants
+from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
 
 Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
@@ -145,7 +146,8 @@ class _Classes:
 
 
 def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
-    """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory."""
+    """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory or its
+    text is long."""
     (chosen,) = choice.choices
     largest = max(chosen, key=lambda auto: chosen[auto], default=None)
     halved = None
@@ -157,7 +159,22 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         if halved is None or error.code != "CGN003":
             raise
         return _plain(request, halved, name)
+    planned = _on_more_threads(planned, name)
+    if halved is not None and is_long(planned.transport):
+        return _plain(request, halved, name)
     return planned if halved is None else replace(planned, smaller=lambda: _plain(request, halved, name))
+
+
+def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:
+    """The same kernel; where its text is long, spread over as many more threads as make it shorter."""
+    request, threads = planned.request, 2 * planned.placement.home.threads
+    pinned = request.schedule.threads is not None
+    if pinned or threads > request.target.max_threads_per_cta or not is_long(planned.transport):
+        return planned
+    wider = plan_kernel(request, planned.tile, planned.predicate, name, threads)
+    if instructions(wider.transport) >= instructions(planned.transport):
+        return planned
+    return _on_more_threads(wider, name)
 
 
 def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:

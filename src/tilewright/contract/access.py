@@ -193,9 +193,9 @@ def _cover(
             # each instance writes what it promises; that no two write one element is left to the promises
             promised = [replace(d, instances=()) for d in domains]
             apart = _Cover(launch, tensor, [d.as_map(accesses[0].dims) for d in promised], promised, added=False)
-            answer = apart.prove()
-            if not isinstance(answer, Proved):
-                return answer
+            twice = apart.meet()
+            if twice is not None:
+                return twice
         return _Cover(launch, tensor, accesses, domains, added=added).prove()
     except GaveUpError as error:
         settle = "simplify the guards of the stores"
@@ -225,13 +225,29 @@ class _Cover:
         self.fixed: dict[str, Linear] = {}
         """The instance whose promise it is, as variables."""
 
+    def meet(self) -> Proof[AccessWitness] | None:
+        """Why two points of the accesses may be one element; None if each is another."""
+        placed, radixes, known = self._placed(self.accesses)
+        return self._once(placed, radixes, known)
+
     def prove(self) -> Proof[AccessWitness]:
         """``once`` and ``domain`` for plain stores, ``added`` for atomic additions."""
         missing = self._missing_instance()
         if missing is not None:
             return missing
         self.fixed = {name: Linear(0, {self.launch.variables.new(name): 1}) for name in self.instances}
-        pieces = [self._piece(a) for a in [*self.accesses, *self.domains]]
+        placed, radixes, known = self._placed([*self.accesses, *self.domains])
+        stores, promised = placed[: len(self.accesses)], placed[len(self.accesses) :]
+        return (
+            self._once(stores, radixes, known)
+            or self._inside(known, promised, stores, radixes, Fault.MISSED)
+            or self._inside(known, stores, promised, radixes, Fault.STRAY)
+            or self._proved(radixes)
+        )
+
+    def _placed(self, sources: Sequence[AccessMap]) -> tuple[list[Placed], list[tuple[Radix, ...] | str], Known]:
+        """The accesses over the plane, their mixed-radix forms, and what is known of the plane's digits."""
+        pieces = [self._piece(a) for a in sources]
         radixes = [self._radix(p) for p in pieces]
         rank = len(self.domains[0].coords)
         plane = Plane(self.launch.variables, rank, [r for r in radixes if not isinstance(r, str)])
@@ -239,18 +255,16 @@ class _Cover:
             plane.place_any(p) if isinstance(r, str) else plane.place(p, r)
             for p, r in zip(pieces, radixes, strict=True)
         ]
-        stores, promised = placed[: len(self.accesses)], placed[len(self.accesses) :]
+        return placed, radixes, self.launch.known(plane.facts)
+
+    def _once(
+        self, stores: Sequence[Placed], radixes: Sequence[tuple[Radix, ...] | str], known: Known
+    ) -> Proof[AccessWitness] | None:
         for store, radix in zip(stores, radixes, strict=False):
             answer = self._injective(store, radix)
             if answer is not None:
                 return answer
-        known = self.launch.known(plane.facts)
-        return (
-            self._disjoint(known, stores)
-            or self._inside(known, promised, stores, radixes, Fault.MISSED)
-            or self._inside(known, stores, promised, radixes, Fault.STRAY)
-            or self._proved(radixes)
-        )
+        return self._disjoint(known, stores)
 
     def _piece(self, access: AccessMap) -> Piece:
         return self.launch.another(access, self.fixed) if self.fixed else self.launch.piece(access)

@@ -11,6 +11,7 @@ import islpy as isl
 from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables, either
 
 _MOST_CONJUNCTIONS = 400
+_PATIENCE = 20  # cases after which what all cases below share is asked first
 _MOST_ISL_OPERATIONS = 2_000_000
 _NEAR = 2
 _SMALL = (40, 600, 9000)  # witnesses are easier to read, and to replay, with small extents
@@ -48,8 +49,9 @@ class Solver:
         if not known.propagate():
             return None
         if not known.choices:
-            literals = known.everything()
-            return self._conjunction([x for x in literals if x in goals], [x for x in literals if x not in goals])
+            return self._conjunction(*_split(known.everything(), goals))
+        if self._conjunctions > _PATIENCE and self._contradict(*_split(known.everything(), goals)):
+            return None  # whatever is chosen
         choice = min(known.choices, key=lambda c: len(c.parts))
         for part in choice.parts:
             branch = known.without(choice)
@@ -64,16 +66,18 @@ class Solver:
         self._conjunctions += 1
         if self._conjunctions > _MOST_CONJUNCTIONS:
             raise GaveUpError(f"more than {_MOST_CONJUNCTIONS} cases")
-        # what lies near the goal mostly decides, in a fraction of the time
-        for near in _neighbourhoods(goals, rest):
-            if self._set(near, ()).is_empty():
-                return None
+        if self._contradict(goals, rest):
+            return None
         for bound in _SMALL:
             limits = [Linear(bound, {v: -1}) for v in self.small]
             point = self._point([*goals, *rest, *limits])
             if point is not None:
                 return point
         return self._point([*goals, *rest])
+
+    def _contradict(self, goals: list[Linear], rest: list[Linear]) -> bool:
+        """No point satisfies all literals. What lies near the goal mostly decides, in a fraction of the time."""
+        return any(self._set(near, ()).is_empty() for near in _neighbourhoods(goals, rest))
 
     def _point(self, literals: list[Linear]) -> Mapping[int, int] | None:
         everything = range(len(self.variables.names))
@@ -124,6 +128,11 @@ class Solver:
                 yield Linear(-low, {variable: 1})
             if high is not None:
                 yield Linear(high, {variable: -1})
+
+
+def _split(literals: Iterable[Linear], goals: frozenset[Linear]) -> tuple[list[Linear], list[Linear]]:
+    literals = list(literals)
+    return [x for x in literals if x in goals], [x for x in literals if x not in goals]
 
 
 _Row: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]

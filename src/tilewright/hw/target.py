@@ -39,6 +39,7 @@ class Target:
     max_threads_per_sm: int = 2048
     max_ctas_per_sm: int = 32
     registers_per_sm: int = 65536
+    max_registers_per_thread: int = 255
     shared_per_cta_bytes: int = 0
     has_tma: bool = False
     has_wgmma: bool = False

@@ -12,12 +12,13 @@ from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Shipped, Store, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
 from tilewright.base.number import number_of
-from tilewright.diag import TilewrightError, fail, shown
+from tilewright.diag import Severity, TilewrightError, fail, render, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
 from tilewright.jit import rooms
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
+from tilewright.jit.torch_streams import current_stream
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
@@ -68,6 +69,7 @@ class Kernel:
         self._optional = function.optional
         self._partial: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
+        self._foretold: set[tuple[Request, str]] = set()
         self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
 
     def __repr__(self) -> str:
@@ -195,9 +197,12 @@ class Kernel:
     def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> None:
         """Run on tensors: on their device, or in the simulator for NumPy arrays. Outputs are written in place.
 
-        ``stream`` is a handle or an object with ``__cuda_stream__``; None is the legacy default stream. ``budget`` is
-        the most work that the simulator may do, in thread-register operations.
+        ``stream`` is a handle or an object with ``__cuda_stream__``; None is PyTorch's current stream on the device of
+        its tensors, for others the legacy default stream. ``budget`` is the most work that the simulator may do, in
+        thread-register operations.
         """
+        if stream is None:
+            stream = current_stream((*args, *kwargs.values()))
         if self._optional:
             given = by_name(self.function, args, kwargs)
             absent = frozenset(name for name in self._optional if given.get(name) is None)
@@ -248,20 +253,34 @@ class Kernel:
         interface = rooms.requests.interface(request, rooms.program.traced(request))
         symbols = rooms.runtime.check(interface, described, call.scalars)
         arrays = rooms.arrays.only_arrays(call.tensors)
-        variant = self._variant_for(request, symbols)
+        program, variant = self._variant_for(request, symbols)
         allowed = rooms.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
         if allowed is None:
             fail("JIT001", found=f"budget = {shown(budget)}", required="a number of thread-register operations")
+        self._foretell(program, variant)
         steps, scratch = variant.steps, variant.scratch
         rooms.simulate.run_steps(steps, scratch, arrays, call.scalars, symbols=symbols, budget=allowed)
 
-    def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> Variant:
-        """The variant that dispatch would pick: mostly the one planned for these extents alone, unless these strides
-        fail what its tensor copies need."""
+    def _foretell(self, program: Planned, variant: Variant) -> None:
+        """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""
+        known = (program.request, str(variant.predicate))
+        if known in self._foretold:
+            return
+        self._foretold.add(known)
+        refused = rooms.foretold.refusal(program, variant)
+        if refused is not None:
+            (reason, *_) = refused.diagnostics
+            told = replace(reason, code="JIT006", title="", found=f"{reason.code}: {reason.found}", help=reason.advice)
+            warnings.warn(render(replace(told, severity=Severity.WARNING)), RuntimeWarning, stacklevel=2)
+
+    def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> tuple[Planned, Variant]:
+        """The program, and its variant that dispatch would pick: mostly the one planned for these extents alone,
+        unless these strides fail what its tensor copies need."""
         for extents in (symbols, None):
-            for variant in self._plan(request, extents).variants:
+            program = self._plan(request, extents)
+            for variant in program.variants:
                 if variant.predicate.evaluate(symbols):
-                    return variant
+                    return program, variant
         tried = "; ".join(str(variant.predicate) for variant in self._plan(request).variants)
         found = ", ".join(f"{n} = {v}" for n, v in symbols.items())
         fail("RUN015", where=self.function.where, found=found, required=f"one of {tried}")

@@ -50,6 +50,23 @@ FUNCTIONS: dict[str, str] = {
     "clamp": "tw.minimum(tw.maximum(x, low), high)",
     "clip": "tw.minimum(tw.maximum(x, low), high)",
     "pow": "x * x, tw.sqrt(x), or tw.exp2(y * tw.log2(x))",
+    "square": "x * x",
+    "floor": "c = x.to(tw.i32) truncates; c - (x < c.to(tw.f32)).to(tw.i32); of integers a // b",
+    "ceil": "c = x.to(tw.i32) truncates; c + (x > c.to(tw.f32)).to(tw.i32); of integers -(-a // b)",
+    "trunc": "x.to(tw.i32).to(tw.f32)",
+    "round": "x.to(tw.i32) truncates: add 0.5 to what is at least 0",
+    "log1p": "tw.log(1 + x)",
+    "expm1": "tw.exp(x) - 1",
+    "prod": "tw.exp2 of a sum of tw.log2, or a fragment in a stream",
+    "any": "x.to(tw.i32).max(axis) > 0",
+    "all": "x.to(tw.i32).min(axis) > 0",
+    "gather": "indices loaded from tensors are none of the language's: pass a view, or sort the rows before",
+    "scatter": "indices loaded from tensors are none of the language's: pass a view, or sort the rows before",
+    "dot_scaled": "scale what tw.dot gives, or the operands before it",
+    "random": "compute a hash of m.index and a seed argument",
+    "randn": "compute a hash of m.index and a seed argument",
+    "tensor": "numbers are values by themselves; tiles come from tw.full((m, n), value, tw.f32)",
+    "array": "numbers are values by themselves; tiles come from tw.full((m, n), value, tw.f32)",
     "fma": "a * b + c: the compiler contracts where a bound allows",
     "zeros_like": "tw.zeros((m, n), tw.f32), by the Ranges of the other value",
     "full_like": "tw.full((m, n), value, tw.f32), by the Ranges of the other value",
@@ -118,6 +135,17 @@ METHODS: dict[str, str] = {
     "std": "from x.mean(axis) and the mean of the squares",
     "var": "from x.mean(axis) and the mean of the squares",
     "norm": "tw.sqrt((x * x).sum(axis))",
+    "numel": ".shape, or x.shape[0] of a dimension",
+    "start": "a tile's place is its Range's: m.start; where a block is None, m is the index itself",
+    "stop": "a tile's place is its Range's: m.stop; where a block is None, m is the index itself, and ends at m + 1",
+    "index": "coordinates are the Range's: m.index; where a block is None, m is the index itself",
+    "round": FUNCTIONS["round"],
+    "floor": FUNCTIONS["floor"],
+    "ceil": FUNCTIONS["ceil"],
+    "square": "x * x",
+    "contiguous": "not needed: strides are read off the arguments",
+    "cuda": "a kernel runs where its tensors are",
+    "cpu": "a kernel runs where its tensors are",
     "step": "the step given to tw.stream is the Range's .size",
 }
 """Help by name of an attribute of a tile, tensor or Range."""
@@ -131,7 +159,7 @@ def no_such_name(
     whose: str, name: str, help: Mapping[str, str], known: Iterable[str], where: Location | None = None
 ) -> NoSuchNameError:
     """LNG034, by default at the line of the kernel that is traced, with what to write instead."""
-    near = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], n=2, cutoff=0.6)
+    near = difflib.get_close_matches(name, [k for k in known if not k.startswith("_")], n=2, cutoff=0.7)
     guess = f"did you mean {' or '.join(near)}?" if near else ""
     told, required = help.get(name, guess), "a name of the language"
     found = Diagnostic("LNG034", where=where or here(), found=whose + name, required=required, help=told)

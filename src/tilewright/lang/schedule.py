@@ -31,9 +31,8 @@ class Schedule:
 
     ``warps`` per CTA (1 to 32; consumers' and producers' together), ``stages`` of a ring, ``consumers`` warpgroups,
     ``mode`` of warp roles, ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs,
-    ``rows_per_cta`` programs that share a CTA, ``vector`` elements per access, ``registers`` per thread, ``staged``
-    operands of products: read from aligned copies wherever tensor copies can't bring them, or never; ``extents`` of the
-    ``tw.auto`` keywords.
+    ``vector`` elements per access, ``staged`` operands of products: read from aligned copies wherever tensor copies
+    can't bring them, or never; ``extents`` of the ``tw.auto`` keywords.
 
     Text: ``str(schedule)`` is ``stages=4, mode=pingpong, cluster=2x1, @bm=128``, read back by ``Schedule.parse``.
     Unknown keys are refused with LNG027, values out of range with LNG028.
@@ -45,9 +44,7 @@ class Schedule:
     mode: Mode | None = None
     cluster: tuple[int, int] | None = None
     persistent: bool | None = None
-    rows_per_cta: int | None = None
     vector: int | None = None
-    registers: int | None = None
     staged: bool | None = None
     extents: Pins = ()
 
@@ -60,9 +57,7 @@ class Schedule:
         mode: str | None = None,
         cluster: tuple[int, int] | None = None,
         persistent: bool | None = None,
-        rows_per_cta: int | None = None,
         vector: int | None = None,
-        registers: int | None = None,
         staged: bool | None = None,
         extents: Mapping[str, int] | Pins = (),
         **unknown: object,
@@ -76,9 +71,7 @@ class Schedule:
             "mode": _mode(mode),
             "cluster": _cluster(cluster),
             "persistent": _bool("persistent", persistent),
-            "rows_per_cta": _int("rows_per_cta", rows_per_cta),
             "vector": _int("vector", vector),
-            "registers": _int("registers", registers),
             "staged": _bool("staged", staged),
             "extents": _extents(extents),
         }
@@ -121,13 +114,11 @@ class Schedule:
 
 
 _LIMITS = {
-    # PTX ISA, "maxntid": 1024 threads; sm_90: 255 registers a thread, 16-byte accesses of 1-byte elements
+    # PTX ISA, "maxntid": 1024 threads; sm_90: 16-byte accesses of 1-byte elements
     "warps": (1, 32),
     "stages": (1, 64),
     "consumers": (1, 7),
-    "rows_per_cta": (1, 1024),
     "vector": (1, 16),
-    "registers": (24, 255),
 }
 _INTS = frozenset(_LIMITS)
 

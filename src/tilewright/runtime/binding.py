@@ -67,7 +67,7 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
             fail("RUN007", found=found, required=required, help="raise upto= in the kernel and compile it again")
     for fact in artifact.facts:
         if not holds(fact, env):
-            fail("RUN008", found=_values(fact, env), required=str(fact), help=_help(fact))
+            fail("RUN008", found=_values(fact, env), required=str(fact), help=_help(fact, scalars))
     for parameter in artifact.tensors:
         if parameter.access.writes:
             _check_output(parameter, tensors[parameter.name])
@@ -89,11 +89,14 @@ def refuse_left_out(artifact: Artifact, env: Mapping[str, int], found: str, requ
             fail("RUN021", found=found, required=required, notes=(str(left),), help=left.help)
 
 
-def _help(fact: Expr) -> str:
+def _help(fact: Expr, scalars: Mapping[str, int]) -> str:
     """What helps: other tensors, or another kernel where its text asks for more than their alignment and strides."""
     if any("." in symbol for symbol in fact.symbols):
         return ""  # the catalogue's
-    return "the kernel's indices stay inside these tensors only so: index each axis with a Range over its own extent"
+    of_scalars = ", ".join(f"tw.maximum({name}, 0)" for name in sorted(fact.symbols & scalars.keys()))
+    kept = "the kernel's indices stay inside these tensors only so"
+    clamped = f"; a bound that may lie before an axis is written {of_scalars}" if of_scalars else ""
+    return f"{kept}: index each axis with a Range over its own extent{clamped}"
 
 
 def aliasing(artifact: Artifact, tensors: Mapping[str, Described]) -> Aliasing:

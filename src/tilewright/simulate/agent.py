@@ -24,7 +24,7 @@ class Agent:
         self.cta, self.launch = cta, cta.launch
         self.threads, self.rows, self.label = threads, rows, label
         self.group = rows
-        self.symbols = Symbols(threads)
+        self.symbols = Symbols(threads, self.launch.shared(threads))
         self.buffers: dict[SSAValue, Buffer] = {}
         self.cluster_round = 0  # of the cluster barrier, arrived at and not yet waited for; 0: none
         self.barrier: tuple[object, int] = ("cta", cta.threads)

@@ -46,6 +46,8 @@ class Arena:
         """The cells of elements of ``size`` bytes at ``addresses``, and for each cell the position of its element."""
         each = max(size // self.cell, 1)
         first = addresses // self.cell
+        if each == 1:
+            return first, np.arange(len(addresses))
         cells = (first[:, None] + np.arange(each)[None, :]).ravel()
         return cells, np.repeat(np.arange(len(addresses)), each)
 
@@ -53,20 +55,24 @@ class Arena:
     def write(self, cells: Array, who: Array) -> Clash | None:
         """Threads ``who`` write; the first conflict."""
         known = self.clocks.known
-        clash = self._unknown_writer(cells, known[who, self._writer[cells]]) or self._unknown_readers(cells, known, who)
+        writers = self._unknown_writer(cells, _pick(known, who, self._writer.take(cells)))
+        clash = writers or self._unknown_readers(cells, known, who)
         self._written_by(cells, who, self.clocks.time[who])
         twice = self._writer[cells] != who
         return clash or (_clash(twice, f"thread {int(self._writer[cells][twice.argmax()])}") if twice.any() else None)
 
     def read(self, cells: Array, who: Array) -> Clash | None:
         """Threads ``who`` read; the first conflict."""
-        clash = self._unknown_writer(cells, self.clocks.known[who, self._writer[cells]])
-        warp, lane, time = who // _LANES, (who % _LANES).astype(np.int8), self.clocks.time[who]
-        earlier, by = self._readers[warp, cells], self._reader_lane[warp, cells]
-        self._reader_lane[warp, cells] = lane
-        mixed = (self._reader_lane[warp, cells] != lane) | ((earlier > 0) & (by != lane))
-        self._reader_lane[warp[mixed], cells[mixed]] = _SEVERAL
-        self._readers[warp, cells] = time
+        clash = self._unknown_writer(cells, _pick(self.clocks.known, who, self._writer.take(cells)))
+        warp, lane, time = who // _LANES, (who % _LANES).astype(np.int8), self.clocks.time.take(who)
+        place = warp * self._readers.shape[1] + cells
+        readers, lanes = self._readers.reshape(-1), self._reader_lane.reshape(-1)
+        earlier, by = readers.take(place), lanes.take(place)
+        lanes[place] = lane
+        mixed = (lanes.take(place) != lane) | ((earlier > 0) & (by != lane))
+        if mixed.any():
+            lanes[place[mixed]] = _SEVERAL
+        readers[place] = time
         return clash
 
     # -- engines --------------------------------------------------------------------------------------------------
@@ -103,7 +109,7 @@ class Arena:
 
     # -- what must be known ---------------------------------------------------------------------------------------
     def _unknown_writer(self, cells: Array, known: Array) -> Clash | None:
-        late = known < self._write_time[cells]
+        late = known < self._write_time.take(cells)
         if not late.any():
             return None
         index = int(late.argmax())
@@ -137,6 +143,11 @@ class Arena:
         self.written[cells] = True
         self._readers[:, cells] = 0
         self._engine_reads[:, cells] = 0
+
+
+def _pick(table: Array, row: Array, column: Array) -> Array:
+    """``table[row, column]``, by numbers into it as one row."""
+    return table.reshape(-1).take(row * table.shape[1] + column)
 
 
 def _clash(where: Array, other: str) -> Clash:

@@ -12,7 +12,7 @@ from tilewright.base.dtypes import DType
 from tilewright.simulate import elementwise
 from tilewright.simulate.registers import Buffer
 from tilewright.simulate.report import refuse
-from tilewright.simulate.symbols import Array, Symbols, Value
+from tilewright.simulate.symbols import Array, Index, Symbols, Value
 from tilewright.simulate.values import rounded
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TileType
@@ -30,31 +30,36 @@ def run_map(
     Results that are not live may or may not be written, so they count as undefined afterwards.
     """
     count = op.count.data
-    reads = [_indices(op, symbols, read.expr, count, buffer) for read, buffer in zip(op.reads, inputs, strict=True)]
+    reads = [_index(op, symbols, read.expr, count, buffer) for read, buffer in zip(op.reads, inputs, strict=True)]
     for output in outputs:
         if output.count < count:
             refuse(op, "SIM012", found=f"register {count - 1} of {output.hint!r}", required=f"below {output.count}")
-    written = {id(output) for output in outputs}
-    every = np.arange(count)
     alive = _live(op, symbols, op.live.expr, count)
-    steps = every[alive]
-    in_order = any(id(b) in written and (read < every).any() for b, read in zip(inputs, reads, strict=True))
+    every = np.arange(count)
+    steps = every if alive is None else every[alive]
+    written = {id(output) for output in outputs}
+    in_order = any(
+        id(b) in written and not read.plain and (read.registers < every).any()
+        for b, read in zip(inputs, reads, strict=True)
+    )
     pieces = [steps[i : i + 1] for i in range(len(steps))] if in_order else [steps]
     for piece in pieces:
+        whole = len(piece) == count
         values: dict[SSAValue, Any] = dict(scalars)
         for argument, buffer, read in zip(op.body.block.args, inputs, reads, strict=True):
-            index = read[piece]
+            index = read.registers if whole else read.registers[piece]
             buffer.touch(op, index)
             buffer.require(op, index=index)
-            whole = len(index) == buffer.count and bool((index == np.arange(buffer.count)).all())
-            values[argument] = buffer.data if whole else buffer.data[:, index]
-        results = _body(op, values, symbols, count, piece if len(piece) < count else None)
+            straight = whole and read.plain and count == buffer.count
+            values[argument] = buffer.data if straight else buffer.data[:, index]
+        results = _body(op, values, symbols, count, None if whole else piece)
         for output, result in zip(outputs, results, strict=True):
             output.touch(op, piece)
-            output.data[:, piece] = result
+            output.data[:, slice(count) if whole else piece] = result
     for output in outputs:
-        output.wrote(registers=steps)
-        output.spoil(every[~alive])
+        output.wrote(registers=None if len(steps) == output.count else steps)
+        if alive is not None:
+            output.spoil(every[~alive])
 
 
 def _body(op: Map, values: dict[SSAValue, Any], symbols: Symbols, count: int, piece: Array | None) -> list[Any]:
@@ -103,10 +108,11 @@ def _scalar(
 
 def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], symbols: Symbols) -> None:
     """Fold the live registers into the targets in the order of their index."""
-    alive = np.flatnonzero(_live(op, symbols, op.live.expr, sources[0].count))
+    live = _live(op, symbols, op.live.expr, sources[0].count)
+    alive = np.arange(sources[0].count) if live is None else np.flatnonzero(live)
     if not len(alive):
         return
-    into = _indices(op, symbols, op.into.expr, sources[0].count, targets[0])[alive]
+    into = _index(op, symbols, op.into.expr, sources[0].count, targets[0]).registers[alive]
     for source in sources:
         source.touch(op, alive)
         source.require(op, index=alive)
@@ -128,8 +134,8 @@ def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], sym
         targets[0].data[:, used] = rounded(fn.reduce(slabs, axis=0), dtype)
         return
     for step in range(int(lengths.max())):
-        live = lengths > step
-        registers, at = order[starts[live] + step], used[live]
+        longer = lengths > step
+        registers, at = order[starts[longer] + step], used[longer]
         mine, other = [t.data[:, at] for t in targets], [s.data[:, registers] for s in sources]
         for target, value in zip(targets, _combine(op.fn.data, targets, mine, other), strict=True):
             target.data[:, at] = value
@@ -161,23 +167,22 @@ def _wrapped(value: Value) -> Value:
     return (value + (1 << 63)) % (1 << 64) - (1 << 63) if type(value) is int else value
 
 
-def _live(op: TransportOp, symbols: Symbols, node: Any, count: int) -> Array:
-    """Which registers somebody needs; the same for all threads."""
+def _live(op: TransportOp, symbols: Symbols, node: Any, count: int) -> Array | None:
+    """Which registers somebody needs, the same for all threads; None: all."""
     value = np.asarray(symbols.of(node, count), np.bool_)
     assert value.size in (1, count), f"{op.name}: live depends on the thread"
-    return np.broadcast_to(value.ravel(), count)
+    return None if value.all() else np.broadcast_to(value.ravel(), count)
 
 
-def _indices(op: TransportOp, symbols: Symbols, node: Any, count: int, buffer: Buffer) -> Array:
-    value = np.ravel(np.asarray(symbols.of(node, count), np.int64))
-    index = np.broadcast_to(value, count)
-    outside = (index < 0) | (index >= buffer.count)
-    if outside.any():
+def _index(op: TransportOp, symbols: Symbols, node: Any, count: int, buffer: Buffer) -> Index:
+    index = symbols.index(node, count)
+    if index.low < 0 or index.high >= buffer.count:
+        outside = (index.registers < 0) | (index.registers >= buffer.count)
         register = int(outside.argmax())
         refuse(
             op,
             "SIM012",
-            found=f"register {int(index[register])} of {buffer.hint!r}, at r = {register}",
+            found=f"register {int(index.registers[register])} of {buffer.hint!r}, at r = {register}",
             required=f"0 <= register < {buffer.count}",
         )
     return index

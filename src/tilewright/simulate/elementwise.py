@@ -81,17 +81,33 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+_TIE, _BELOW_F32 = 1 << 28, (1 << 29) - 1
+"""Of a double, the bits that f32 has not, and what they are half way between two floats."""
+
+
 def fma(a: Any, b: Any, c: Any) -> Array:
-    """``a * b + c`` of f32, rounded once. The product is exact in f64; its sum with ``c`` is rounded to odd there, so
-    that the second rounding can't meet a tie that was none (Boldo, Melquiond 2008)."""
+    """``a * b + c`` of f32, rounded once. The product is exact in f64; where its rounded sum with ``c`` looks like a
+    tie of f32, or is too small for all its bits, the sum is rounded to odd, so that the second rounding can't meet a
+    tie that was none (Boldo, Melquiond 2008)."""
     product, addend = np.asarray(a, np.float64) * np.asarray(b, np.float64), np.asarray(c, np.float64)
-    total = product + addend
+    total = np.asarray(product + addend)
+    doubtful = (total.view(np.int64) & _BELOW_F32) == _TIE
+    doubtful |= np.abs(total) < 2.0**-125
+    doubtful &= total != 0
+    if doubtful.any():
+        products, addends = np.broadcast_to(product, total.shape), np.broadcast_to(addend, total.shape)
+        total[doubtful] = _to_odd(products[doubtful], addends[doubtful], total[doubtful])
+    return total.astype(np.float32)
+
+
+def _to_odd(product: Array, addend: Array, total: Array) -> Array:
+    """``total``, the sum rounded to nearest, as the neighbour whose last bit is 1 where it isn't the exact sum."""
     back = total - product
     error = (product - (total - back)) + (addend - back)
-    even = (np.ascontiguousarray(total).view(np.int64) & 1) == 0
+    even = (total.view(np.int64) & 1) == 0
     odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
     inexact = np.isfinite(total) & (error != 0) & even
-    return np.where(inexact, odd, total).astype(np.float32)
+    return np.where(inexact, odd, total)
 
 
 def binary(fn: str, dtype: DType) -> Callable[[Any, Any], Any]:

@@ -30,6 +30,7 @@ from tilewright.simulate.registers import Buffer, masked
 from tilewright.simulate.report import Report, refuse
 from tilewright.simulate.shadow import GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols
+from tilewright.simulate.symbols import Shared as SharedValues
 from tilewright.transport.asynchronous import WARPGROUP, Advance, CopyOut, Counter, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     Barrier,
@@ -308,7 +309,7 @@ def _grid(kernel: Kernel, arguments: Arguments, grid_size: int | None) -> int:
     each program."""
     together = _cluster(kernel)
     most = max((grid_size or _PERSISTENT_CTAS * together) // together, 1) * together
-    symbols = Symbols(np.arange(1))
+    symbols = Symbols(np.arange(1), SharedValues.over(arguments.symbols))
     symbols.bind_all(arguments.symbols.items())
     size = 1
     for op in kernel.walk():

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from tilewright.simulate.arguments import Arguments
 from tilewright.simulate.memory import GlobalMemory
+from tilewright.simulate.symbols import Array, Shared
 from tilewright.transport.dialect import Kernel, Programs
 
 Walk: TypeAlias = tuple[Programs, tuple[int, ...], int]
@@ -29,7 +30,15 @@ class Launch:
     epochs: int = 0
     walks: dict[Walk, list[tuple[int, ...]]] = field(default_factory=dict[Walk, list[tuple[int, ...]]])
     """Coordinates of all programs that CTAs of one rank take, by the op, its extents and the rank."""
+    _shared: dict[tuple[int, int], Shared] = field(default_factory=dict[tuple[int, int], Shared])
     _instances: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+
+    def shared(self, threads: Array) -> Shared:
+        """What agents over these consecutive threads compute once."""
+        key = (int(threads[0]), len(threads))
+        if key not in self._shared:
+            self._shared[key] = Shared.over(self.arguments.symbols)
+        return self._shared[key]
 
     def new_epoch(self) -> int:
         """A stretch between barriers, numbered over the whole run."""

@@ -14,7 +14,7 @@ from tilewright.simulate.registers import Buffer, masked
 from tilewright.simulate.report import refuse
 from tilewright.simulate.shadow import Clash as GlobalClash
 from tilewright.simulate.shadow import GlobalShadow
-from tilewright.simulate.symbols import Array, Symbols
+from tilewright.simulate.symbols import Array, Symbols, Value
 from tilewright.simulate.values import memory_dtype, to_memory, to_registers
 from tilewright.transport.dialect import (
     Load,
@@ -58,7 +58,7 @@ class GlobalMemory:
     ) -> None:
         """Run one global access for all threads and registers."""
         shape = buffer.data.shape
-        coords = [np.broadcast_to(symbols.of(c.expr, buffer.count), shape) for c in op.coords]
+        coords = [_spread(symbols.of(c.expr, buffer.count), shape) for c in op.coords]
         mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
         _check_inside(op, tensor, coords, mask, at)
         buffer.touch(op)
@@ -132,7 +132,7 @@ class SharedBuffer:
     def access(self, op: SharedRead | SharedWrite, buffer: Buffer, symbols: Symbols, at: Moment) -> None:
         """Run one shared access for all threads and registers."""
         shape = buffer.data.shape
-        offset = np.broadcast_to(symbols.of(op.offset.expr, buffer.count), shape)
+        offset = _spread(symbols.of(op.offset.expr, buffer.count), shape)
         mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
         self._check(op, offset, mask, at)
         buffer.touch(op)
@@ -209,6 +209,19 @@ class SharedBuffer:
             refuse(op, "SIM004", found=found, required="a write before the first read")
 
     def _check(self, op: SharedRead | SharedWrite, offset: Array, mask: Array | None, at: Moment) -> None:
+        if offset.size and (offset.min() < 0 or offset.max() >= len(self.data)):
+            self._refuse_outside(op, offset, mask, at)
+        vector = op.vector.data
+        if vector > 1:
+            step = _vectors(offset, vector)
+            wrong = ((step[:, :, 1:] - step[:, :, :-1] != 1).any(axis=2)) | (step[:, :, 0] % vector != 0)
+
+            def found(thread: int, index: int) -> str:
+                return f"offsets {[int(x) for x in step[thread, index]]} of {self.hint!r}"
+
+            _refuse_vectors(op, wrong, mask, vector, at, found)
+
+    def _refuse_outside(self, op: SharedRead | SharedWrite, offset: Array, mask: Array | None, at: Moment) -> None:
         outside = (offset < 0) | (offset >= len(self.data))
         if mask is not None:
             outside = outside & mask
@@ -221,19 +234,19 @@ class SharedBuffer:
                 f"by thread {int(at.threads[thread])}, register {register}",
                 required=f"0 <= offset < {len(self.data)}",
             )
-        vector = op.vector.data
-        if vector > 1:
-            step = _vectors(offset, vector)
-            wrong = ((np.diff(step, axis=2) != 1).any(axis=2)) | (step[:, :, 0] % vector != 0)
 
-            def found(thread: int, index: int) -> str:
-                return f"offsets {[int(x) for x in step[thread, index]]} of {self.hint!r}"
 
-            _refuse_vectors(op, wrong, mask, vector, at, found)
+def _spread(value: Value, shape: tuple[int, ...]) -> Array:
+    """A value for every thread and register."""
+    if isinstance(value, np.ndarray) and value.shape == shape:
+        return value
+    return np.broadcast_to(value, shape)
 
 
 def _check_inside(op: TransportOp, tensor: BoundTensor, coords: list[Array], mask: Array | None, at: Moment) -> None:
     for axis, (coord, extent) in enumerate(zip(coords, tensor.array.shape, strict=True)):
+        if coord.size and coord.min() >= 0 and coord.max() < extent:
+            continue
         outside = (coord < 0) | (coord >= extent)
         if mask is not None:
             outside = outside & mask
@@ -256,7 +269,7 @@ def _check_vectors(
     wrong = np.zeros(steps[0].shape[:2], np.bool_)
     address = np.zeros(steps[0].shape[:2], np.int64) + tensor.array.__array_interface__["data"][0]
     for dim, (step, stride) in enumerate(zip(steps, tensor.array.strides, strict=True)):
-        wrong |= (np.diff(step, axis=2) != int(dim == axis)).any(axis=2)
+        wrong |= (step[:, :, 1:] - step[:, :, :-1] != int(dim == axis)).any(axis=2)
         address += step[:, :, 0] * stride
     wrong |= address % (vector * tensor.array.itemsize) != 0
     if tensor.strides[axis] != 1:

@@ -2,13 +2,15 @@
 
 A value that is the same for every thread is a Python int (or bool); others are arrays that broadcast to
 ``[threads, count]``: ``tid`` is a column, ``r`` a row. Every sub-expression is remembered until a symbol it depends on
-is bound anew, so that a loop recomputes only what its counter changes.
+is bound anew, so that a loop recomputes only what its counter changes; what depends on threads, registers and the
+launch's arguments alone is remembered for all CTAs.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -45,11 +47,48 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Numbers of registers, the same for all threads: ``value`` as computed, ``registers`` of ``[count]``.
+
+    ``low`` and ``high`` bound them; ``plain`` says that they are 0, 1, 2 and so on.
+    """
+
+    value: Value
+    registers: Array
+    low: int
+    high: int
+    plain: bool
+
+    @staticmethod
+    def of(value: Value, count: int) -> Index:
+        """The registers of one expression of an op over ``count`` registers."""
+        registers = np.broadcast_to(np.ravel(np.asarray(value, np.int64)), count)
+        plain = bool((registers == np.arange(count)).all())
+        low, high = (int(registers.min()), int(registers.max())) if count else (0, -1)
+        return Index(value, registers, low, high, plain)
+
+
+@dataclass
+class Shared:
+    """What the agents over equal threads of one launch compute once: all over ``names``, which they bind alike."""
+
+    names: frozenset[str]
+    values: dict[tuple[Expr, int], Value] = field(default_factory=dict[tuple[Expr, int], "Value"])
+    indices: dict[tuple[Expr, int], Index] = field(default_factory=dict[tuple[Expr, int], Index])
+
+    @staticmethod
+    def over(arguments: Mapping[str, int]) -> Shared:
+        """For threads of a launch with these arguments."""
+        return Shared(frozenset((*arguments, THREAD, REGISTER)))
+
+
 class Symbols:
     """The bindings of one group of threads, and what has been computed from them."""
 
-    def __init__(self, threads: Array):
+    def __init__(self, threads: Array, shared: Shared):
         self._values: dict[str, Value] = {THREAD: threads.astype(np.int64)[:, None]}
+        self._shared = shared
         self._memo: dict[tuple[Expr, int], Value] = {}
         self._users: dict[str, set[tuple[Expr, int]]] = {}
 
@@ -95,12 +134,25 @@ class Symbols:
                 raise ExprError(f"symbol {node.name!r} has no value; known: {known}") from None
         symbols = node.symbols
         key = (node, count if REGISTER in symbols else 0)
+        if symbols <= self._shared.names:
+            known = self._shared.values.get(key)
+            if known is None:
+                known = self._shared.values[key] = self._compute(node, count)
+            return known
         found = self._memo.get(key)
         if found is None:
             found = self._compute(node, count)
             self._memo[key] = found
             for name in symbols:
                 self._users.setdefault(name, set()).add(key)
+        return found
+
+    def index(self, node: Expr, count: int) -> Index:
+        """The registers that ``node`` names for an op over ``count`` registers."""
+        value, key = self.of(node, count), (node, count)
+        found = self._shared.indices.get(key)
+        if found is None or found.value is not value:
+            found = self._shared.indices[key] = Index.of(value, count)
         return found
 
     def _any(self, node: Expr, count: int) -> Any:

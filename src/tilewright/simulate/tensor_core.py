@@ -6,6 +6,7 @@ Sources: PTX ISA 9.1, 9.7.15.5.1 (register fragments, matrix descriptors, canoni
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class Descriptor:
         return swizzled(self.start + linear, _SWIZZLE_BITS[self.layout])
 
 
+@cache
 def accumulator_places(n: int) -> tuple[Array, Array]:
     """Row and column of register ``[thread, i]`` of a warpgroup's m64 x n accumulator (9.7.15.5.1.1, D fragment)."""
     thread, i = np.arange(128)[:, None], np.arange(n // 2)[None, :]
@@ -57,6 +59,7 @@ def accumulator_places(n: int) -> tuple[Array, Array]:
     return row, i // 4 * 8 + lane % 4 * 2 + i % 2
 
 
+@cache
 def operand_places() -> tuple[Array, Array]:
     """Row and k of element ``[thread, i]`` of a 16-bit A fragment, m64 x k16 (9.7.15.5.1.1, A fragment)."""
     thread, i = np.arange(128)[:, None], np.arange(8)[None, :]

@@ -48,4 +48,13 @@ CODES: tuple[Code, ...] = (
         source="pyproject.toml, optional dependencies",
         help="pip install 'tilewright[compiler]'",
     ),
+    Code(
+        "JIT006",
+        "the simulator runs what the compiler refuses",
+        "A kernel is simulated as it was planned and proved. Whether its values fit the registers of a GPU's threads "
+        "only the assembler knows; where that is doubtful it is asked once, and what it says comes before the results.",
+        bad="a[m], b[n] of 128 x 64 x 64 f32, multiplied by ordinary arithmetic",
+        good="a[m].to(tw.tf32), b[n].to(tw.tf32)",
+        source="ptxas -v, spilled bytes",
+    ),
 )

@@ -6,7 +6,7 @@ instruction is a segment of its own. Pure instructions call their row's function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -52,6 +52,12 @@ class Segment:
 def _is_pure(i: Instruction) -> bool:
     form = find(i.opcode, i.modifiers)
     return form is not None and form.row.build is not None
+
+
+def _packed(i: Instruction) -> tuple[Operand, ...]:
+    """The parts that a ``mov`` packs into one register, the lowest first; none if it is another instruction."""
+    packs = i.opcode == "mov" and i.guard is None and isinstance(i.operands[-1], Vector)
+    return i.operands[-1].items if packs and isinstance(i.operands[-1], Vector) else ()
 
 
 def _must_be_defined(i: Instruction) -> set[str]:
@@ -123,8 +129,7 @@ class Compiler:
                 for _, argument in phi.arguments:
                     depends.setdefault(argument, []).append(phi.result)
         for i in self.entry.body:
-            sources = [*self.ssa.reads[i.index].values(), *self.ssa.before[i.index].values()] if _is_pure(i) else []
-            for source in sources:
+            for source in self._sources(i) if _is_pure(i) else ():
                 depends.setdefault(source, []).extend(self.ssa.writes[i.index].values())
         pending = list(found)
         while pending:
@@ -133,6 +138,21 @@ class Compiler:
                     found.add(result)
                     pending.append(result)
         return frozenset(self.ssa.definitions[n].register for n in found)
+
+    def _sources(self, i: Instruction) -> Iterator[int]:
+        """The definitions that an instruction's results depend on: of a pair of registers of which a mask takes one
+        away only the other, since NVRTC leaves undefined what is taken away."""
+        masks = [o.bits for o in i.operands[1:] if isinstance(o, Immediate)] if i.opcode == "and" else []
+        for source in self.ssa.reads[i.index].values():
+            maker = self.ssa.definitions[source].instruction if masks else None
+            parts = _packed(self.entry.body[maker]) if maker is not None else ()
+            if maker is None or not parts:
+                yield source
+                continue
+            width = int(self.types[self.ssa.definitions[source].register][1:]) // len(parts)
+            kept = [p for at, p in enumerate(parts) if masks[0] >> at * width & (1 << width) - 1]
+            yield from (self.ssa.reads[maker][p.name] for p in kept if isinstance(p, Register))
+        yield from self.ssa.before[i.index].values()
 
     def _taints(self, i: Instruction) -> list[str]:
         """Lines that keep track of undefined values: a pure instruction passes them on, all else complains of them."""

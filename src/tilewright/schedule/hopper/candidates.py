@@ -121,9 +121,7 @@ def unknown_pins(pins: Schedule) -> str:
         for name, value in (
             ("warps", pins.warps),
             ("persistent", None if pins.persistent in (None, True) else pins.persistent),
-            ("rows_per_cta", pins.rows_per_cta),
             ("vector", pins.vector),
-            ("registers", pins.registers),
             ("mode", pins.mode if pins.mode is Mode.PLAIN else None),
         )
         if value is not None

@@ -1,0 +1,90 @@
+"""How many PTX instructions a kernel without products becomes: loops over registers are unrolled behind us.
+
+NVRTC and ptxas take longer the longer the text, and more than in proportion: 3 s for 14,000 instructions, 11 s for
+35,000, 32 s for 58,000 (CPU of one core, CUDA 13.0). Counts are the least squares of 180 kernels of
+``tools/random_kernels.py``: nine of ten within 0.5 and 1.7 times what NVRTC emitted.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import TRUE
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+from tilewright.transport.base import RegistersType
+
+MOST, _MANY_THREADS = 14_000, 256
+"""Instructions from which more threads, or smaller tiles, are tried: 3 to 4 s of NVRTC; half of it in CTAs of fewer
+threads."""
+
+_FUNCTIONS = {
+    "div": 33,
+    "mod": 130,
+    "sqrt": 45,
+    "tanh": 58,
+    "log": 88,
+    "exp": 21,
+    "exp2": 15,
+    "erf": 26,
+    "rsqrt": 26,
+    "sigmoid": 60,
+}
+"""Of f32. A remainder is a loop, unrolled; sigmoid is an exponential and a division, log and log2 are alike."""
+_FLOAT, _WIDE_INT, _LONG_DIVISION, _NARROW_CAST = 2.5, 2.3, 66, 8.5
+"""Another operation of floats; of 64-bit integers, and their division; a conversion to or from 8-bit floats."""
+_GUARDED, _VECTOR, _SHARED, _SHUFFLE, _FOLD = 9, 18, 13, 10, 2
+"""An element that is accessed under a guard, an unguarded vector; one of shared memory; a register that is shuffled,
+or folded."""
+
+
+def instructions(kernel: t.Kernel) -> int:
+    """About how many PTX instructions the kernel's text becomes; products are not counted."""
+    return round(sum(_of(op) for op in kernel.walk()))
+
+
+def is_long(kernel: t.Kernel) -> bool:
+    """The assembler would take seconds for the kernel."""
+    return instructions(kernel) > (MOST if kernel.threads.data >= _MANY_THREADS else MOST // 2)
+
+
+def _of(op: Operation) -> float:
+    match op:
+        case t.Map():
+            return op.count.data * sum(map(_scalar, op.body.block.ops))
+        case t.Load() | t.Store() | t.ReduceAdd():
+            count, vector = _count(op.buffer), op.vector.data
+            return _VECTOR * (count // vector) if op.guard.expr == TRUE else _GUARDED * count
+        case t.SharedRead() | t.SharedWrite():
+            return _SHARED * (_count(op.buffer) // op.vector.data)
+        case t.Shuffle():
+            return _SHUFFLE * len(op.distances) * sum(map(_count, op.buffers))
+        case t.Fold():
+            return _FOLD * sum(map(_count, op.sources))
+        case _:
+            return 0
+
+
+def _count(buffer: SSAValue) -> int:
+    assert isinstance(buffer.type, RegistersType)
+    return buffer.type.count.data
+
+
+def _scalar(op: Operation) -> float:
+    """One operation of a map's body."""
+    result = op.results[0].type if op.results else None
+    if not isinstance(result, tile.TileType) or isinstance(op, tile.Constant):
+        return 0
+    dtype = result.dtype.dtype
+    if isinstance(op, tile.Cast):
+        source = op.operands[0].type
+        assert isinstance(source, tile.TileType)
+        narrow = any(d.is_float and d.bits == 8 for d in (dtype, source.dtype.dtype))
+        return _NARROW_CAST if narrow else 0.5
+    if isinstance(op, tile.Unary | tile.Binary):
+        fn = op.fn.data.value
+        if dtype.is_float and (priced := _FUNCTIONS.get("div" if fn == "floordiv" else fn.replace("log2", "log"))):
+            return priced
+        if dtype.is_int and dtype.bits == 64:
+            return _LONG_DIVISION if fn in ("floordiv", "mod") else _WIDE_INT
+    return _FLOAT if dtype.is_float else 0.5

@@ -1,0 +1,132 @@
+"""Texts that would take the assembler long: smaller tiles, more threads, and candidates that need no try."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright.compiler import products as products_room
+from tilewright.compiler import program as program_room
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.products import Search
+from tilewright.diag import TilewrightError
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.unrolled import instructions, is_long
+
+
+@tw.kernel
+def many_functions(x: tw.Tensor["M", "N"], p: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    """A tile of 8-bit elements has many: 8192, of which each thread unrolls 32."""
+    m, n = tw.grid(y, (bm, bn))
+    value = x[m, n]
+    for _ in range(8):
+        value = tw.tanh(tw.erf(value)) + tw.log(value)
+    y[m, n] = tw.where(p[m, n] != 0, value, 0.0)
+
+
+@tw.kernel
+def whole_rows(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(x.shape[0], None), tw.axis(x.shape[1], upto=4096)
+    value = x[m, n]
+    for _ in range(8):
+        value = tw.tanh(value) / tw.erf(value)
+    y[m, n] = value
+
+
+def planned(kernel: tw.Kernel, **dtypes: str) -> PlannedKernel:
+    compiled = kernel.compiled
+    return compiled._plan(compiled._ahead("sm_90a", dtypes, None, None, None, {})).variants[-1]
+
+
+@pytest.mark.parametrize(("kernel", "dtypes"), [(many_functions, {"p": "i8"}), (whole_rows, {})])
+def test_a_long_text_is_made_shorter(
+    monkeypatch: pytest.MonkeyPatch, kernel: tw.Kernel, dtypes: Mapping[str, str]
+) -> None:
+    short = planned(kernel, **dtypes)
+    assert not is_long(short.transport)
+    monkeypatch.setattr(program_room, "is_long", lambda _: False)
+    kernel.compiled._plans.clear()
+    assert is_long(planned(kernel, **dtypes).transport)
+    kernel.compiled._plans.clear()
+
+
+def test_pinned_threads_stay() -> None:
+    pinned = whole_rows.compiled._ahead("sm_90a", None, None, tw.Schedule(warps=8), None, {})
+    assert whole_rows.compiled._plan(pinned).variants[-1].placement.home.threads == 256
+
+
+def test_the_count_is_of_the_size_of_what_nvrtc_emits() -> None:
+    artifact = many_functions.compile(dtypes={"p": "i8"})
+    emitted = len(artifact.kernels[-1].ptx.splitlines())
+    assert 0.4 * emitted < instructions(planned(many_functions, p="i8").transport) < 2.5 * emitted
+
+
+class _Kernel:
+    """Stands for a lowered kernel: its text is all that a search asks of it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def search(monkeypatch: pytest.MonkeyPatch, texts: Mapping[tuple[int, Candidate], str]) -> tuple[Search, list[Any]]:
+    """A search over these sizes and candidates, and what of them is lowered."""
+    tried: list[tuple[int, Candidate]] = []
+
+    def pending() -> Iterator[tuple[Any, Mapping[str, int], Candidate]]:
+        for size, candidate in texts:
+            yield size, {"bn": size}, candidate
+
+    def attempt(self: Search, kernel: Any, candidate: Candidate) -> Any:
+        tried.append((kernel, candidate))
+        scheduled = products_room.Scheduled(_Kernel(texts[kernel, candidate]), None, (), ())  # type: ignore[arg-type]
+        return scheduled, (), True
+
+    monkeypatch.setattr(Search, "_try", attempt)
+    request = gram.compiled._ahead("sm_90a", None, None, None, None, {})
+    return Search(request, "k", pending()), tried
+
+
+@tw.kernel
+def gram(a: tw.Tensor["M", 64], c: tw.Tensor["M", "M"]):
+    m, n = tw.grid(c, (64, 64))
+    c[m, n] = tw.dot(a[m], a[n].T)
+
+
+def test_tiles_between_which_nothing_fits_are_not_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = Candidate(1), Candidate(1, copies=False)
+    texts = {(size, one): f"{size}" for size in (256, 192, 128, 64)} | {(256, other): "other"}
+    found, tried = search(monkeypatch, texts)
+    found.next()
+    found.next("4288 bytes spilled")
+    found.next("3676 bytes spilled")  # 128 would spill 3064, 64 would spill 2452
+    assert tried == [(256, one), (192, one), (256, other)]
+    assert [why for _, why in found.refusals[2:]] == [
+        "3064 bytes would spill, by what two other tiles did",
+        "2452 bytes would spill, by what two other tiles did",
+    ]
+
+
+def test_tiles_that_may_fit_are_assembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Candidate(1)
+    found, tried = search(monkeypatch, {(size, one): f"{size}" for size in (256, 192, 128)})
+    found.next()
+    found.next("1886 bytes spilled")
+    found.next("1004 bytes spilled")
+    assert tried[-1] == (128, one)
+
+
+def test_a_kernel_that_was_given_up_is_not_assembled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, plain = Candidate(1), Candidate(1, matrix_stores=False)
+    found, tried = search(monkeypatch, {(256, stored): "same", (256, plain): "same"})
+    found.next()
+    with pytest.raises(TilewrightError, match="the same kernel as before"):
+        found.next("40 bytes spilled")
+    assert len(tried) == 2

@@ -1,0 +1,114 @@
+"""``stream=None`` on tensors of PyTorch: its current stream on their device, and nothing of PyTorch imported by us."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.fake_driver import CUDA0, Device, FakeDriver, FakeTensor
+from tilewright.jit.torch_streams import current_stream
+from tilewright.runtime.driver import LEGACY_STREAM
+from tilewright.runtime.program import Program
+
+
+@tw.kernel
+def doubled(x: tw.Tensor["N"], y: tw.Tensor["N"], *, scale: tw.f32 = 2.0, bn=64):
+    n = tw.grid(y, bn)
+    y[n] = x[n] * scale
+
+
+class TorchTensor(FakeTensor):
+    """What ``torch.Tensor`` is here."""
+
+
+@dataclass
+class Streams:
+    """``torch.cuda``: one current stream a device, and who asked."""
+
+    current: dict[Device, int] = field(default_factory=dict[Device, int])
+    asked: list[Device] = field(default_factory=list[Device])
+
+    def current_stream(self, device: Device) -> Any:
+        self.asked.append(device)
+        return SimpleNamespace(cuda_stream=self.current.get(device, 0))
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
+    torch = ModuleType("torch")
+    torch.Tensor, torch.cuda = TorchTensor, Streams()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch.cuda
+
+
+@pytest.fixture
+def driver() -> Iterator[FakeDriver]:
+    """The kernel's program is loaded on it."""
+    artifact, fake = doubled.compile(), FakeDriver(devices=2, locations={0x1000: 0, 0x2000: 0})
+    doubled.compiled._programs.insert(0, ({}, Program(artifact, fake)))
+    yield fake
+    doubled.compiled._programs.clear()
+
+
+def pair(kind: type[FakeTensor], device: Device = CUDA0) -> tuple[FakeTensor, FakeTensor]:
+    return tuple(kind(address, (64,), (1,), "torch.float32", device) for address in (0x1000, 0x2000))  # type: ignore[return-value]
+
+
+def launched_on(driver: FakeDriver) -> list[int]:
+    return [launched.stream for launched in driver.launches]
+
+
+def test_the_current_stream_is_used(streams: Streams, driver: FakeDriver) -> None:
+    x, y = pair(TorchTensor)
+    doubled(x, y)
+    streams.current[CUDA0] = 0xABC0
+    doubled(x, y)
+    doubled(x=x, y=y, scale=3.0)
+    doubled(x, y, stream=0xDEF0)
+    assert launched_on(driver) == [LEGACY_STREAM, 0xABC0, 0xABC0, 0xDEF0]
+    assert streams.asked == [CUDA0] * 3
+
+
+def test_it_is_the_stream_of_the_tensors_device(streams: Streams, driver: FakeDriver) -> None:
+    one = Device("cuda", 1)
+    streams.current = {CUDA0: 0xABC0, one: 0x1110}
+    driver.locations.update({0x1000: 1, 0x2000: 1})
+    doubled(*pair(TorchTensor, one))
+    assert streams.asked == [one]
+    assert launched_on(driver) == [0x1110]
+
+
+def test_tensors_of_others_stay_on_the_legacy_stream(streams: Streams, driver: FakeDriver) -> None:
+    streams.current[CUDA0] = 0xABC0
+    doubled(*pair(FakeTensor))
+    assert launched_on(driver) == [LEGACY_STREAM]
+    assert not streams.asked
+
+
+def test_tensors_of_the_cpu_have_no_stream(streams: Streams) -> None:
+    x, _ = pair(TorchTensor)
+    x.is_cuda = False
+    assert current_stream([x, 2.0, None]) is None
+    array = np.ones(64, np.float32)
+    doubled(array, array.copy())
+    assert not streams.asked
+
+
+@pytest.mark.parametrize("module", [None, ModuleType("torch")])
+def test_without_pytorch_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, module: ModuleType | None) -> None:
+    """It is not imported, or its import has only begun."""
+    if module is None:
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+    else:
+        monkeypatch.setitem(sys.modules, "torch", module)
+    assert current_stream(pair(FakeTensor)) is None
+    assert sys.modules.get("torch") is module
