@@ -34,7 +34,7 @@ def turning(protocol: Protocol) -> Turning:
     for role in protocol.roles:
         for step in steps(role.body):
             rest = {id(e): e for e in step_expressions(step)}
-            for value in vars(step.op).values():
+            for value in step.op.values:
                 for item in value if isinstance(value, tuple) else (value,):  # pyright: ignore
                     if isinstance(item, ops.Slot):
                         found = _slot(item.index, slots[item.barrier])

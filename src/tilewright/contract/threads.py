@@ -158,8 +158,7 @@ def step_expressions(step: Step) -> list[Expr]:
             for item in value:  # pyright: ignore[reportUnknownVariableType]
                 visit(item)  # pyright: ignore[reportUnknownArgumentType]
 
-    for f in fields(step.op):
-        visit(getattr(step.op, f.name))
+    visit(step.op.values)
     return out
 
 

@@ -6,13 +6,13 @@ What nobody can ask about any more need not be told apart (``normal``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 from tilewright.contract.agents import Agent
 from tilewright.contract.state import Stream
 from tilewright.contract.threads import Do
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Await, BarrierLife, Fence, Signal, Sync, TensorLife
 from tilewright.protocol.model import Protocol, steps
 
 SPACES = {
@@ -35,10 +35,10 @@ class Users:
         self.waiters = self._of_bars(_waited_slots)
         self.signallers = self._of_bars(_signalled_slots)
         self.unwatched = _unwatched(protocol)
-        code = [s.op for role in protocol.roles for s in steps(role.body)]
-        self.invalidated = frozenset(op.barrier for op in code if isinstance(op, ops.MbarrierInval))
+        lives = (e for role in protocol.roles for s in steps(role.body) for e in s.op.of(BarrierLife))
+        self.invalidated = frozenset(e.barrier for e in lives if not e.begins)
 
-    def _of_bars(self, slots: Callable[[ops.Op], list[str]]) -> list[tuple[int, ...]]:
+    def _of_bars(self, slots: Callable[[ops.Op], set[str]]) -> list[tuple[int, ...]]:
         users: dict[str, list[int]] = {b.name: [] for b in self._protocol.barriers}
         for agent in self._agents:
             names = {n for ins in agent.code if isinstance(ins, Do) for n in slots(ins.step.op)}
@@ -67,7 +67,7 @@ class Users:
         return self._touching(("writers", space, begin, end), space, begin, end, _written_buffers)
 
     def _touching(
-        self, key: Stream, space: Stream, begin: int, end: int, buffers: Callable[[ops.Op], list[str]]
+        self, key: Stream, space: Stream, begin: int, end: int, buffers: Callable[[ops.Op], set[str]]
     ) -> tuple[int, ...]:
         found = self._found.get(key)
         if found is None:
@@ -80,61 +80,48 @@ class Users:
                 x.index
                 for x in self._agents
                 if (space[0] != "register" or x.role == space[1])
-                and any(isinstance(i, Do) and names & set(buffers(i.step.op)) for i in x.code)
+                and any(isinstance(i, Do) and names & buffers(i.step.op) for i in x.code)
             )
         return found
 
 
-def _slots(op: ops.Op) -> list[str]:
+def _slots(op: ops.Op) -> set[str]:
     """Barrier arrays an op refers to."""
-    if isinstance(op, ops.MbarrierInit | ops.MbarrierInval):
-        return [op.barrier]
-    slot = getattr(op, "bar", None)
-    return [slot.barrier] if isinstance(slot, ops.Slot) else []
+    return {e.barrier for e in op.of(BarrierLife)} | _waited_slots(op) | _signalled_slots(op)
 
 
-def _waited_slots(op: ops.Op) -> list[str]:
-    return [op.bar.barrier] if isinstance(op, ops.Wait | ops.TestWait) else []
+def _waited_slots(op: ops.Op) -> set[str]:
+    return {e.bar.barrier for e in op.of(Await)}
 
 
-def _signalled_slots(op: ops.Op) -> list[str]:
-    return [] if isinstance(op, ops.Wait | ops.TestWait) else _slots(op)
+def _signalled_slots(op: ops.Op) -> set[str]:
+    return {e.bar.barrier for e in op.of(Signal)} | {e.barrier for e in op.of(BarrierLife)}
 
 
 def _unwatched(protocol: Protocol) -> frozenset[str]:
     """Barriers of count 1 that are only ever arrived at: each arrival is a phase of its own, and nobody looks."""
-    code = [s.op for role in protocol.roles for s in steps(role.body)]
-    watched = {name for op in code if not isinstance(op, ops.Arrive | ops.MbarrierInit) for name in _slots(op)}
-    counted = {op.bar.barrier for op in code if isinstance(op, ops.Arrive) and op.count > 1}
-    return frozenset(b.name for b in protocol.barriers if b.count == 1) - watched - counted
+    effects = [e for role in protocol.roles for s in steps(role.body) for e in s.op.effects]
+    watched = {e.bar.barrier for e in effects if isinstance(e, Await) or (isinstance(e, Signal) and not _plain(e))}
+    watched |= {e.barrier for e in effects if isinstance(e, BarrierLife) and not e.begins}
+    return frozenset(b.name for b in protocol.barriers if b.count == 1) - watched
+
+
+def _plain(signal: Signal) -> bool:
+    """One arrival of a thread, with nothing to wait for."""
+    return signal.arrivals == 1 and signal.after is None
 
 
 def _may_name(op: ops.Op, number: object) -> bool:
     """Whether an op may use the named barrier of this number."""
-    if isinstance(op, ops.CtaSync):
-        return number == 0
-    return isinstance(op, ops.BarSync | ops.BarArrive) and op.id.constant in (None, number)
+    return any(e.number is not None and e.number.constant in (None, number) for e in op.of(Sync))
 
 
-def _buffers(op: ops.Op) -> list[str]:
+def _buffers(op: ops.Op) -> set[str]:
     """Buffers an op accesses."""
-    found: list[str] = []
-    for value in vars(op).values():
-        items = cast(tuple[object, ...], value if isinstance(value, tuple) else (value,))
-        found += [x.buffer for x in items if isinstance(x, ops.Region)]
-    return [*found, op.buffer] if isinstance(op, ops.Tcgen05Alloc | ops.Tcgen05Dealloc) else found
+    return {region.buffer for region in op.regions} | {e.buffer for e in op.of(TensorLife)}
 
 
-def _written_buffers(op: ops.Op) -> list[str]:
-    """Buffers an op writes (a descriptor's rewrite counts, its use does not)."""
-    match op:
-        case ops.TmaStore():
-            return [] if op.dst is None else [op.dst.buffer]
-        case ops.Read() | ops.Tcgen05Ld():
-            return []
-        case ops.TmaLoad() | ops.DsmemCopy() | ops.Tcgen05Cp():
-            return [op.dst.buffer]
-        case ops.Wgmma() | ops.Tcgen05Mma():
-            return [op.accumulator.buffer]
-        case _:
-            return _buffers(op)
+def _written_buffers(op: ops.Op) -> set[str]:
+    """Buffers an op writes (a descriptor's rewrite and its fences count, its use does not)."""
+    fenced = {e.region.buffer for e in op.of(Fence) if e.region is not None}
+    return {x.region.buffer for x in op.accesses if x.writes} | {e.buffer for e in op.of(TensorLife)} | fenced

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.diag import Location
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Among, Await, Commit, Retire, Signal, Stage, Sync
 from tilewright.protocol.graph import EventGraph, Index, Site
 from tilewright.protocol.model import Step
 from tilewright.protocol.prices import Prices, prices_of
@@ -86,17 +87,16 @@ class _Turn:
         self._engines()
         for code in self.codes:
             for site in code:
-                match site.step.op:
-                    case ops.Wait():
-                        self._phase(site, site.step.op)
-                    case ops.WgmmaWait(pending):
-                        self._groups(code, site, pending, ops.Wgmma, ops.WgmmaCommit)
-                    case ops.BulkWait(pending):
-                        self._groups(code, site, pending, ops.TmaStore, ops.BulkCommit)
-                    case ops.BarSync() | ops.CtaSync():
-                        self._meeting(site)
-                    case _:
-                        pass
+                for effect in site.step.op.effects:
+                    match effect:
+                        case Await(blocks=True):
+                            self._phase(site, effect)
+                        case Retire():
+                            self._groups(code, site, effect)
+                        case Sync(Among.CTA, waits=True):
+                            self._thread_barrier(site, effect)
+                        case _:
+                            pass
 
     def _node(self, who: str, what: str, step: Step) -> int:
         self.names.append(Link(who, what, step.where))
@@ -132,7 +132,7 @@ class _Turn:
                 self._link(self.served[before], self.served[site], self.prices(site.step).service, turns)
 
     # -- who waits for whom -------------------------------------------------------------------------------------------
-    def _phase(self, site: Site, op: ops.Wait) -> None:
+    def _phase(self, site: Site, op: Await) -> None:
         """A wait ends after the arrivals and copies of its phase, as many turns before as their numbers differ."""
         slots = self.graph.protocol.barrier(op.bar.barrier).slots
         awaited = self.graph.awaited(site, op)
@@ -152,10 +152,10 @@ class _Turn:
         """Arrivals and copies of a party on a barrier in this stretch, each with the use it belongs to."""
         out: list[tuple[Site, int]] = []
         for site in code:
-            bar = getattr(site.step.op, "bar", None)
-            if not isinstance(bar, ops.Slot) or bar.barrier != barrier or isinstance(site.step.op, ops.Wait):
+            signal = next(site.step.op.of(Signal), None)
+            if signal is None or signal.bar.barrier != barrier:
                 continue
-            _, index = self.graph.slot(site, bar)
+            _, index = self.graph.slot(site, signal.bar)
             lead = self._lead(site, barrier, awaited)
             if index is None:
                 out.append((site, 0 if lead is None else lead))
@@ -169,7 +169,8 @@ class _Turn:
         kind = type(site.step.op)
         uses = {
             s: sum(
-                isinstance(x.step.op, kind) and getattr(x.step.op, "bar", ops.Slot("")).barrier == barrier for x in code
+                isinstance(x.step.op, kind) and any(e.bar.barrier == barrier for e in x.step.op.of(Signal))
+                for x in code
             )
             for s, code in enumerate(self.graph.sites[site.party])
         }
@@ -177,36 +178,29 @@ class _Turn:
         lead = numbered(self.graph.word, awaited.unit, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
         return None if lead is None else lead.get(site.stretch)
 
-    def _groups(
-        self, code: tuple[Site, ...], wait: Site, pending: int, kind: type[ops.Op], commit: type[ops.Op]
-    ) -> None:
+    def _groups(self, code: tuple[Site, ...], wait: Site, retired: Retire) -> None:
         """A group wait ends after the ops of the newest group it retires."""
         group, committed = 0, -1
         groups: dict[int, list[Site]] = {}
         for site in code:
-            if isinstance(site.step.op, kind):
+            if any(x.queue is retired.queue for x in site.step.op.accesses):
                 groups.setdefault(group, []).append(site)
-            elif isinstance(site.step.op, commit):
+            if any(x.queue is retired.queue for x in site.step.op.of(Commit)):
                 group += 1
-            elif site is wait:
+            if site is wait:
                 committed = group - 1
         if not group or not groups:
             return
-        turns, index = divmod(committed - pending, group)
-        only_read = isinstance(wait.step.op, ops.BulkWait) and wait.step.op.read
+        turns, index = divmod(committed - retired.pending, group)
         for site in groups.get(index, []):
-            latency = 0.0 if only_read else self.prices(site.step).latency
+            latency = 0.0 if retired.stage is Stage.SOURCE else self.prices(site.step).latency
             self._link(self.served.get(site, self.end[site]), self.end[wait], latency, -turns)
 
-    def _meeting(self, site: Site) -> None:
-        """A thread barrier ends after all who take part got there."""
-        op = site.step.op
+    def _thread_barrier(self, site: Site, sync: Sync) -> None:
+        """A named barrier ends after all who take part got there."""
 
         def alike(other: ops.Op) -> bool:
-            if isinstance(op, ops.CtaSync):
-                return isinstance(other, ops.CtaSync)
-            assert isinstance(op, ops.BarSync)
-            return isinstance(other, ops.BarSync | ops.BarArrive) and other.id == op.id
+            return any(x.among is sync.among and x.number == sync.number for x in other.of(Sync))
 
         mine = [x for x in self.graph.sites[site.party][site.stretch] if alike(x.step.op)]
         for code in self.codes:

@@ -19,6 +19,7 @@ from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.edit import apart
+from tilewright.protocol.effects import Await
 from tilewright.protocol.model import Buffer, By, Protocol, Step
 from tilewright.protocol.side_by_side import word_of
 from tilewright.protocol.word import NoWord, Word, turned
@@ -195,7 +196,7 @@ class EventGraph:
             case _:
                 raise NoWord(f"slot {slot.index} of {slot.barrier}")
 
-    def awaited(self, site: Site, wait: ops.Wait) -> Index:
+    def awaited(self, site: Site, wait: Await) -> Index:
         """The phase that a wait is for, as the use of the ring that it follows, up to two laps (which parity hides)."""
         slots = self.protocol.barrier(wait.bar.barrier).slots
         _, slot = self.slot(site, wait.bar)

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Access, Mode, Stage, Unit
+
+
+def by_threads(op: ops.Op) -> bool:
+    """Whether the op is a plain access of threads to bytes."""
+    match op.effects:
+        case (Access(_, Mode.READ | Mode.WRITE, until=None),):
+            return True
+        case _:
+            return False
+
+
+def moved(op: ops.Op) -> ops.Region:
+    """What a copy fills, or what a bulk store reads."""
+    return next(x.region for x in op.accesses if x.writes or x.stage is Stage.SOURCE)
 
 
 def issued(op: ops.Op) -> str:
     """What the threads do that execute it."""
-    match op:
-        case ops.Read(region=region):
-            return f"reads {region.buffer}"
-        case ops.Write(region=region):
-            return f"writes {region.buffer}"
-        case ops.TmaLoad(dst=moved) | ops.CpAsync(dst=moved) | ops.DsmemCopy(dst=moved) | ops.TmaStore(src=moved):
-            return f"{type(op).__name__} {moved.buffer}"
-        case _:
-            bar = getattr(op, "bar", None)
-            return type(op).__name__ + (f" {bar.barrier}" if isinstance(bar, ops.Slot) else "")
+    if by_threads(op):
+        access = next(op.accesses)
+        return f"{'writes' if access.writes else 'reads'} {access.region.buffer}"
+    if op.unit in (Unit.LOADS, Unit.STORES):
+        return f"{type(op).__name__} {moved(op).buffer}"
+    return type(op).__name__ + (f" {op.slot.barrier}" if op.slot is not None else "")
 
 
 def served(op: ops.Op, role: str) -> str:
-    """What an engine does for a role."""
-    match op:
-        case ops.TmaLoad(dst=moved) | ops.CpAsync(dst=moved) | ops.DsmemCopy(dst=moved) | ops.TmaStore(src=moved):
-            return moved.buffer
-        case _:
-            return f"{role}: product"
+    """What a unit of the SM does for a role."""
+    if op.unit in (Unit.LOADS, Unit.STORES):
+        return moved(op).buffer
+    return f"{role}: product"
 
 
-__all__ = ["issued", "served"]
+__all__ = ["by_threads", "issued", "moved", "served"]

@@ -6,19 +6,18 @@ from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, Piece
-from tilewright.protocol import ops
+from tilewright.contract.parametric.meetings import sync_of
+from tilewright.protocol.effects import Among, BarrierLife, Fence, Order, Signal, Sync
 from tilewright.protocol.validate import MAX_ARRIVALS
 from tilewright.protocol.word import NoWord
 
 
 def init_sites(facts: Facts) -> None:
-    for ref in facts.k.ops.of(ops.MbarrierInit):
-        op = ref.op
-        assert isinstance(op, ops.MbarrierInit)
-        slots = facts.protocol.barrier(op.barrier).slots
-        if (op.slots is not None and op.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
-            raise NoWord(f"a partial or repeated init of {op.barrier}")
-        facts.inits.setdefault((ref.c.cta, op.barrier), []).append(ref)
+    for ref, life in facts.k.effects.of(BarrierLife):
+        slots = facts.protocol.barrier(life.barrier).slots
+        if (life.slots is not None and life.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
+            raise NoWord(f"a partial or repeated init of {life.barrier}")
+        facts.inits.setdefault((ref.c.cta, life.barrier), []).append(ref)
     for array in {**facts.inits, **facts.bars}:  # one that nobody uses must not be initialised twice either
         refs = facts.inits.get(array, [])
         if len({r.s for r in refs}) != len(refs) or {r.s for r in refs} != set(facts.graph.word.starts):
@@ -38,14 +37,18 @@ def check_barrier(facts: Facts, use: BarrierUse) -> None:
         _not_lapped(facts, use, piece)
     for family in use.expects:
         for piece in family.pieces:
-            if isinstance(piece.ref.op, ops.ExpectTx):
+            if not any(x.arrivals for x in piece.ref.op.of(Signal)):
                 _expected_in_time(facts, use, piece)
 
 
 def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
     past = facts.k.levels.past
     for init in facts.inits[use.array]:
-        fences = [r for r in facts.k.ops.of(ops.FenceMbarrierInit) if r.c is init.c and r.s == init.s and r.i > init.i]
+        fences = [
+            r
+            for r, fence in facts.k.effects.of(Fence)
+            if fence.order is Order.MBARRIER_INIT and r.c is init.c and r.s == init.s and r.i > init.i
+        ]
         if init.c is ref.c:
             if past.holds(facts.mine(ref, init)):
                 continue
@@ -125,7 +128,7 @@ def _expected_in_time(facts: Facts, use: BarrierUse, expect: Piece) -> None:
 def check_recycled(facts: Facts, ref: Ref) -> None:
     """The use before is complete: someone who took part in it returned."""
     barrier = facts.syncs[ref]
-    if isinstance(ref.op, ops.ClusterArrive):
+    if sync_of(ref).among is Among.CLUSTER:
         _paired(ref)
         return
     if ref.c.index in barrier.waiting:
@@ -136,7 +139,7 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
         except NoWord:
             continue
         refs = found if same else [r for rs in barrier.ops[other].values() for r in rs]
-        if not all(isinstance(r.op, ops.BarSync | ops.CtaSync) for r in refs):
+        if not all(sync_of(r).waits for r in refs):
             continue
         own = facts.k.classes[other] is ref.c
         question = facts.k.levels.past if same else facts.k.levels.earlier
@@ -147,9 +150,9 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
 
 def _paired(ref: Ref) -> None:
     for i in range(ref.i + 1, len(ref.c.code[ref.s])):
-        op = Ref(ref.c, ref.s, i).op
-        if isinstance(op, ops.ClusterWait):
+        sync = next((x for x in Ref(ref.c, ref.s, i).op.of(Sync) if x.among is Among.CLUSTER), None)
+        if sync is not None and not sync.arrives:
             return
-        if isinstance(op, ops.ClusterArrive):
+        if sync is not None:
             break
     raise NoWord("a cluster arrive without its wait in the same stretch")

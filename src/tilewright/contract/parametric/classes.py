@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from tilewright.contract.threads import Group, groups_of, runs
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Effect
 from tilewright.protocol.graph import EventGraph, Site
 from tilewright.protocol.model import By
 from tilewright.protocol.word import NoWord
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +79,17 @@ def classes_of(graph: EventGraph) -> tuple[Class, ...]:
     return tuple(out)
 
 
-class OpsByKind:
-    """All ops of some classes, class by class in the order of the word."""
+class EffectsByKind:
+    """All effects of some classes, class by class in the order of the word."""
 
     def __init__(self, classes: tuple[Class, ...]):
-        self._found: dict[type[ops.Op], list[Ref]] = {}
+        self._found: dict[type[object], list[tuple[Ref, Effect]]] = {}
         for c in classes:
             for s, code in enumerate(c.ops):
                 for i, op in enumerate(code):
-                    self._found.setdefault(type(op), []).append(Ref(c, s, i))
+                    for effect in op.effects:
+                        self._found.setdefault(type(effect), []).append((Ref(c, s, i), effect))
 
-    def of(self, *kinds: type[ops.Op]) -> list[Ref]:
-        """Those of some kinds, in order."""
-        found = [self._found[kind] for kind in kinds if kind in self._found]
-        if len(found) == 1:
-            return found[0]
-        return sorted(chain.from_iterable(found), key=lambda r: (r.c.index, r.s, r.i))
+    def of(self, kind: type[E]) -> list[tuple[Ref, E]]:
+        """Those of one kind, each with the op that it belongs to."""
+        return cast(list[tuple[Ref, E]], self._found.get(kind, []))

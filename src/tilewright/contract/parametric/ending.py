@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from tilewright.contract.parametric.accesses import TRACKED
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
-from tilewright.protocol import ops
+from tilewright.protocol.effects import Access, Queue, Signal
 from tilewright.protocol.word import NoWord
-
-SIGNALS = (ops.Arrive, ops.ArriveExpectTx, ops.ExpectTx, ops.TmaLoad, ops.CpAsyncArrive, ops.Tcgen05Commit)
-"""Ops that may reach into another CTA."""
 
 
 def check_end(facts: Facts) -> None:
@@ -26,16 +24,16 @@ def check_end(facts: Facts) -> None:
                 all(cover.lead[-1 - e] >= landing.lead[-1 - e] for e in facts.graph.word.ends) for cover in use.covers
             ):
                 raise NoWord(f"copies tracked by {use.array[1]} may be in flight at the end")
-    for kind, commit in ((ops.Tcgen05Mma, ops.Tcgen05Commit), (ops.CpAsync, ops.CpAsyncArrive)):
-        for ref in k.ops.of(kind):
-            if not _waited_for(facts, ref, commit):
-                raise NoWord(f"{ref.name} may be in flight at the end")
+    tracked = {ref: x.queue for ref, x in k.effects.of(Access) if x.queue in TRACKED}
+    for ref, queue in tracked.items():
+        if not _waited_for(facts, ref, queue):
+            raise NoWord(f"{ref.name} may be in flight at the end")
     _peers(facts)
 
 
 def _peers(facts: Facts) -> None:
     """A CTA that others touch ends only after they did."""
-    for ref in facts.k.ops.of(*SIGNALS):
+    for ref in dict.fromkeys(ref for ref, _ in facts.k.effects.of(Signal)):
         targets = {a[0] for a, use in facts.bars.items() if ref in use.users} - {ref.c.cta}
         for target in targets:
             mark = facts.k.marks.event[ref.c.index, ref.s, ref.i]
@@ -48,7 +46,7 @@ def _peers(facts: Facts) -> None:
                     raise NoWord(f"CTA {target} may end before {ref.name} touches it")
 
 
-def _waited_for(facts: Facts, ref: Ref, kind: type[ops.Op]) -> bool:
+def _waited_for(facts: Facts, ref: Ref, queue: Queue | None) -> bool:
     """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
     ends = facts.graph.word.ends
     for use in facts.bars.values():
@@ -57,7 +55,7 @@ def _waited_for(facts: Facts, ref: Ref, kind: type[ops.Op]) -> bool:
                 continue
             for piece in family.pieces:
                 commit = piece.ref
-                if isinstance(commit.op, kind) and commit.c is ref.c:
+                if commit.c is ref.c and any(x.after is queue for x in commit.op.of(Signal)):
                     if commit.s == ref.s and commit.i > ref.i:
                         return True
                     if commit.s != ref.s and all(facts.k.ways.parted(ref.s, e, commit.s) for e in ends):

@@ -13,7 +13,7 @@ from tilewright.contract.parametric.matching import Array, BarrierUse, Piece, ba
 from tilewright.contract.parametric.meetings import thread_barriers
 from tilewright.contract.parametric.statements import Question, Row
 from tilewright.contract.parametric.ways import FAR
-from tilewright.protocol import ops
+from tilewright.protocol.effects import WGMMA, Access
 from tilewright.protocol.graph import EventGraph, Unit
 from tilewright.protocol.word import NoWord
 
@@ -194,7 +194,10 @@ class Facts:
         """What the completions of a class's wgmma tell of the other classes of its role."""
         k = self.k
         if ref.c not in self._issuing:
-            done = {k.marks.done[x.c.index, x.s, x.i]: (x.s, x.i) for x in k.ops.of(ops.Wgmma) if x.c is ref.c}
+            found = k.effects.of(Access)
+            done = {
+                k.marks.done[x.c.index, x.s, x.i]: (x.s, x.i) for x, a in found if x.c is ref.c and a.queue is WGMMA
+            }
             self._issuing[ref.c] = done  # by the last of each run
         for mark, (s, i) in self._issuing[ref.c].items():
             for d in k.classes:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
-from tilewright.contract.parametric.classes import Class, OpsByKind, classes_of
+from tilewright.contract.parametric.classes import Class, EffectsByKind, classes_of
 from tilewright.contract.parametric.marks import Asked, Mark, Marks, Segment
 from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
 from tilewright.contract.parametric.ways import FAR, Ways
-from tilewright.protocol import ops
+from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.graph import EventGraph, Unit
 from tilewright.protocol.ops import FenceSpace
 from tilewright.protocol.word import NoWord
@@ -34,7 +34,7 @@ class Knowledge:
         self.word = graph.word
         self.n = len(self.word.stretches)
         self.classes = classes_of(graph)
-        self.ops = OpsByKind(self.classes)
+        self.effects = EffectsByKind(self.classes)
 
     def prepare(
         self, units: list[Unit], thresholds: Sequence[Iterable[int]], asked: Asked, waits: Set[Segment]
@@ -99,11 +99,10 @@ class Knowledge:
         out = self._passed[c.index].before(s, i + 1)
         own = self.own[c.index]
         if own.slots:
-            # a commit implies the before-fence
-            commits = isinstance(c.code[s][i].step.op, ops.Tcgen05Commit)
+            fences = any(x.order is Order.TENSOR_BEFORE for x in c.ops[s][i].of(Fence))  # as a commit does itself
             out |= self._exported(c, own.at(s, i), False)
             if self.marks.tensor:
-                out |= self._exported(c, own.at(s, i + 1) if commits else own.at(s, i), True)
+                out |= self._exported(c, own.at(s, i + 1) if fences else own.at(s, i), True)
         return out
 
     def _exported(self, c: Class, x: int, tensor: bool) -> int:

@@ -13,7 +13,8 @@ from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
 from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.turns import cluster_arrive, in_turn
 from tilewright.contract.parametric.ways import FAR, Link
-from tilewright.protocol import ops
+from tilewright.protocol import effects, ops
+from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
 Move = Callable[[int], int]
 Way = tuple[int, Move, Move]
@@ -79,26 +80,28 @@ class _Lessons:
 
     def _after(self, ref: Ref, before: int) -> int:
         """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
-        match ref.op:
-            case ops.FenceProxyAsync():
-                learns = bool(self.k.slots[Segment.FENCED])
-            case ops.Tcgen05FenceAfter():
-                learns = bool(self.k.slots[Segment.TENSOR])
-            case ops.WgmmaWait():
-                self._issued[ref] = self._issues(ref)
-                learns = bool(self._issued[ref])
-            case ops.BarSync() | ops.CtaSync():
-                met = self._all_beside(ref)
-                if met and not self.k.marks.tensor:
-                    if met not in self._met:
-                        self._met[met] = self.equations.variable()
-                        self._shared[self._met[met]] = met
-                    return self._met[met]
-                learns = True
-            case ops.Wait() | ops.ClusterWait():
-                learns = True
-            case _:
-                learns = False
+        learns = False
+        for effect in ref.op.effects:
+            match effect:
+                case Fence(Order.ASYNC_PROXY):
+                    learns = bool(self.k.slots[Segment.FENCED])
+                case Fence(Order.TENSOR_AFTER):
+                    learns = bool(self.k.slots[Segment.TENSOR])
+                case Retire(effects.WGMMA):
+                    self._issued[ref] = self._issues(ref)
+                    learns = bool(self._issued[ref])
+                case Sync(Among.CTA, waits=True):
+                    met = self._all_beside(ref)
+                    if met and not self.k.marks.tensor:
+                        if met not in self._met:
+                            self._met[met] = self.equations.variable()
+                            self._shared[self._met[met]] = met
+                        return self._met[met]
+                    learns = True
+                case Await() | Sync(Among.CLUSTER, waits=True):
+                    learns = True
+                case _:
+                    pass
         return self.equations.variable() if learns else before
 
     def _place(self, ref: Ref) -> int:
@@ -128,23 +131,27 @@ class _Lessons:
     # -- lessons ------------------------------------------------------------------------------------------------------
     def _lesson(self, ref: Ref) -> None:
         before, after = self._place(ref), self.k.places[ref.c.index][ref.s][ref.i + 1]
-        match ref.op:
-            case ops.FenceProxyAsync(space):
+        for effect in ref.op.effects:
+            self._teach(ref, effect, after, before)
+
+    def _teach(self, ref: Ref, effect: Effect, after: int, before: int) -> None:
+        match effect:
+            case Fence(Order.ASYNC_PROXY, space):
                 fenced = self.fenced[space]
                 self._changed(after, before, lambda x: x | fenced(x))
-            case ops.Tcgen05FenceAfter():
+            case Fence(Order.TENSOR_AFTER):
                 self._changed(after, before, lambda x: x | self.behind(x))
-            case ops.WgmmaWait():
+            case Retire(effects.WGMMA):
                 issued = self._issued[ref]
                 self._changed(after, before, lambda x: x | issued)
-            case ops.Wait():
-                self._phase(ref, after, before)
-            case ops.BarSync() | ops.CtaSync():
+            case Await():
+                self._phase(ref, effect, after, before)
+            case Sync(Among.CTA, waits=True):
                 self._meeting(ref, after, before)
-            case ops.ClusterWait():
+            case Sync(Among.CLUSTER, waits=True):
                 self._meeting(cluster_arrive(ref), after, before)
-            case op:
-                raise AssertionError(op)
+            case _:
+                pass
 
     def _changed(self, after: int, before: int, change: Move) -> None:
         self.equations.define(after, [before], lambda values: change(values[before]))
@@ -162,13 +169,12 @@ class _Lessons:
         return found
 
     # -- phases -------------------------------------------------------------------------------------------------------
-    def _phase(self, ref: Ref, after: int, before: int) -> None:
+    def _phase(self, ref: Ref, effect: Await, after: int, before: int) -> None:
         use, wait = self.facts.wait_of[ref]
-        assert isinstance(ref.op, ops.Wait)
         lessons: list[tuple[int, list[Way]]] = []
         for family in use.teachers:
             kept = self.k.tellable if family in use.arrivals else self.k.schedule
-            ways = list(self._told(family, wait, use, ref.op))
+            ways = list(self._told(family, wait, use, effect))
             if ways:
                 lessons.append((kept, ways))
 
@@ -183,7 +189,7 @@ class _Lessons:
 
         self.equations.define(after, [before, *(v for _, ways in lessons for v, _, _ in ways)], run)
 
-    def _told(self, family: Family, wait: Piece, use: BarrierUse, op: ops.Wait) -> Iterator[Way]:
+    def _told(self, family: Family, wait: Piece, use: BarrierUse, op: Await) -> Iterator[Way]:
         """What the family's arrival in the awaited phase may hand on, as it reads at the wait, by who made it."""
         s = wait.ref.s
         ahead = wait.number - family.lead[s]
@@ -210,19 +216,14 @@ class _Lessons:
                 told = self._carried(hand, piece.ref.s, s, link)
             yield told, _same, self._elsewhere(piece, wait, unit) if len(family.pieces) > 1 else _nothing
 
-    def _arrival(self, piece: Piece, use: BarrierUse, wait: ops.Wait) -> _Hand:
-        op, ref = piece.ref.op, piece.ref
-        if isinstance(op, ops.TmaLoad):
+    def _arrival(self, piece: Piece, use: BarrierUse, wait: Await) -> _Hand:
+        ref = piece.ref
+        signal = next((x for x in ref.op.of(Signal) if x.arrivals), None)
+        if signal is None or signal.release is Release.NOTHING:
             return self._hand(ref, memory=False)
-        if isinstance(op, ops.CpAsyncArrive):
-            return self._hand(ref, memory=False)
-        if isinstance(op, ops.Tcgen05Commit):
+        if signal.release is Release.TENSOR:
             return self._handed(ref, self.k.committed)
-        assert isinstance(op, ops.Arrive | ops.ArriveExpectTx)
-        memory = getattr(op, "release", True)
-        if use.array[0] != ref.c.cta:
-            memory = memory and ops.Scope.CTA not in (getattr(op, "scope", ops.Scope.CTA), wait.scope)
-        return self._hand(ref, memory)
+        return self._hand(ref, use.array[0] == ref.c.cta or ops.Scope.CTA not in (signal.scope, wait.scope))
 
     def _if_not_fresh(self, hand: _Hand, piece: Piece, wait: Piece, unit: int, link: Link) -> int:
         """A wait that passes on a fresh barrier teaches nothing: of what is told only what speaks of no execution then
@@ -295,7 +296,7 @@ class _Lessons:
         self.equations.define(after, [*(place for place, _ in hands), *told], run)
 
     def _arrived(self, ref: Ref) -> _Hand:
-        return self._hand(ref, ref.op.release if isinstance(ref.op, ops.ClusterArrive) else True)
+        return self._hand(ref, all(x.release for x in ref.op.of(Sync)))
 
     # -- groups -------------------------------------------------------------------------------------------------------
     def _issues(self, ref: Ref) -> int:

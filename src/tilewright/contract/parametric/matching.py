@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.knowledge import Knowledge
-from tilewright.protocol import ops
+from tilewright.protocol.effects import TENSOR, Await, Signal
 from tilewright.protocol.graph import EventGraph, Index, Site, Unit
 from tilewright.protocol.word import NoWord, Word, numbered
 
@@ -89,57 +89,37 @@ def barrier_uses(graph: EventGraph, k: Knowledge) -> dict[Array, BarrierUse]:
     for c in k.classes:
         for s, code in enumerate(c.ops):
             for i, op in enumerate(code):
-                if hasattr(op, "bar"):
-                    _collect(graph, Ref(c, s, i), raw)
+                for effect in op.effects:
+                    if isinstance(effect, Signal | Await):
+                        _collect(graph, Ref(c, s, i), effect, raw)
     return {array: _numbered(graph, array, found) for array, found in raw.items()}
 
 
-def _collect(graph: EventGraph, ref: Ref, raw: dict[Array, _Raw]) -> None:
-    op, size = ref.op, ref.c.group.size
-
-    def use(kind: str, slot: ops.Slot, weight: int, bytes: int) -> None:
-        array, index = graph.slot(ref.site, slot)
-        found = raw.setdefault(array, _Raw())
-        found.slots.append((kind, ref, index, weight, bytes))
-        if ref not in found.users:
-            found.users.append(ref)
-
-    match op:
-        case ops.Arrive():
-            use("arrive", op.bar, op.count * size, 0)
-        case ops.ArriveExpectTx():
-            use("arrive", op.bar, size, 0)
-            use("expect", op.bar, 0, op.bytes * size)
-        case ops.ExpectTx():
-            use("expect", op.bar, 0, op.bytes * size)
-        case ops.CpAsyncArrive(noinc=True):
-            use("arrive", op.bar, size, 0)
-        case ops.Tcgen05Commit():
-            if size > 1 or op.ctas:
-                raise NoWord("a multicast commit")
-            use("arrive", op.bar, 1, 0)
-        case ops.TmaLoad():
-            if size > 1:
-                raise NoWord("a copy issued by many threads")
-            ranks = {e.constant for e in op.ctas} or {ref.c.cta}
-            for rank in ranks:
-                if rank is None or not 0 <= rank < graph.protocol.cluster:
-                    raise NoWord("a multicast to computed ranks")
-                array, index = graph.slot(ref.site, op.bar)
-                found = raw.setdefault((rank, array[1]), _Raw())
-                found.slots.append(("land", ref, index, 0, op.dst.size))
-                found.users.append(ref)
-        case ops.Wait():
-            if op.peeked:
-                raise NoWord("waits after tests")
-            array, _ = graph.slot(ref.site, op.bar)
+def _collect(graph: EventGraph, ref: Ref, effect: Signal | Await, raw: dict[Array, _Raw]) -> None:
+    array, index = graph.slot(ref.site, effect.bar)
+    match effect:
+        case Await():
             if array[0] != ref.c.cta:
                 raise NoWord("a wait on a peer's barrier")
-            found = raw.setdefault(array, _Raw())
-            found.waits.append((ref, graph.awaited(ref.site, op)))
-            found.users.append(ref)
-        case _:
-            raise NoWord(f"{type(op).__name__} on a barrier")
+            raw.setdefault(array, _Raw()).waits.append((ref, graph.awaited(ref.site, effect)))
+            raw[array].users.append(ref)
+        case Signal(lands=0):
+            found, size = raw.setdefault(array, _Raw()), ref.c.group.size
+            if effect.after is TENSOR and (size > 1 or effect.ranks):
+                raise NoWord("a multicast commit")
+            kind = "arrive" if effect.arrivals else "expect"
+            found.slots.append((kind, ref, index, effect.arrivals * size, effect.expects * size))
+            if ref not in found.users:
+                found.users.append(ref)
+        case Signal():
+            if ref.c.group.size > 1:
+                raise NoWord("a copy issued by many threads")
+            for rank in {e.constant for e in effect.ranks} or {ref.c.cta}:
+                if rank is None or not 0 <= rank < graph.protocol.cluster:
+                    raise NoWord("a multicast to computed ranks")
+                found = raw.setdefault((rank, array[1]), _Raw())
+                found.slots.append(("land", ref, index, 0, effect.lands))
+                found.users.append(ref)
 
 
 def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.knowledge import Knowledge
-from tilewright.protocol import ops
+from tilewright.protocol.effects import Among, Sync
 from tilewright.protocol.graph import EventGraph
 from tilewright.protocol.word import NoWord, Word
 
@@ -33,7 +33,7 @@ class ThreadBarrier:
         return frozenset(
             c
             for c, by_stretch in self.ops.items()
-            if all(isinstance(r.op, ops.BarSync | ops.CtaSync) for refs in by_stretch.values() for r in refs)
+            if all(sync_of(r).waits for refs in by_stretch.values() for r in refs)
         )
 
     def partner(self, ref: Ref, other: int, back: int = 0) -> tuple[list[Ref], bool]:
@@ -53,21 +53,20 @@ class ThreadBarrier:
 def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBarrier], list[ThreadBarrier]]:
     """The barrier of every sync and arrive; raises ``NoWord``."""
     found: dict[tuple[object, ...], list[Ref]] = {}
-    for ref in k.ops.of(ops.CtaSync, ops.BarSync, ops.BarArrive, ops.ClusterArrive):
-        found.setdefault(_barrier_key(ref), []).append(ref)
+    for ref, sync in k.effects.of(Sync):
+        if sync.arrives and sync.among is not Among.WARP:
+            found.setdefault(_barrier_key(ref, sync), []).append(ref)
     out: dict[Ref, ThreadBarrier] = {}
     barriers: list[ThreadBarrier] = []
     for key, refs in found.items():
-        threads = {r.op.threads for r in refs if isinstance(r.op, ops.BarSync | ops.BarArrive)}
-        if key[0] == "named":
-            whole = sum(c.group.size for c in k.classes if c.cta == key[1])
-            threads |= {whole for r in refs if isinstance(r.op, ops.CtaSync)}
+        whole = sum(c.group.size for c in k.classes if c.cta == key[1])
+        threads = {sync_of(r).threads or whole for r in refs}
         members = {r.c.index for r in refs}
         if key[0] == "cluster":
             complete = members == {c.index for c in k.classes}
         else:
             complete = threads == {sum(c.group.size for c in k.classes if c.index in members)}
-        if not complete or any(getattr(r.op, "aligned", False) for r in refs):
+        if not complete or any(sync_of(r).aligned for r in refs):
             raise NoWord(f"{key[0]} barrier {key[-1]}: not all uses have the same threads")
         barrier = _thread_barrier(graph.word, f"{key[0]} barrier {key[-1]}", refs)
         barriers.append(barrier)
@@ -75,16 +74,17 @@ def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBa
     return out, barriers
 
 
-def _barrier_key(ref: Ref) -> tuple[object, ...]:
-    match ref.op:
-        case ops.CtaSync():
-            return "named", ref.c.cta, 0
-        case ops.BarSync(id) | ops.BarArrive(id):
-            if id.constant is None:
-                raise NoWord(f"named barrier {id}")
-            return "named", ref.c.cta, id.constant
-        case _:
-            return "cluster", "arrivals"
+def sync_of(ref: Ref) -> Sync:
+    """What an op does on a barrier of threads."""
+    return next(ref.op.of(Sync))
+
+
+def _barrier_key(ref: Ref, sync: Sync) -> tuple[object, ...]:
+    if sync.number is None:
+        return "cluster", "arrivals"
+    if sync.number.constant is None:
+        raise NoWord(f"named barrier {sync.number}")
+    return "named", ref.c.cta, sync.number.constant
 
 
 def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:

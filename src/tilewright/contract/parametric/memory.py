@@ -66,13 +66,13 @@ def _in_order(order: Order, xs: Series, ys: Series) -> bool:
 def _one(x: Access, y: Access) -> bool:
     """Whether both are the same op, or one write that threads of a role share."""
     shared = x.ref.site.step is y.ref.site.step and x.ref.c.party == y.ref.c.party
-    return x.ref == y.ref or (shared and x.engine == y.engine == "generic" and x.writes and y.writes)
+    return x.ref == y.ref or (shared and x.generic and y.generic and x.writes and y.writes)
 
 
 def _ordered(order: Order, x: Access, y: Access) -> None:
     before = order.before
     if _one(x, y):
-        alone = x.ref != y.ref or (x is y and x.engine == "generic" and x.writes)
+        alone = x.ref != y.ref or (x is y and x.generic and x.writes)
         if not (alone or (before(x, y, 1) and (x is y or before(y, x, 1)))):
             raise NoWord(f"{x.engine} of {x.ref.name} on {x.place.buffer.name} may overtake itself")
         return

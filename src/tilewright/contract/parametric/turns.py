@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.facts import Facts
-from tilewright.protocol import ops
+from tilewright.protocol.effects import Among, Await, Sync
 from tilewright.protocol.word import NoWord
 
 END = 1 << 30
@@ -39,30 +39,32 @@ def in_turn(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]
 
 def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
     """What an op learns from in the same turn of its stretch."""
-    match ref.op:
-        case ops.Wait():
-            use, wait = facts.wait_of[ref]
-            for family in use.teachers:
-                ahead = wait.number - family.lead[ref.s]
-                if ahead >= 0:
-                    yield family.at(ref.s)[ahead].ref
-        case ops.BarSync() | ops.CtaSync() | ops.ClusterWait():
-            ref = cluster_arrive(ref) if isinstance(ref.op, ops.ClusterWait) else ref
-            barrier = facts.syncs[ref]
-            for other in barrier.ops:
-                found, same = barrier.partner(ref, other)
-                if same:
-                    yield from found
-        case _:
-            pass
+    for effect in ref.op.effects:
+        match effect:
+            case Await():
+                use, wait = facts.wait_of[ref]
+                for family in use.teachers:
+                    ahead = wait.number - family.lead[ref.s]
+                    if ahead >= 0:
+                        yield family.at(ref.s)[ahead].ref
+            case Sync(among, waits=True) if among is not Among.WARP:
+                ref = cluster_arrive(ref) if among is Among.CLUSTER else ref
+                barrier = facts.syncs[ref]
+                for other in barrier.ops:
+                    found, same = barrier.partner(ref, other)
+                    if same:
+                        yield from found
+            case _:
+                pass
 
 
 def cluster_arrive(ref: Ref) -> Ref:
     """The arrive that a cluster wait belongs to: the op's own last one in the same stretch."""
     for i in range(ref.i - 1, -1, -1):
         found = Ref(ref.c, ref.s, i)
-        if isinstance(found.op, ops.ClusterArrive):
+        sync = next((x for x in found.op.of(Sync) if x.among is Among.CLUSTER), None)
+        if sync is not None and sync.arrives:
             return found
-        if isinstance(found.op, ops.ClusterWait):
+        if sync is not None:
             break
     raise NoWord("a cluster wait without its arrive")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from tilewright.base.expr import Const, Expr, Mod, children, sym
 from tilewright.protocol import ops
@@ -362,10 +362,7 @@ def _inner(e: Expr, slots: int | None = None) -> Iterator[Expr]:
 
 
 def _regions(op: ops.Op) -> Iterator[ops.Region]:
-    for value in vars(op).values():
-        for item in cast(tuple[Any, ...], value if isinstance(value, tuple) else (value,)):
-            if isinstance(item, ops.Region):
-                yield item
+    yield from op.regions
 
 
 def _nodes_around(nodes: tuple[Node, ...], path: tuple[int, ...]) -> Iterator[tuple[Node, tuple[int, ...]]]:
