@@ -125,8 +125,8 @@ class Queue:
 
     Groups are each thread's own, or the warpgroup's (``collective``: a group is done when every warp has issued its
     part). Accesses of one ``in_order`` queue by one thread are ordered among themselves; with ``tensor_memory`` they
-    reach tensor memory alone. ``needs`` is the fence that the ops need behind register accesses. ``words`` says what it
-    means to end with open groups.
+    reach tensor memory alone. ``needs`` is the fence that the ops need behind register accesses. ``stages`` are those
+    that can be waited for. ``words`` says what it means to end with open groups.
     """
 
     name: str
@@ -135,13 +135,14 @@ class Queue:
     in_order: bool = False
     tensor_memory: bool = False
     needs: Order | None = None
+    stages: tuple[Stage, ...] = (Stage.DONE,)
 
     def __reduce__(self) -> str:
         """Copied and pickled as the row of this module that it is."""
         return next(name for name, value in globals().items() if value is self)
 
 
-BULK = Queue("bulk", "bulk stores that were not waited for")
+BULK = Queue("bulk", "bulk stores that were not waited for", stages=(Stage.SOURCE, Stage.DONE))
 CP_ASYNC = Queue("cp.async", "cp.async that were not waited for")
 WGMMA = Queue("wgmma", "wgmma groups that were not waited for", collective=True, needs=Order.WGMMA)
 TENSOR = Queue("mma", "tcgen05.mma whose completion nobody waited for", in_order=True)

@@ -67,7 +67,7 @@ def _cuts(op: ops.Op) -> bool:
 
 
 class Segment(IntEnum):
-    """Kinds of knowledge of others, as in ``contract.state``: of which an op may ask, and be asked."""
+    """Kinds of knowledge of others, as in ``contract.runs.state``: of which an op may ask, and be asked."""
 
     SCHEDULE = 0
     """Is past."""

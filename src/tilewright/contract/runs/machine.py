@@ -10,15 +10,15 @@ The machine stops at a breach, at the end, or where a trip count must be decided
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tilewright.base.expr import Expr
-from tilewright.contract.agents import Agent, TripUse, agents_of
 from tilewright.contract.forms import broken
-from tilewright.contract.meaning import Breach, Meaning, NeedsExact, OutOfReach, Undecided
-from tilewright.contract.rotation import turning
 from tilewright.contract.rules import Policy, Rule
-from tilewright.contract.state import (
+from tilewright.contract.runs.agents import Agent, TripUse, agents_of
+from tilewright.contract.runs.evaluation import Breach, Evaluation, NeedsExact, OutOfReach, Undecided
+from tilewright.contract.runs.rings import ring_symmetry
+from tilewright.contract.runs.state import (
     A,
     AgentState,
     BarState,
@@ -36,6 +36,7 @@ from tilewright.contract.state import (
     begun,
     join,
 )
+from tilewright.contract.runs.users import Users
 from tilewright.contract.threads import (
     Again,
     Branch,
@@ -45,9 +46,9 @@ from tilewright.contract.threads import (
     Test,
     step_expressions,
 )
-from tilewright.contract.users import Users
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Await, Effect
 from tilewright.protocol.model import Loop, Protocol, Step
 
 MAX_WORK = 500_000
@@ -55,17 +56,71 @@ MAX_WORK = 500_000
 
 _RANK = frozenset((ops.CTA_RANK,))
 
-Handler: TypeAlias = Callable[["Machine", State, Agent, AgentState, Step], bool]
+Transfer: TypeAlias = Callable[["Execution", Any], bool]
+"""What an effect does to a state; false if it blocks, then it is tried again."""
 
 
-class Machine(Meaning):
+class Execution(NamedTuple):
+    """A step that an agent executes in a state."""
+
+    m: Machine
+    st: State
+    agent: Agent
+    a: AgentState
+    step: Step
+
+    def breach(self, rule: Rule, detail: str, other: tuple[int, Step] | None = None, buffer: str = "") -> Breach:
+        """A rule broken by this step."""
+        return Breach(rule, self.agent.index, self.step, detail, other, buffer)
+
+    @property
+    def label(self) -> str:
+        """The agent for people."""
+        return self.agent.label
+
+    def value(self, e: Expr) -> int:
+        """An integer here."""
+        return self.m.value(self.st, self.agent, self.a, e)
+
+    def rank(self, e: Expr) -> int:
+        """A CTA rank, checked."""
+        rank = self.value(e)
+        return self.m.rank(self.agent, self.a, self.step, lambda env: rank)
+
+    def bar(self, slot: ops.Slot, rank: int | None = None) -> int:
+        """Index of a slot among all barriers; ``rank`` overrides the CTA (multicast)."""
+        return self.m.bar(self.agent, self.a, self.step, slot, rank)
+
+    def knows(self, segment: int, c: int, e: int) -> bool:
+        """Whether step ``e`` of all threads of agent ``c`` is known to be past."""
+        return self.m.knows(self.agent, self.a, segment, c, e)
+
+    def saw(self, segment: int, c: int, e: int) -> bool:
+        """Whether the agent knows of a completion seen by ``c`` in step ``e``."""
+        return self.m.saw(self.agent, self.a, segment, c, e)
+
+    def released(self, memory: bool = True) -> Clock:
+        """What an arrive of the agent hands on."""
+        return self.m.released(self.agent, self.a, memory)
+
+    def acquire(self, clock: Clock) -> None:
+        """Joins what a barrier hands on into the agent's knowledge."""
+        self.m.acquire(self.a, clock)
+
+    @property
+    def once(self) -> bool:
+        """Whether the agent does what its role does once."""
+        return self.agent.group.primary
+
+
+class Machine(Evaluation):
     """The fixed part of a run: agents, compiled expressions, policy. States are run, copied and compared by it."""
 
-    def __init__(self, protocol: Protocol, handlers: Mapping[type[object], Handler], policy: Policy, fixed: bool):
-        """``handlers`` say what each op does (``semantics``). ``fixed``: trip symbols keep one value for the whole run
+    def __init__(self, protocol: Protocol, transfers: Mapping[type[object], Transfer], policy: Policy, fixed: bool):
+        """``transfers`` say what each kind of effect does. ``fixed``: trip symbols keep one value for the whole run
         even inside other symbolic loops."""
         super().__init__(protocol, fixed)
-        self.handlers = handlers
+        self.transfers = transfers
         self.policy = policy
         self.agents = agents_of(protocol, self.trip_names)
         self.n = len(self.agents)
@@ -75,13 +130,14 @@ class Machine(Meaning):
             self.role_agents.setdefault(agent.role, []).append(agent)
         self.everyone = tuple(range(self.n))
         self.users = Users(protocol, self.agents)
-        self.turning = turning(protocol)
+        self.rings = ring_symmetry(protocol)
         self.first_of: dict[object, int] = {role: found[0].index for role, found in self.role_agents.items()}
         self.numbers: dict[Stream, int] = {}
         """Streams and spaces numbered as they come up."""
         self.warnings: dict[tuple[Rule, str], Breach] = {}
         self.spent = 0
         """Work done, in instructions; what else takes time is told in as many."""
+        self._found: dict[int, tuple[Step, list[tuple[Transfer, Effect]]]] = {}
         self._formed: dict[tuple[int, int], Step] = {}
         """Steps, by CTA, whose form is right whatever the counters are."""
 
@@ -248,7 +304,12 @@ class Machine(Meaning):
             exact = self.exact(st, agent, a, step)
             a.env.update(exact)
             self._form(st, agent, a, step)
-            ran = self.handlers[type(step.op)](self, st, agent, a, step)
+            execution = Execution(self, st, agent, a, step)
+            ran = True
+            for transfer, effect in self._transfers_of(step):
+                if not transfer(execution, effect):
+                    ran = False
+                    break
         except NeedsExact:
             ran = False
         if ran:
@@ -256,6 +317,13 @@ class Machine(Meaning):
         for name in exact:
             del a.env[name]
         return ran
+
+    def _transfers_of(self, step: Step) -> list[tuple[Transfer, Effect]]:
+        """The effects of a step's op, each with what it does; looked up once."""
+        found = self._found.get(id(step))
+        if found is None:
+            found = self._found[id(step)] = step, [(self.transfers[type(e)], e) for e in step.op.effects]
+        return found[1]
 
     def _form(self, st: State, agent: Agent, a: AgentState, step: Step) -> None:
         """The op is one that the target has, with operands that it takes; asked once where no counter bears on it."""
@@ -325,15 +393,14 @@ class Machine(Meaning):
         if step is None:
             return f"{agent.label} has not ended"
         a.env.update(self.exact(st, agent, a, step))
-        op = step.op
-        if isinstance(op, ops.Wait):
-            b = self.bar(agent, a, step, op.bar)
+        for wait in step.op.of(Await):
+            b = self.bar(agent, a, step, wait.bar)
             bar = st.bars[b]
             return (
-                f"{agent.label} waits for {self.bar_name(b)} parity {self.value(st, agent, a, op.parity)}: phase "
+                f"{agent.label} waits for {self.bar_name(b)} parity {self.value(st, agent, a, wait.parity)}: phase "
                 f"{bar.phase} has {bar.pending} arrivals and {bar.tx} bytes to come"
             )
-        return f"{agent.label} waits at {type(op).__name__}"
+        return f"{agent.label} waits at {type(step.op).__name__}"
 
 
 def rendezvous(st: State, key: Stream) -> Rendezvous:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import cast
 
-from tilewright.contract.machine import Machine
-from tilewright.contract.state import State, Stream
-from tilewright.contract.users import SPACES
+from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.state import State, Stream
+from tilewright.contract.runs.users import SPACES
 
 
-class TurnedBack:
+class RingShift:
     """``numbers``: per barrier its number after turning back, ``laps``: by how many its phase is ahead."""
 
     def __init__(self, m: Machine, st: State):
@@ -19,7 +19,7 @@ class TurnedBack:
 
     def _shifts(self) -> dict[str, int]:
         """How far each ring counter has come, by the first agent that has it: the state is turned back by as much."""
-        m, names = self.m, {*self.m.turning.arrays.values(), *(v for v, _ in self.m.turning.buffers.values())}
+        m, names = self.m, {*self.m.rings.arrays.values(), *(v for v, _ in self.m.rings.buffers.values())}
         out: dict[str, int] = {}
         for agent, a in zip(m.agents, self.st.agents, strict=True):
             for name in names & a.env.keys() - out.keys():
@@ -32,7 +32,7 @@ class TurnedBack:
         m = self.m
         numbers, laps = list(range(len(self.st.bars))), [0] * len(self.st.bars)
         for barrier in m.protocol.barriers:
-            shift = self.shift.get(m.turning.arrays.get(barrier.name, ""), 0)
+            shift = self.shift.get(m.rings.arrays.get(barrier.name, ""), 0)
             if not shift:
                 continue
             full, part = divmod(shift, barrier.slots)
@@ -49,7 +49,7 @@ class TurnedBack:
 
     def begin(self, start: int, kind: object) -> int:
         """A byte position after turning."""
-        for name, (counter, stage) in self.m.turning.buffers.items():
+        for name, (counter, stage) in self.m.rings.buffers.items():
             b = self.m.buffers[name]
             if b.offset <= start < b.offset + b.size and SPACES[b.space] == kind:
                 return b.offset + (start - b.offset - self.shift.get(counter, 0) * stage) % b.size

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.base.expr import Expr, Sym, sym
-from tilewright.contract.state import Stream
+from tilewright.contract.runs.values import Usage, usage
 from tilewright.contract.threads import (
     Again,
     Branch,
@@ -23,7 +23,6 @@ from tilewright.contract.threads import (
     ranks,
     step_expressions,
 )
-from tilewright.contract.values import Usage, usage
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Protocol, Step
 
@@ -46,7 +45,7 @@ class Agent:
     index: int
     group: Group
     cta: int
-    role: Stream
+    role: tuple[object, ...]
     code: tuple[Instruction, ...]
     active: tuple[tuple[str, ...], ...]
     """Per instruction: counters of the symbolic loops around it."""

@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from tilewright.contract.agents import Agent
 from tilewright.contract.forms import declared
-from tilewright.contract.machine import Machine
-from tilewright.contract.meaning import Breach, OutOfReach, Undecided
-from tilewright.contract.normal import normal
 from tilewright.contract.rules import Policy, Rule
-from tilewright.contract.sem_groups import HANDLERS, check_end
-from tilewright.contract.state import Decision, State, Trip
+from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.evaluation import Breach, OutOfReach, Undecided
+from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.normal import normal
+from tilewright.contract.runs.state import Decision, State, Trip
+from tilewright.contract.runs.transfers import TRANSFERS, check_end
 from tilewright.contract.threads import Test
 from tilewright.protocol.model import Protocol
 
@@ -54,7 +54,7 @@ class Search:
 
 def machine(protocol: Protocol, policy: Policy, fixed: bool = False) -> Machine:
     """A machine with the semantics of all ops."""
-    return Machine(protocol, HANDLERS, policy, fixed)
+    return Machine(protocol, TRANSFERS, policy, fixed)
 
 
 def search(m: Machine, limit: int = MAX_STATES) -> Search:

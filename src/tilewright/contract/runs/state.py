@@ -19,6 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from tilewright.contract.runs.agents import Agent
+from tilewright.protocol import effects
+from tilewright.protocol.effects import QUEUES, Queue, Stage
 from tilewright.protocol.model import Step
 
 S, M, F, X, T, A = range(6)
@@ -35,6 +38,16 @@ def scheduled(clock: Clock) -> Clock:
 
 Stream: TypeAlias = tuple[object, ...]
 """Something that completes in order: the phases of a barrier, a thread's groups of one kind."""
+
+
+QUEUE_OF = {kind: q for q in QUEUES for kind in (q.name, f"{q.name} {Stage.DONE.value}")}
+"""Queues by the kinds of their streams."""
+
+
+def stream_of(queue: Queue, agent: Agent, stage: Stage | None = None) -> Stream:
+    """How far the ops of an agent in a queue have come to a stage, by default the first one that the queue tells of."""
+    kind = queue.name if stage in (None, queue.stages[0]) else f"{queue.name} {stage.value}"
+    return kind, agent.role if queue.collective else agent.index
 
 
 def join(a: Clock, b: Clock) -> Clock:
@@ -54,17 +67,15 @@ class Mark(NamedTuple):
     acquired: bool = True
 
 
-class Access(NamedTuple):
+class Record(NamedTuple):
     """An access that later ones must be ordered with. Synchronous ones end with step ``e``; asynchronous ones when
     ``stream`` completes up to ``seq``."""
 
-    c: int
+    agent: int
     e: int
-    engine: str
+    effect: effects.Access
     stream: Stream | None
     seq: int
-    agent: int
-    private: bool
     step: Step
 
 
@@ -72,9 +83,9 @@ class Cell(NamedTuple):
     """Bytes with one history: the last write (one access per class of threads that shared it among them) and, per
     (agent, engine), the last read since."""
 
-    writes: tuple[Access, ...]
-    reads: tuple[Access, ...]
-    older: tuple[tuple[Access, bool], ...] = ()
+    writes: tuple[Record, ...]
+    reads: tuple[Record, ...]
+    older: tuple[tuple[Record, bool], ...] = ()
     """What came before a shared write (and whether it wrote), while some class has yet to write its part."""
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.contract.agents import Agent
-from tilewright.contract.state import Stream
+from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.state import Stream
 from tilewright.contract.threads import Do
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops

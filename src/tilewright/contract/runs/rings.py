@@ -13,18 +13,19 @@ from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.contract.threads import step_expressions
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Await
 from tilewright.protocol.model import If, Loop, Node, Protocol, steps
 
 
 @dataclass(frozen=True)
-class Turning:
+class RingSymmetry:
     """Which counter turns which barrier arrays, and which buffers (with their stage size)."""
 
     arrays: dict[str, str]
     buffers: dict[str, tuple[str, int]]
 
 
-def turning(protocol: Protocol) -> Turning:
+def ring_symmetry(protocol: Protocol) -> RingSymmetry:
     """The rings whose counters are used in no other way."""
     arrays: dict[str, set[str]] = {}
     buffers: dict[str, set[tuple[str, int]]] = {}
@@ -48,11 +49,11 @@ def turning(protocol: Protocol) -> Turning:
                             rest.pop(id(item.begin), None)
                         elif item.buffer in sizes and item.begin.constant is not None:
                             buffers.setdefault(item.buffer, set()).add(("", 0))
-            if isinstance(step.op, ops.Wait | ops.TestWait):
-                found = _parity(step.op.parity, slots[step.op.bar.barrier])
-                arrays.setdefault(step.op.bar.barrier, set()).add(found or "")
+            for wait in step.op.of(Await):
+                found = _parity(wait.parity, slots[wait.bar.barrier])
+                arrays.setdefault(wait.bar.barrier, set()).add(found or "")
                 if found is not None:
-                    rest.pop(id(step.op.parity), None)
+                    rest.pop(id(wait.parity), None)
             bad |= {n for e in rest.values() for n in e.symbols}
         bad |= {n for e in _control(role.body) for n in e.symbols}
     shared = [b for b in protocol.buffers if b.space in (Space.SHARED, Space.TMEM)]
@@ -68,7 +69,7 @@ def turning(protocol: Protocol) -> Turning:
         if mixed <= bad:
             break
         bad |= mixed
-    return Turning(
+    return RingSymmetry(
         {name: v for name, found in arrays.items() for v in found if v and v not in bad},
         {name: (v, size) for name, found in buffers.items() for v, size in found if v and v not in bad},
     )

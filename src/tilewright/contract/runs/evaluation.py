@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.base.expr import Expr, sym
-from tilewright.contract.agents import Agent
 from tilewright.contract.rules import Rule
-from tilewright.contract.state import AgentState, State, Trip, TripKey
+from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.state import AgentState, State, Trip, TripKey
+from tilewright.contract.runs.values import FAR, Thunk, compiled, monotone_in, settled
 from tilewright.contract.threads import step_expressions
-from tilewright.contract.values import FAR, Thunk, compiled, monotone_in, settled
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer, Loop, Node, Protocol, Step
@@ -72,7 +72,7 @@ class BarPlace(NamedTuple):
     base: int
 
 
-class Meaning:
+class Evaluation:
     """A protocol with its expressions compiled, and what a run knows of its trip counts."""
 
     def __init__(self, protocol: Protocol, fixed: bool):

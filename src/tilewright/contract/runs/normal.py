@@ -15,11 +15,12 @@ from collections.abc import Hashable, Iterable
 from math import lcm
 from typing import cast
 
-from tilewright.contract.agents import Agent
-from tilewright.contract.machine import Machine
-from tilewright.contract.state import (
+from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.ring_shift import RingShift
+from tilewright.contract.runs.state import (
+    QUEUE_OF,
     A,
-    Access,
     AgentState,
     BarState,
     Cell,
@@ -27,6 +28,7 @@ from tilewright.contract.state import (
     F,
     M,
     Mark,
+    Record,
     Rendezvous,
     S,
     State,
@@ -35,9 +37,11 @@ from tilewright.contract.state import (
     TripKey,
     X,
     begun,
+    stream_of,
 )
-from tilewright.contract.turned import TurnedBack
-from tilewright.contract.values import FAR
+from tilewright.contract.runs.values import FAR
+from tilewright.protocol import effects
+from tilewright.protocol.effects import CP_ASYNC, TENSOR, Proxy
 
 
 def normal(m: Machine, st: State, deciding: TripKey) -> Normal:
@@ -92,7 +96,7 @@ class Normal:
         self.carried |= {
             s for b, bar in enumerate(st.bars) if bar.done_carries and self.handed_on(b) for s, _ in bar.done_carries
         }
-        self.back = TurnedBack(m, st)
+        self.back = RingShift(m, st)
         self.turned, self.laps = self.back.numbers, self.back.laps
         self.asked: list[tuple[int, int]] = []
         """Per bit: a segment and the steps of which one must be known there."""
@@ -352,20 +356,19 @@ class Normal:
         if kind == "bar":
             assert isinstance(owner, int)
             return self.st.bars[owner].phase - seq
-        engine = "tma_store" if kind == "tma_write" else str(kind)
         index = owner if isinstance(owner, int) else self.m.first_of[owner]
-        return self.st.agents[index].groups.get(engine, (0, -1))[0] - seq
+        return self.st.agents[index].groups.get(QUEUE_OF[str(kind)].name, (0, -1))[0] - seq
 
     def issue(self, key: Stream) -> Hashable:
         _, role, seq = key
         assert isinstance(seq, int)
-        return role, self.relative(("wgmma", role), seq)
+        return role, self.relative((effects.WGMMA.name, role), seq)
 
     def group(self, agent: Agent, engine: str, group: tuple[int, int], busy: bool, last: int) -> Hashable:
         """An engine's groups: how many are not waited for by the thread, the newest of them with ops in it, and whether
         all are known to be done."""
         number, waited = group
-        stream: Stream = (engine, agent.role if engine == "wgmma" else agent.index)
+        stream = stream_of(QUEUE_OF[engine], agent)
         seen = any(k.upto >= last for k in self.st.marks.get(stream, ()))
         newest = number - last if last > waited else -1
         return engine, busy, number - waited if waited >= 0 else -min(number, 1), newest, seen
@@ -412,27 +415,27 @@ class Normal:
             pieces.append((begin, end - start, tuple(written), tuple(accesses), before))
         return tuple(pieces)
 
-    def access(self, space: Stream, x: Access, users: tuple[int, ...]) -> Hashable:
+    def access(self, space: Stream, x: Record, users: tuple[int, ...]) -> Hashable:
         if x.stream is None:
             segments = (M,) if space[0] == "register" else (M, F, X)
-            return (self.record(x.c, x.e, segments, users, False), x.engine, x.private, id(x.step))
+            return (self.record(x.agent, x.e, segments, users, False), x.effect.name, x.effect.part, id(x.step))
         marks = [k for k in self.st.marks.get(x.stream, ()) if k.upto >= x.seq and k.acquired]
-        segments = (A, M, T) if space[0] == "tmem" else (A, M, F, X) if x.engine == "cp_async" else (A, M)
+        segments = (A, M, T) if space[0] == "tmem" else (A, M, F, X) if x.effect.proxy is Proxy.GENERIC else (A, M)
         order = bisect_right(self.needed[x.stream], x.seq) if x.stream in self.carried else 0
         if not marks:
             pending = self.relative(x.stream, x.seq)
-            if x.engine in ("mma", "tcp", "cp_async"):
+            if x.effect.queue in (CP_ASYNC, TENSOR):
                 pending = min(pending, 3)
-            return (x.engine, self.back.stream(x.stream), pending, order, x.agent, id(x.step))
+            return (x.effect.name, self.back.stream(x.stream), pending, order, x.agent, id(x.step))
         # a thread's wait for its own ops tells it nothing of those of its class
         told = not any(k.own and self.m.agents[k.c].group.size > 1 for k in marks)
         self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, told)
-        return (x.engine, self.back.stream(x.stream), "done", order, x.agent, id(x.step))
+        return (x.effect.name, self.back.stream(x.stream), "done", order, x.agent, id(x.step))
 
 
 _OWN = (("past", (S, M, A)), ("fence", (F, X)), ("before", (T,)), ("after", (T,)), ("tensor", (T,)))
 """What an agent has done itself, and the segments in which it will be asked for."""
 
 
-def _who(x: Access) -> tuple[int, str]:
-    return x.agent, x.engine
+def _who(x: Record) -> tuple[int, str]:
+    return x.agent, x.effect.name
