@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from enum import Enum
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,10 +30,31 @@ from campaign.corpus import everything
 from campaign.judge import opinion
 from campaign.operators import mutants
 from random_agree import drawn
-from tilewright.base.expr import Expr
-from tilewright.protocol import Protocol, ops
-from tilewright.protocol.effects import QUEUES, Effect, Queue
+from tilewright.base.expr import Expr, sym
+from tilewright.hw.spaces import Space
+from tilewright.protocol import Build, Protocol, RoleBuilder, ops
+from tilewright.protocol.effects import (
+    QUEUES,
+    Access,
+    Among,
+    Await,
+    BarrierLife,
+    Effect,
+    Fence,
+    Mode,
+    Order,
+    Part,
+    Pool,
+    Proxy,
+    Queue,
+    Retire,
+    Signal,
+    Stage,
+    Sync,
+    TensorLife,
+)
 from tilewright.protocol.model import steps
+from tilewright.protocol.operands import FenceSpace, Scope
 from tilewright.protocol.validate import problems
 
 STATES = 1_200
@@ -92,11 +114,10 @@ def _dropping(i: int) -> Alter:
 
 def _changes(i: int, name: str, effect: Effect) -> Iterator[tuple[str, Alter]]:
     for f in fields(effect):
-        if not f.compare:
-            continue
-        for value in _others(f.name, getattr(effect, f.name)):
-            shown = value.name if isinstance(value, Enum | Queue) else value
-            yield f"{name}.{f.name} = {shown}", _changing(i, f.name, value)
+        if f.compare:
+            for value in _others(effect, f.name, getattr(effect, f.name)):
+                shown = value.name if isinstance(value, Enum | Queue) else value
+                yield f"{name}.{f.name} = {shown}", _changing(i, f.name, value)
 
 
 def _changing(i: int, field: str, value: object) -> Alter:
@@ -113,25 +134,52 @@ def _changing(i: int, field: str, value: object) -> Alter:
     return alter
 
 
-def _others(field: str, value: object) -> Iterator[object]:
-    """What else a field may say."""
-    match value:
-        case bool():
-            yield not value
-        case Enum():
-            yield from (x for x in type(value) if x is not value)
-        case Queue():
-            yield from (x for x in QUEUES if x is not value)
-            if field == "until":
-                yield None
-        case int() if field in ("arrivals", "expects", "lands", "pending", "threads", "registers"):
-            yield "+1" if field in ("arrivals", "pending") else "+16"
-        case ops.Slot() if field == "until":
+def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
+    """What else a field may say that means something in an effect of this kind."""
+    match effect, field:
+        case (Access(), "stage") | (Retire(), "stage"):
+            queue = effect.queue
+            yield from (x for x in Stage if x is not value and queue is not None and len(queue.stages) > 1)
+        case Access(), "mode":
+            yield Mode.WRITE if value in (Mode.READ, Mode.REDUCE, Mode.REPLACE) else Mode.READ
+        case Access(), "proxy":
+            yield Proxy.GENERIC if value is Proxy.ASYNC else Proxy.ASYNC
+        case Access(), "until":
             yield None
-        case tuple() if value:
-            yield ()
-        case Expr() if field in ("parity", "by"):
+            yield from (x for x in QUEUES if x is not value and isinstance(value, Queue))
+        case Access(), "part":
+            generic = effect.until is None and effect.proxy is Proxy.GENERIC
+            yield from (x for x in (Part.THREAD, Part.ONE) if x is not value and generic)
+            yield from (Part.WHOLE for x in (Part.SHARED, Part.ONE, Part.THREAD, Part.WARP) if x is value)
+        case (Access(), "clipped" | "pair") | (TensorLife(), "pair"):
+            yield from (False for _ in range(1) if value)
+        case (Signal(), "scope") | (Await(), "scope"):
+            yield Scope.CLUSTER if value is Scope.CTA else Scope.CTA
+        case Signal(), "after" if value is not None:
+            yield None
+        case (Signal(), "arrivals" | "expects" | "lands") | (Retire(), "pending") if field == "pending" or value:
+            yield "+1" if field in ("arrivals", "pending") else "+16"
+        case Sync(), "waits" | "arrives" | "release" | "aligned":
+            meant = {"release": effect.arrives, "aligned": effect.among is Among.CTA}
+            yield from (not value for _ in range(1) if meant.get(field, True))
+        case Sync(), "threads" if value is not None:
+            yield "+32"
+        case Fence(), "space" if effect.order is Order.ASYNC_PROXY:
+            yield from (x for x in FenceSpace if x is not value)
+        case Fence(), "order":
+            yield from (x for x in Order if x is not value and (effect.region is None or "TENSORMAP" in x.name))
+        case (_, "parity" | "by") if isinstance(value, Expr):
             yield 1 - value
+        case (Signal(), "release") | (Sync(), "among") if isinstance(value, Enum):
+            yield from (x for x in type(value) if x is not value)
+        case ((Await() | BarrierLife() | TensorLife() | Signal()), _) if isinstance(value, bool):
+            yield not value
+        case Pool(), _:
+            yield "+8"
+        case _ if isinstance(value, Queue):
+            yield from (x for x in QUEUES if x is not value)
+        case _, "ranks" if value:
+            yield ()
         case _:
             pass
 
@@ -148,9 +196,74 @@ def altered(alteration: Alteration) -> Iterator[None]:
 
 
 # -- protocols ---------------------------------------------------------------------------------------------------------
+def extra() -> Iterator[tuple[str, Protocol]]:
+    """Small protocols about what the others leave open: parts of threads, what bulk stores write, descriptors, relaxed
+    joins of a cluster. Some are right, some are wrong."""
+    for one, two in product((False, True), repeat=2):
+        yield f"private {one} {two}", _one_role(lambda b, r, x=one, y=two: _private(b, r, x, y))
+    for first, second, wait in product((False, True), (False, True), (None, False, True)):
+        yield f"stored {first} {second} {wait}", _one_role(lambda b, r, x=(first, second, wait): _stored(b, r, *x))
+    for missing in range(5):
+        yield f"descriptor {missing}", _one_role(lambda b, r, x=missing: _rewritten(b, r, x))
+    for release in (False, True):
+        yield f"cluster {release}", _cluster(release)
+
+
+def _one_role(write: Callable[[Build, RoleBuilder], None]) -> Protocol:
+    b = Build("extra")
+    with b.role("r", 32) as r:
+        write(b, r)
+    return b.protocol()
+
+
+def _private(b: Build, r: RoleBuilder, one: bool, two: bool) -> None:
+    x = b.buffer("x", 64)
+    r.all(ops.Write(x.whole, one))
+    r.all(ops.Read(x.whole, two))
+
+
+def _stored(b: Build, r: RoleBuilder, first: bool, second: bool, wait: bool | None) -> None:
+    """Two stores (or reductions) to the same bytes, which are then read; ``wait``: for the sources alone, or none."""
+    x, out = b.buffer("x", 64, initialised=True), b.buffer("out", 64, Space.GLOBAL)
+    for reduce in (first, second):
+        r.one(ops.TmaStore(x.whole, out.whole, reduce=reduce))
+        r.one(ops.BulkCommit())
+    if wait is not None:
+        r.one(ops.BulkWait(0, wait))
+        r.one(ops.Read(out.whole))
+    r.one(ops.BulkWait(0))
+
+
+def _rewritten(b: Build, r: RoleBuilder, missing: int) -> None:
+    """A store through a rewritten descriptor, which is then rewritten again; one step may be missing."""
+    x, tensormap = b.buffer("x", 64, initialised=True), b.buffer("map", 128, Space.GLOBAL)
+    written = [ops.TensormapRelease(tensormap.whole), ops.TensormapAcquire(tensormap.whole)]
+    kept: list[ops.Op] = [op for i, op in enumerate(written, 1) if i != missing]
+    kept += [ops.TmaStore(x.whole, None, tensormap.whole), ops.BulkCommit()]
+    kept += [ops.BulkWait(0, read=True)] if missing != 3 else []
+    for op in (ops.TensormapReplace(tensormap.whole), *kept, ops.TensormapReplace(tensormap.whole), ops.BulkWait(0)):
+        r.one(op)
+
+
+def _cluster(release: bool) -> Protocol:
+    """One CTA writes bytes of the other, which reads them behind a join that may be relaxed."""
+    b = Build("extra", cluster=2)
+    x = b.buffer("x", 64)
+    with b.role("r", 1) as r:
+        b.sync(r)
+        with r.when(sym("cta").eq(0)):
+            r.all(ops.Write(x.at(0, 64, 1)))
+        r.all(ops.ClusterArrive(release))
+        r.all(ops.ClusterWait())
+        with r.when(sym("cta").eq(1)):
+            r.all(ops.Read(x.whole))
+        b.sync(r)
+    return b.protocol()
+
+
 def cases(count: int, each: int) -> list[Case]:
     """Protocols whose opinion is settled, small ones first."""
-    pool = [(name, p) for name, p in everything().items()]
+    pool = [*extra(), *everything().items()]
     for name, p in list(pool):
         found = [(word, m) for word, m in mutants(name, p) if not any(problems(m))]
         pool += Random(name).sample(found, min(each, len(found)))
