@@ -145,7 +145,7 @@ def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
         case Access(), "proxy":
             yield Proxy.GENERIC if value is Proxy.ASYNC else Proxy.ASYNC
         case Access(), "until":
-            yield None
+            yield from (None for _ in range(1) if value is not None)
             yield from (x for x in QUEUES if x is not value and isinstance(value, Queue))
         case Access(), "part":
             generic = effect.until is None and effect.proxy is Proxy.GENERIC
@@ -153,6 +153,8 @@ def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
             yield from (Part.WHOLE for x in (Part.SHARED, Part.ONE, Part.THREAD, Part.WARP) if x is value)
         case (Access(), "clipped" | "pair") | (TensorLife(), "pair"):
             yield from (False for _ in range(1) if value)
+        case (Signal(), "scope" | "release" | "raises_count") if not effect.arrivals:
+            pass
         case (Signal(), "scope") | (Await(), "scope"):
             yield Scope.CLUSTER if value is Scope.CTA else Scope.CTA
         case Signal(), "after" if value is not None:
@@ -161,7 +163,7 @@ def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
             yield "+1" if field in ("arrivals", "pending") else "+16"
         case Sync(), "waits" | "arrives" | "release" | "aligned":
             meant = {"release": effect.arrives, "aligned": effect.among is Among.CTA}
-            yield from (not value for _ in range(1) if meant.get(field, True))
+            yield from (not value for _ in range(1) if meant.get(field, True) and effect.among is not Among.WARP)
         case Sync(), "threads" if value is not None:
             yield "+32"
         case Fence(), "space" if effect.order is Order.ASYNC_PROXY:
@@ -205,8 +207,13 @@ def extra() -> Iterator[tuple[str, Protocol]]:
         yield f"stored {first} {second} {wait}", _one_role(lambda b, r, x=(first, second, wait): _stored(b, r, *x))
     for missing in range(5):
         yield f"descriptor {missing}", _one_role(lambda b, r, x=missing: _rewritten(b, r, x))
+    for missing in range(8):
+        yield f"tensor memory {missing}", _one_role(lambda b, r, x=missing: _tensor(b, r, x))
     for release in (False, True):
         yield f"cluster {release}", _cluster(release)
+    for scopes in product((Scope.CTA, Scope.CLUSTER), repeat=2):
+        for how in ("arrive", "relaxed", "expecting", "waiting relaxed", "peeking"):
+            yield f"peer {how} {scopes[0].value} {scopes[1].value}", _peer(how, *scopes)
 
 
 def _one_role(write: Callable[[Build, RoleBuilder], None]) -> Protocol:
@@ -245,6 +252,31 @@ def _rewritten(b: Build, r: RoleBuilder, missing: int) -> None:
         r.one(op)
 
 
+def _tensor(b: Build, r: RoleBuilder, missing: int) -> None:
+    """Stores and loads of tensor memory by one warp, and a product from it; one step may be missing."""
+    acc, x, full = b.buffer("acc", 64, Space.TMEM), b.buffer("x", 64, initialised=True), b.mbarrier("full")
+    written = [ops.Tcgen05WaitSt(), ops.Tcgen05Ld(acc.whole), ops.Tcgen05WaitLd(), ops.Tcgen05FenceBefore()]
+    b.init(r)
+    r.all(ops.Tcgen05Alloc("acc"))
+    r.all(ops.Tcgen05Relinquish())
+    r.all(ops.Tcgen05St(acc.whole))
+    for i, op in enumerate(written, 1):
+        if i != missing:
+            r.all(op)
+    r.all(ops.WarpSync())
+    for i, op in enumerate((ops.Tcgen05FenceAfter(), ops.Tcgen05Mma(acc.whole, (x.whole,))), 5):
+        if i != missing:
+            r.one(op)
+    r.one(ops.Tcgen05Commit(full[0]))
+    r.all(ops.Wait(full[0], ops.ZERO))
+    r.all(ops.WarpSync())
+    if missing == 7:
+        b.buffer("more", 32, Space.TMEM, offset=64)
+        r.all(ops.Tcgen05Alloc("more"))
+        r.all(ops.Tcgen05Dealloc("more"))
+    r.all(ops.Tcgen05Dealloc("acc"))
+
+
 def _cluster(release: bool) -> Protocol:
     """One CTA writes bytes of the other, which reads them behind a join that may be relaxed."""
     b = Build("extra", cluster=2)
@@ -256,6 +288,27 @@ def _cluster(release: bool) -> Protocol:
         r.all(ops.ClusterArrive(release))
         r.all(ops.ClusterWait())
         with r.when(sym("cta").eq(1)):
+            r.all(ops.Read(x.whole))
+        b.sync(r)
+    return b.protocol()
+
+
+def _peer(how: str, arriving: Scope, waiting: Scope) -> Protocol:
+    """One CTA writes bytes of the other and arrives on its barrier; the other waits, and reads."""
+    b = Build("extra", cluster=2)
+    x, full = b.buffer("x", 64), b.mbarrier("full")
+    with b.role("r", 1) as r:
+        b.init(r)
+        with r.when(sym("cta").eq(0)):
+            r.all(ops.Write(x.at(0, 64, 1)))
+            if how == "expecting":
+                r.all(ops.ArriveExpectTx(full.of(1), 0, arriving))
+            else:
+                r.all(ops.Arrive(full.of(1), scope=arriving, release=how != "relaxed"))
+        with r.when(sym("cta").eq(1)):
+            if how == "peeking":
+                r.all(ops.TestWait(full[0], ops.ZERO, waiting, acquire=False))
+            r.all(ops.Wait(full[0], ops.ZERO, waiting, how != "waiting relaxed", peeked=how == "peeking"))
             r.all(ops.Read(x.whole))
         b.sync(r)
     return b.protocol()

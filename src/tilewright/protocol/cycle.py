@@ -16,10 +16,10 @@ from tilewright.diag import Location
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Among, Await, Commit, Retire, Signal, Stage, Sync
 from tilewright.protocol.graph import EventGraph, Index, Site
+from tilewright.protocol.labels import issued, served
 from tilewright.protocol.model import Step
 from tilewright.protocol.prices import Prices, prices_of
-from tilewright.protocol.word import NoWord, numbered
-from tilewright.protocol.words import issued, served
+from tilewright.protocol.product_graph import OutsideFragment, numbered
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class CriticalCycle:
 
 
 def critical_cycle(graph: EventGraph, prices: Prices | None = None) -> tuple[CriticalCycle, ...]:
-    """The critical cycle of every innermost loop in its steady state; raises ``NoWord`` outside the fragment.
+    """The critical cycle of every innermost loop in its steady state; raises ``OutsideFragment`` outside the fragment.
 
     ``prices`` are those of ``hw`` unless given. All roles are taken to be in the loop at once, which for consumers that
     take turns is each one's own loop. Cycles are infinite where a loop waits for itself.
     """
     prices = prices or prices_of(graph.protocol)
     found: list[CriticalCycle] = []
-    for f in graph.word.flows:
+    for f in graph.product.edges:
         if f.source == f.target:
-            counter = next(x.counter for x in graph.word.loops if x.index == f.turns[-1])
+            counter = next(x.counter for x in graph.product.loops if x.index == f.turns[-1])
             found.append(_Turn(graph, f.source, frozenset(f.turns), prices).slowest(counter))
     return tuple(found)
 
@@ -76,13 +76,13 @@ class _Edge:
 class _Turn:
     """One turn of a steady loop as a graph."""
 
-    def __init__(self, graph: EventGraph, stretch: int, loop: frozenset[int], prices: Prices):
-        self.graph, self.stretch, self.loop, self.prices = graph, stretch, loop, prices
+    def __init__(self, graph: EventGraph, block: int, loop: frozenset[int], prices: Prices):
+        self.graph, self.block, self.loop, self.prices = graph, block, loop, prices
         self.names: list[Link] = []
         self.edges: list[_Edge] = []
         self.end: dict[Site, int] = {}
         self.served: dict[Site, int] = {}
-        self.codes = [graph.sites[p][stretch] for p, (_, cta) in enumerate(graph.word.parties) if cta == 0]
+        self.codes = [graph.sites[p][block] for p, (_, cta) in enumerate(graph.product.parties) if cta == 0]
         self._programs()
         self._engines()
         for code in self.codes:
@@ -113,7 +113,7 @@ class _Turn:
                 self._link(self.end[before], self.end[site], self.prices(site.step).issue, int(site is code[0]))
 
     def _role(self, site: Site) -> str:
-        return self.graph.word.parties[site.party][0].name
+        return self.graph.product.parties[site.party][0].name
 
     def _engines(self) -> None:
         """An engine takes the ops of a turn one after the other."""
@@ -149,7 +149,7 @@ class _Turn:
                 self._link(self.end[s], self.end[site], 0.0, n - number)
 
     def _numbers(self, code: tuple[Site, ...], barrier: str, awaited: Index, slots: int) -> list[tuple[Site, int]]:
-        """Arrivals and copies of a party on a barrier in this stretch, each with the use it belongs to."""
+        """Arrivals and copies of a party on a barrier in this block, each with the use it belongs to."""
         out: list[tuple[Site, int]] = []
         for site in code:
             signal = next(site.step.op.of(Signal), None)
@@ -175,8 +175,8 @@ class _Turn:
             for s, code in enumerate(self.graph.sites[site.party])
         }
         most = max(uses.values())
-        lead = numbered(self.graph.word, awaited.unit, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
-        return None if lead is None else lead.get(site.stretch)
+        lead = numbered(self.graph.product, awaited.unit, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
+        return None if lead is None else lead.get(site.block)
 
     def _groups(self, code: tuple[Site, ...], wait: Site, retired: Retire) -> None:
         """A group wait ends after the ops of the newest group it retires."""
@@ -202,7 +202,7 @@ class _Turn:
         def alike(other: ops.Op) -> bool:
             return any(x.among is sync.among and x.number == sync.number for x in other.of(Sync))
 
-        mine = [x for x in self.graph.sites[site.party][site.stretch] if alike(x.step.op)]
+        mine = [x for x in self.graph.sites[site.party][site.block] if alike(x.step.op)]
         for code in self.codes:
             theirs = [x for x in code if alike(x.step.op)]
             if not theirs or theirs[0].party == site.party:
@@ -214,16 +214,16 @@ class _Turn:
             self._link(self.end[who], self.end[site], self.prices(site.step).issue, -turns + int(before < 0))
 
     def _ahead(self, other: int, party: int, alike: Callable[[ops.Op], bool]) -> int:
-        """By how many uses of a thread barrier one party is ahead of another on entry to this stretch."""
+        """By how many uses of a thread barrier one party is ahead of another on entry to this block."""
         difference = {
             s: sum(alike(x.step.op) for x in self.graph.sites[other][s])
             - sum(alike(x.step.op) for x in self.graph.sites[party][s])
-            for s in range(len(self.graph.word.stretches))
+            for s in range(len(self.graph.product.blocks))
         }
-        lead = numbered(self.graph.word, frozenset(), difference, 0)
+        lead = numbered(self.graph.product, frozenset(), difference, 0)
         if lead is None:
-            raise NoWord("a thread barrier used at different paces")
-        return lead[self.stretch]
+            raise OutsideFragment("a thread barrier used at different paces")
+        return lead[self.block]
 
     # -- the slowest circle -------------------------------------------------------------------------------------------
     def slowest(self, counter: str) -> CriticalCycle:
@@ -240,7 +240,7 @@ class _Turn:
         return best
 
     def _circle(self, interval: float) -> list[_Edge] | None:
-        """A circle that takes longer than ``interval`` a turn (Bellman and Ford, longest ways)."""
+        """A circle that takes longer than ``interval`` a turn (Bellman and Ford, longest paths)."""
         late = [0.0] * len(self.names)
         through: list[_Edge | None] = [None] * len(self.names)
         last = -1

@@ -110,7 +110,7 @@ class Grain(Enum):
     WARPGROUP = "all threads of one warpgroup"
 
 
-class Unit(Enum):
+class Engine(Enum):
     """The unit of an SM that an op occupies."""
 
     NONE = "none"

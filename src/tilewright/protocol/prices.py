@@ -13,7 +13,7 @@ from tilewright.hw.copy_prices import SHARED_BYTES_PER_CYCLE
 from tilewright.hw.spaces import Space
 from tilewright.hw.sync_prices import sync_cycles
 from tilewright.protocol import ops
-from tilewright.protocol.effects import Access, Count, Mode, Unit
+from tilewright.protocol.effects import Access, Count, Engine, Mode
 from tilewright.protocol.model import Protocol, Step
 
 COPIES, PRODUCTS = "tensor copies", "tensor cores"
@@ -45,12 +45,12 @@ def sync_price(op: ops.Op) -> float | None:
 
 
 def _cost(op: ops.Op, spaces: Mapping[str, Space]) -> Cost:
-    match op.unit, op.effects:
-        case Unit.LOADS, (Access(moved), *_):
+    match op.engine, op.effects:
+        case Engine.LOADS, (Access(moved), *_):
             return _copy(moved, engine.COPY_LATENCY_CYCLES)
-        case Unit.STORES, (Access(moved), *_):
+        case Engine.STORES, (Access(moved), *_):
             return _copy(moved, engine.STORE_LATENCY_CYCLES)
-        case Unit.PRODUCTS, _:
+        case Engine.PRODUCTS, _:
             return Cost(engine.ISSUE_CYCLES, PRODUCTS, _product(op, spaces), engine.TENSOR_LATENCY_CYCLES)
         case _, (Access(moved, Mode.READ | Mode.WRITE, until=None),):
             return Cost(moved.size / SHARED_BYTES_PER_CYCLE)

@@ -21,16 +21,16 @@ from tilewright.protocol.effects import (
     Await,
     Commit,
     Count,
+    Engine,
     Queue,
     Retire,
     Signal,
     Stage,
     Sync,
-    Unit,
 )
+from tilewright.protocol.labels import by_threads, issued, served
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.prices import COPIES, PRODUCTS, Cost, prices_of
-from tilewright.protocol.words import by_threads, issued, served
 
 MAX_STEPS = 50_000
 
@@ -286,9 +286,9 @@ class _Run:
         """
         if not cost.engine:
             return ready
-        copies = op.unit is not Unit.PRODUCTS and access.stage is Stage.DONE
+        copies = op.engine is not Engine.PRODUCTS and access.stage is Stage.DONE
         if not ready:
-            doing = Doing.COPY if copies else Doing.STORE if op.unit is Unit.STORES else Doing.PRODUCT
+            doing = Doing.COPY if copies else Doing.STORE if op.engine is Engine.STORES else Doing.PRODUCT
             ready = self._occupy(agent, doing, served(op, agent.role.name), cost, cost.latency if copies else 0.0)
         if access.queue is not None:
             for stage in Stage:

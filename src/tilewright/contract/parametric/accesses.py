@@ -13,7 +13,7 @@ from tilewright.contract.parametric.matching import Array, BarrierUse
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import BULK, CP_ASYNC, TENSOR, WGMMA, Mode, Part, Proxy, Queue, Stage, TensorLife
 from tilewright.protocol.graph import EventGraph, Place, Site
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 TRACKED = frozenset((CP_ASYNC, TENSOR))
 """Queues whose ops are known to be done by waits on barriers."""
@@ -97,7 +97,7 @@ def overlap(x: Place, y: Place) -> bool:
 
 
 Series = list[Access]
-"""What a class does to one place in one stretch, again and again in the same way: in program order."""
+"""What a class does to one place in one block, again and again in the same way: in program order."""
 
 
 class Accesses:
@@ -165,7 +165,7 @@ class Accesses:
 
 
 def _asked(x: Access, y: Access) -> Iterable[Segment]:
-    """In which ways ``y`` asks whether ``x`` is done."""
+    """In which segments ``y`` asks whether ``x`` is done."""
     plainly = (Segment.MEMORY,) if y.generic else (Segment.SCHEDULE,)
     if x.generic:
         own = x.register or (x.private and y.private and x.ref.c.party == y.ref.c.party)
@@ -189,7 +189,7 @@ def _asked(x: Access, y: Access) -> Iterable[Segment]:
 
 
 def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Array, BarrierUse]) -> Iterator[Access]:
-    """All accesses, class by class; raises ``NoWord``."""
+    """All accesses, class by class; raises ``OutsideFragment``."""
     landings: dict[Ref, list[tuple[Array, int]]] = {}
     for array, use in bars.items():
         for p in (p for f in use.landings for p in f.pieces):
@@ -236,7 +236,7 @@ def _of(
         if found is None:
             found = places[key] = graph.place(ref.site, region, cta)
         if cta is None and found.memory[0] in ("shared", "tmem") and found.memory[1] != ref.c.cta:
-            raise NoWord("bytes of a peer")
+            raise OutsideFragment("bytes of a peer")
         return found
 
     for effect in ref.op.effects:
@@ -246,7 +246,7 @@ def _of(
                     yield Access(ref, place(region, array[0]), effect, (array, number))
             case effects.Access(region):
                 if effect.queue is BULK and effect.stage is Stage.DONE:
-                    raise NoWord("bulk stores to named bytes")
+                    raise OutsideFragment("bulk stores to named bytes")
                 yield Access(ref, place(region), effect)
             case TensorLife(buffer, begins=False) if ref.c.group.primary:
                 whole = ops.Region(buffer, ops.ZERO, graph.protocol.buffer(buffer).size)

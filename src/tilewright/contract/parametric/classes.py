@@ -1,4 +1,4 @@
-"""Classes of threads on the word, and their ops."""
+"""Classes of threads on the product, and their ops."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tilewright.protocol import ops
 from tilewright.protocol.effects import Effect
 from tilewright.protocol.graph import EventGraph, Site
 from tilewright.protocol.model import By
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 E = TypeVar("E")
 
 
 @dataclass(frozen=True, eq=False)
 class Class:
-    """Threads of a role in one CTA that run the same code; ``code`` per stretch."""
+    """Threads of a role in one CTA that run the same code; ``code`` per block."""
 
     index: int
     party: int
@@ -35,7 +35,7 @@ class Class:
 
     @cached_property
     def ops(self) -> tuple[tuple[ops.Op, ...], ...]:
-        """The ops of its code, per stretch."""
+        """The ops of its code, per block."""
         return tuple(tuple(site.step.op for site in code) for code in self.code)
 
     def sites(self) -> Iterator[Site]:
@@ -44,7 +44,7 @@ class Class:
 
 
 class Ref(NamedTuple):
-    """Op ``i`` of a class in a stretch."""
+    """Op ``i`` of a class in a block."""
 
     c: Class
     s: int
@@ -67,11 +67,11 @@ class Ref(NamedTuple):
 
 
 def classes_of(graph: EventGraph) -> tuple[Class, ...]:
-    """The classes of threads of all parties; raises ``NoWord``."""
+    """The classes of threads of all parties; raises ``OutsideFragment``."""
     out: list[Class] = []
-    for p, (role, cta) in enumerate(graph.word.parties):
+    for p, (role, cta) in enumerate(graph.product.parties):
         if any(s.step.by is By.THREAD_ZERO for code in graph.sites[p] for s in code):
-            raise NoWord("steps of thread zero")
+            raise OutsideFragment("steps of thread zero")
         for group in groups_of(role):
             mine = runs(group.kind)
             code = tuple(tuple(s for s in code if s.step.by in mine) for code in graph.sites[p])
@@ -80,7 +80,7 @@ def classes_of(graph: EventGraph) -> tuple[Class, ...]:
 
 
 class EffectsByKind:
-    """All effects of some classes, class by class in the order of the word."""
+    """All effects of some classes, class by class in the order of the product."""
 
     def __init__(self, classes: tuple[Class, ...]):
         self._found: dict[type[object], list[tuple[Ref, Effect]]] = {}

@@ -1,6 +1,6 @@
 """The marks of a protocol: of which executions the proof speaks, and which statements about them are ever asked for.
 
-The ops of a class in a stretch fall into runs: what a class did before an op that signals others becomes known apart
+The ops of a class in a block fall into runs: what a class did before an op that signals others becomes known apart
 from what it does after. Ops of which nothing is asked have no mark, and a mark has a slot only in the segments of
 knowledge in which something is asked of it.
 """
@@ -85,10 +85,10 @@ class Segment(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Mark:
-    """A run of ops of a class in a stretch, over before position ``end``; with a queue, their completions."""
+    """A run of ops of a class in a block, over before position ``end``; with a queue, their completions."""
 
     owner: int
-    stretch: int
+    block: int
     end: int
     asked: Set[Segment]
     queue: Queue | None = None
@@ -101,7 +101,7 @@ class Mark:
 
 
 Asked = Mapping[tuple[int, int, int], Set[Segment]]
-"""What is asked of the accesses of an op, by class, stretch and position."""
+"""What is asked of the accesses of an op, by class, block and position."""
 
 
 class Marks:
@@ -117,7 +117,7 @@ class Marks:
         self.tensor = any(b.space is Space.TMEM for b in graph.protocol.buffers)
         self._global = frozenset(b.name for b in graph.protocol.buffers if b.space is Space.GLOBAL)
         self.event: dict[tuple[int, int, int], Mark] = {}
-        """Per class, stretch and position: the run that the op belongs to."""
+        """Per class, block and position: the run that the op belongs to."""
         self.done: dict[tuple[int, int, int], Mark] = {}
         """The same for the completions of asynchronous ops."""
         self.events: dict[int, list[Mark]] = {c.index: [] for c in classes}

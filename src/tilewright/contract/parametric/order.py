@@ -9,8 +9,8 @@ from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Mark, Segment
 from tilewright.contract.parametric.matching import BarrierUse, Piece
+from tilewright.contract.parametric.paths import FAR
 from tilewright.contract.parametric.statements import Question, Row
-from tilewright.contract.parametric.ways import FAR
 from tilewright.protocol.effects import CP_ASYNC, WGMMA, Queue, Signal
 
 Seen = Callable[[Facts, Ref, BarrierUse, Piece], list[Row]]
@@ -30,7 +30,7 @@ class Order:
 
     def before(self, x: Access, y: Access, laps: int) -> bool:
         """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
-        use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a stretch, so what holds at one
+        use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at one
         access of a series holds at the later ones."""
         one, two = x.place.index, y.place.index
         if one is not None and two is not None and same_ring(x.place, y.place):
@@ -150,13 +150,13 @@ class Order:
                         yield self.k.closed_row([FAR] * len(self.k.units) + [0, 1], y.ref.s, x.ref.s)
 
     def _covered(self, at: int, here: int, commit: int, row: Row) -> bool:
-        """Whether commits in another stretch, known by ``row``, come after all executions in stretch ``at`` so far."""
+        """Whether commits in another block, known by ``row``, come after all executions in block ``at`` so far."""
         if commit == here:
             return self.k.levels.past.holds(row)
-        return at != here and self.k.levels.earlier.holds(row) and self.k.ways.parted(at, here, commit)
+        return at != here and self.k.levels.earlier.holds(row) and self.k.paths.parted(at, here, commit)
 
     def _waited(self, of: int, use: BarrierUse, number: int, y: Ref, seen: Seen) -> Iterator[Row]:
-        """What waits for a barrier tell, at ``y``, of an op in stretch ``of`` that completes on it in the phase of its
+        """What waits for a barrier tell, at ``y``, of an op in block ``of`` that completes on it in the phase of its
         use ``number``."""
         k, facts = self.k, self.facts
         for cover in use.covers:
@@ -165,7 +165,7 @@ class Order:
             if use.unit:
                 # of waits that take turns, those that may be for a phase of the op
                 column = facts.column[use.unit]
-                pieces = tuple(w for w in pieces if k.ways.meet(of, w.ref.s, column, number - w.number)) or pieces
+                pieces = tuple(w for w in pieces if k.paths.meet(of, w.ref.s, column, number - w.number)) or pieces
             told = [(w, seen(facts, y, use, w)) for w in pieces]
             if use.unit:
                 column = facts.column[use.unit]

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from tilewright.contract.parametric.classes import Class
 from tilewright.contract.parametric.equations import Equations, Value
 from tilewright.contract.parametric.marks import GROUPS, Mark, Marks, Segment
+from tilewright.contract.parametric.paths import Link, Paths
 from tilewright.contract.parametric.statements import Levels, Passed, Statements
-from tilewright.contract.parametric.ways import Link, Ways
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Commit, Effect, Fence, Order, Queue, Retire
-from tilewright.protocol.word import Word
+from tilewright.protocol.product_graph import ProductGraph
 
 Move = Callable[[int], int]
 
@@ -24,15 +24,15 @@ def _changes(op: ops.Op) -> tuple[Effect, ...]:
 
 
 class Own:
-    """Statements of one class about its own marks, in *blocks* of slots:
+    """Statements of one class about its own marks, in *sections* of slots:
 
     fenced  accesses before its last proxy fence       done  asynchronous ops that are complete
     before  ops before its last tcgen05 before-fence   after ops before its last after-fence
     groups  asynchronous ops committed at least 1, 2, ... groups ago
     """
 
-    def __init__(self, c: Class, marks: Marks, levels: Levels, ways: Ways, word: Word):
-        self.c, self.word, self.ways = c, word, ways
+    def __init__(self, c: Class, marks: Marks, levels: Levels, paths: Paths, product: ProductGraph):
+        self.c, self.product, self.paths = c, product, paths
         self.events, self.completions = marks.events[c.index], marks.completions[c.index]
         fenced = [m for m in self.events if Segment.WRITER_FENCED in m.asked]
         tensor = [m for m in self.events if Segment.TENSOR in m.asked]
@@ -40,22 +40,22 @@ class Own:
         waits = (e for code in self._changes for found in code for e in found if isinstance(e, Retire))
         self.depth = max((e.pending + 1 for e in waits), default=1)
         self.slots: list[Mark] = []
-        self.fenced = self._block(fenced)
+        self.fenced = self._section(fenced)
         self._fenced_by = {
             space: {m: slot for m, slot in self.fenced.items() if m.fenced_by(space)} for space in ops.FenceSpace
         }
-        self.done = self._block(self.completions)
-        self.before = self._block([*tensor, *(m for m in self.completions if Segment.TENSOR in m.asked)])
-        self.after = self._block(tensor)
-        self.groups = [self._block(self.completions) for _ in range(self.depth)]
-        self.blocks = {"fenced": self.fenced, "done": self.done, "before": self.before, "after": self.after}
-        self.statements = Statements(levels, ways, [m.stretch for m in self.slots])
+        self.done = self._section(self.completions)
+        self.before = self._section([*tensor, *(m for m in self.completions if Segment.TENSOR in m.asked)])
+        self.after = self._section(tensor)
+        self.groups = [self._section(self.completions) for _ in range(self.depth)]
+        self.sections = {"fenced": self.fenced, "done": self.done, "before": self.before, "after": self.after}
+        self.statements = Statements(levels, paths, [m.block for m in self.slots])
         self._places: list[list[int]] = []
         self._passed: dict[int, Passed] = {}
         self._queues: dict[Queue, _Queue] = {}
         self._retired: dict[tuple[Queue, int], Move] = {}
 
-    def _block(self, marks: Iterable[Mark]) -> dict[Mark, int]:
+    def _section(self, marks: Iterable[Mark]) -> dict[Mark, int]:
         out: dict[Mark, int] = {}
         for mark in marks:
             out[mark] = len(self.slots)
@@ -63,7 +63,7 @@ class Own:
         return out
 
     def at(self, s: int, i: int) -> int:
-        """What is known before op ``i`` of stretch ``s``."""
+        """What is known before op ``i`` of block ``s``."""
         return self._places[s][i] if self.slots else 0
 
     @property
@@ -72,9 +72,9 @@ class Own:
         steps = tuple(
             (s, i, changes) for s, code in enumerate(self._changes) for i, changes in enumerate(code) if changes
         )
-        slots = tuple((m.stretch, m.end, m.queue, m.space) for m in self.slots)
-        blocks = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
-        return steps, slots, blocks, tuple(map(len, self.c.code))
+        slots = tuple((m.block, m.end, m.queue, m.space) for m in self.slots)
+        sections = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
+        return steps, slots, sections, tuple(map(len, self.c.code))
 
     def solve(self, solved: dict[tuple[object, ...], Own]) -> None:
         """Finds what is known at every place; ``solved``: classes that have been, by shape."""
@@ -95,13 +95,13 @@ class Own:
                 if change is not None:
                     steps[s].append((i, change))
                 places[s].append(places[s][-1] if change is None else equations.variable())
-        for s in self.ways.order:
-            flows = [
+        for s in self.paths.order:
+            edges = [
                 (places[x][-1], self.statements.mover(x, s, Link(turned, frozenset())))
-                for x, turned in self.ways.entering[s]
+                for x, turned in self.paths.entering[s]
             ]
-            first = self.statements.closed(0, s) if s in self.word.starts else self.statements.everything
-            equations.define(places[s][0], [v for v, _ in flows], _met(first, flows))
+            first = self.statements.closed(0, s) if s in self.product.starts else self.statements.everything
+            equations.define(places[s][0], [v for v, _ in edges], _met(first, edges))
             for i, change in steps[s]:
                 equations.define(places[s][i + 1], [places[s][i]], _applied(places[s][i], change))
         equations.solve()
@@ -136,16 +136,16 @@ class Own:
     def _adding(learned: int) -> Move:
         return lambda x: x | learned
 
-    def _past(self, block: dict[Mark, int], s: int, i: int) -> int:
-        """What program order tells before op ``i`` of a stretch of the runs in a block."""
-        found = self._passed.get(id(block))
+    def _past(self, section: dict[Mark, int], s: int, i: int) -> int:
+        """What program order tells before op ``i`` of a block of the runs in a section."""
+        found = self._passed.get(id(section))
         if found is None:
-            runs = ((m, 1 << slot) for m, slot in block.items() if not m.queue)
-            found = self._passed[id(block)] = Passed(self.statements, runs)
+            runs = ((m, 1 << slot) for m, slot in section.items() if not m.queue)
+            found = self._passed[id(section)] = Passed(self.statements, runs)
         return found.before(s, i)
 
     def _copier(self, marks: Iterable[Mark], source: dict[Mark, int], target: dict[Mark, int]) -> Move:
-        """Says what is said of ``marks`` in one block in another one."""
+        """Says what is said of ``marks`` in one section in another one."""
         return self.statements.copier((source[m], target[m]) for m in marks)
 
     def _commit(self, s: int, i: int, queue: Queue) -> Move:
@@ -177,10 +177,10 @@ def _applied(before: int, change: Move) -> Value:
     return lambda values: change(values[before])
 
 
-def _met(first: int, flows: list[tuple[int, Move]]) -> Callable[[list[int]], int]:
+def _met(first: int, edges: list[tuple[int, Move]]) -> Callable[[list[int]], int]:
     def run(values: list[int]) -> int:
         out = first
-        for v, move in flows:
+        for v, move in edges:
             out &= move(values[v])
         return out
 

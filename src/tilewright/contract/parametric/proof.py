@@ -14,11 +14,11 @@ from tilewright.contract.parametric.barriers import check_barrier, check_recycle
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.forms import check_forms
-from tilewright.contract.parametric.learning import learn
 from tilewright.contract.parametric.memory import check_memory
 from tilewright.contract.parametric.progress import check_progress
 from tilewright.contract.parametric.registers import check_pool, check_wgmma_registers
 from tilewright.contract.parametric.tensor_memory import check_tensor_memory
+from tilewright.contract.parametric.transfer import solve
 from tilewright.contract.rules import Rule
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import (
@@ -38,10 +38,10 @@ from tilewright.protocol.effects import (
 )
 from tilewright.protocol.graph import EventGraph, graph_of
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 MAX_PLACEMENTS = 8
-"""Ways tried to lay roles beside the loops that they have no part in."""
+"""Paths tried to lay roles beside the loops that they have no part in."""
 
 
 METHOD = "event graph (all trip counts at once)"
@@ -65,7 +65,7 @@ def _open(reason: str) -> Unknown:
 
 def _placements(protocol: Protocol) -> Iterator[frozenset[str]]:
     """Which roles with fewer loops than others do their work before the loops of a tile: an epilogue does not, who
-    hands out the tiles does. The order of the word is a label, so any placement that is proved will do."""
+    hands out the tiles does. The order of the product is a label, so any placement that is proved will do."""
     depths = {r.name: _depth(r.body) for r in protocol.roles}
     shallow = [name for name, depth in depths.items() if 0 < depth < max(depths.values())]
     for n in range(len(shallow) + 1):
@@ -90,7 +90,7 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
     """``prove`` for a graph already built."""
     try:
         _prove(graph)
-    except NoWord as e:
+    except OutsideFragment as e:
         return _open(str(e))
     return Proved(tuple(Obligation(rule.value.obligation, METHOD) for rule in Rule))
 
@@ -103,7 +103,7 @@ def _prove(graph: EventGraph) -> None:
     init_sites(facts)
     check_pool(facts)
     check_progress(facts)
-    learn(facts)
+    solve(facts)
     for use in facts.bars.values():
         check_barrier(facts, use)
     for ref in facts.syncs:
@@ -115,10 +115,10 @@ def _prove(graph: EventGraph) -> None:
 
 
 def _understood(step: Step) -> None:
-    """Raises ``NoWord`` for an op with an effect outside the fragment."""
+    """Raises ``OutsideFragment`` for an op with an effect outside the fragment."""
     for effect in step.op.effects:
         if _outside(effect, step.by):
-            raise NoWord(f"{type(step.op).__name__}: {_outside(effect, step.by)}")
+            raise OutsideFragment(f"{type(step.op).__name__}: {_outside(effect, step.by)}")
 
 
 def _outside(effect: Effect, by: By) -> str:

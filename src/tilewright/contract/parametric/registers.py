@@ -8,7 +8,7 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import effects
 from tilewright.protocol.effects import WGMMA, Access, Fence, Order, Pool
 from tilewright.protocol.graph import Site
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_pool(facts: Facts) -> None:
@@ -17,13 +17,13 @@ def check_pool(facts: Facts) -> None:
     free: dict[int, int] = {}
     for ref, registers in takers:
         if not 24 <= registers <= 256 or registers % 8 or facts.repeats(ref.s):
-            raise NoWord("setmaxnreg out of range or in a loop")
-        threads = facts.graph.word.parties[ref.c.party][0].threads
+            raise OutsideFragment("setmaxnreg out of range or in a loop")
+        threads = facts.graph.product.parties[ref.c.party][0].threads
         free[ref.c.cta] = free.get(ref.c.cta, 0) + (launch - registers) * threads
     if any(v < 0 for v in free.values()) or len({r.s for r, _ in takers}) > 1:
-        raise NoWord("setmaxnreg takes more than was given up")
+        raise OutsideFragment("setmaxnreg takes more than was given up")
     if len({r.c.index for r, _ in takers}) != len(takers):
-        raise NoWord("setmaxnreg twice in a role")
+        raise OutsideFragment("setmaxnreg twice in a role")
 
 
 def givers(facts: Facts, ref: Ref, taken: Pool) -> list[Ref]:
@@ -38,13 +38,13 @@ def check_wgmma_registers(facts: Facts) -> None:
     """wgmma.fence between register accesses and the wgmma that use them, on every way."""
     for c in dict.fromkeys(r.c for r, x in facts.k.effects.of(Access) if x.queue is WGMMA):
         seen: set[tuple[int, bool]] = set()
-        pending = [(s, True) for s in facts.graph.word.starts]
+        pending = [(s, True) for s in facts.graph.product.starts]
         while pending:
             at = pending.pop()
             if at not in seen:
                 seen.add(at)
                 touched = _touched(facts, c.code[at[0]], at[1])
-                pending += [(x, touched) for x, _ in facts.k.ways.leaving[at[0]]]
+                pending += [(x, touched) for x, _ in facts.k.paths.leaving[at[0]]]
 
 
 def _touched(facts: Facts, code: tuple[Site, ...], touched: bool) -> bool:
@@ -55,7 +55,7 @@ def _touched(facts: Facts, code: tuple[Site, ...], touched: bool) -> bool:
                 case Fence(Order.WGMMA):
                     touched = False
                 case Access(until=effects.WGMMA) if touched:
-                    raise NoWord("wgmma without wgmma.fence since its registers")
+                    raise OutsideFragment("wgmma without wgmma.fence since its registers")
                 case Access(region, until=None):
                     touched = touched or facts.protocol.buffer(region.buffer).space is Space.REGISTER
                 case _:

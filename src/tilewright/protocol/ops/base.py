@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from tilewright.base.expr import Expr
 from tilewright.hw.spaces import Space
-from tilewright.protocol.effects import Access, Await, Effect, Grain, Signal, Unit
+from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Signal
 from tilewright.protocol.operands import Region, Slot
 
 MEMORY = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED))
@@ -35,7 +35,7 @@ class Op:
     """
 
     grain: ClassVar[Grain] = Grain.THREADS
-    unit: ClassVar[Unit] = Unit.NONE
+    engine: ClassVar[Engine] = Engine.NONE
     instruction: ClassVar[str] = ""
     """The row of ``hw.sync_prices``, for ops that have one."""
     spaces: ClassVar[Mapping[str, frozenset[Space]]] = located()

@@ -12,6 +12,7 @@ from tilewright.protocol.effects import (
     Access,
     Commit,
     Effect,
+    Engine,
     Fence,
     Grain,
     Mode,
@@ -22,7 +23,6 @@ from tilewright.protocol.effects import (
     Retire,
     Signal,
     Stage,
-    Unit,
 )
 from tilewright.protocol.operands import Region, Slot
 from tilewright.protocol.ops.base import GLOBAL, MEMORY, Brief, Op, located
@@ -51,7 +51,7 @@ class TmaLoad(Op):
     tensor: bool = True
 
     grain = Grain.ELECTED
-    unit = Unit.LOADS
+    engine = Engine.LOADS
     spaces = located(dst=MEMORY, tensormap=GLOBAL)
     peers = True
     swizzled = True
@@ -87,7 +87,7 @@ class TmaStore(Op):
     tensor: bool = True
 
     grain = Grain.ELECTED
-    unit = Unit.STORES
+    engine = Engine.STORES
     spaces = located(src=MEMORY, dst=GLOBAL, tensormap=GLOBAL)
     swizzled = True
 
@@ -120,7 +120,7 @@ class DsmemCopy(Op):
     bar: Slot
 
     grain = Grain.ELECTED
-    unit = Unit.STORES
+    engine = Engine.STORES
     spaces = located(src=MEMORY, dst=MEMORY)
     peers = True
 
@@ -223,7 +223,7 @@ class CpAsync(Op):
 
     dst: Region
 
-    unit = Unit.LOADS
+    engine = Engine.LOADS
     spaces = located(dst=MEMORY)
 
     @cached_property

@@ -13,6 +13,7 @@ from tilewright.protocol.effects import (
     Access,
     Commit,
     Effect,
+    Engine,
     Fence,
     Grain,
     Mode,
@@ -24,7 +25,6 @@ from tilewright.protocol.effects import (
     Retire,
     Signal,
     TensorLife,
-    Unit,
 )
 from tilewright.protocol.operands import Region, Slot
 from tilewright.protocol.ops.base import COLUMNS, MEMORY, Brief, Op, located
@@ -87,7 +87,7 @@ class Tcgen05Mma(Op):
     cta_group: int = 1
 
     grain = Grain.ONE
-    unit = Unit.PRODUCTS
+    engine = Engine.PRODUCTS
     spaces = located(accumulator=COLUMNS, operands=MEMORY | COLUMNS)
     swizzled = True
 

@@ -10,6 +10,7 @@ from tilewright.protocol.effects import (
     Access,
     Commit,
     Effect,
+    Engine,
     Fence,
     Grain,
     Mode,
@@ -17,7 +18,6 @@ from tilewright.protocol.effects import (
     Pool,
     Proxy,
     Retire,
-    Unit,
 )
 from tilewright.protocol.operands import Region
 from tilewright.protocol.ops.base import MEMORY, REGISTERS, Brief, Op, located
@@ -47,7 +47,7 @@ class Wgmma(Op):
     reads: tuple[int, ...] = field(default=(), compare=False)
 
     grain = Grain.WARPGROUP
-    unit = Unit.PRODUCTS
+    engine = Engine.PRODUCTS
     spaces = located(accumulator=REGISTERS, operands=MEMORY | REGISTERS)
     swizzled = True
 

@@ -20,12 +20,12 @@ from tilewright.protocol.effects import (
     Await,
     BarrierLife,
     Count,
+    Engine,
     Mode,
     Queue,
     Retire,
     Signal,
     Sync,
-    Unit,
 )
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
 from tilewright.protocol.rewrite import expressions_of
@@ -55,7 +55,7 @@ def _arrives(op: ops.Op) -> bool:
 def _hands_on(op: ops.Op) -> bool:
     """Whether a thread hands on by the op what it has done."""
     syncs = (sync.arrives and sync.among is not Among.WARP for sync in op.of(Sync))
-    return _arrives(op) or op.unit is Unit.STORES or any(syncs)
+    return _arrives(op) or op.engine is Engine.STORES or any(syncs)
 
 
 def _joins_cta(op: ops.Op) -> bool:

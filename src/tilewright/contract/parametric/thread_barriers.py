@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.contract.parametric.classes import Ref
-from tilewright.contract.parametric.knowledge import Knowledge
+from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import Among, Sync
 from tilewright.protocol.graph import EventGraph
-from tilewright.protocol.word import NoWord, Word
+from tilewright.protocol.product_graph import OutsideFragment, ProductGraph
 
 
 @dataclass
@@ -18,40 +18,38 @@ class ThreadBarrier:
 
     label: str
     ops: dict[int, dict[int, list[Ref]]]
-    """Per class and stretch: its ops in order."""
+    """Per class and block: its ops in order."""
     ahead: dict[int, dict[int, int]]
-    """Per class and stretch: uses it has begun before the stretch, compared with the first class."""
+    """Per class and block: uses it has begun before the block, compared with the first class."""
 
     @cached_property
     def _number(self) -> dict[Ref, int]:
-        """Of each op, the number of those before it of its class in its stretch."""
-        return {r: n for by_stretch in self.ops.values() for refs in by_stretch.values() for n, r in enumerate(refs)}
+        """Of each op, the number of those before it of its class in its block."""
+        return {r: n for by_block in self.ops.values() for refs in by_block.values() for n, r in enumerate(refs)}
 
     @cached_property
     def waiting(self) -> frozenset[int]:
         """Classes all of whose ops return only when the use is complete."""
         return frozenset(
-            c
-            for c, by_stretch in self.ops.items()
-            if all(sync_of(r).waits for refs in by_stretch.values() for r in refs)
+            c for c, by_block in self.ops.items() if all(sync_of(r).waits for refs in by_block.values() for r in refs)
         )
 
     def partner(self, ref: Ref, other: int, back: int = 0) -> tuple[list[Ref], bool]:
         """The op of class ``other`` in the use that ``ref`` begins (or in that many uses before), and whether it is in
-        the same turn of the same stretch; else where it may stand: the other's last op before this stretch."""
+        the same turn of the same block; else where it may stand: the other's last op before this block."""
         q = self._number[ref] + self.ahead[ref.c.index][ref.s] - self.ahead[other][ref.s] - back
         here = self.ops[other].get(ref.s, [])
         if 0 <= q < len(here):
             return [here[q]], True
         if q >= len(here):
-            raise NoWord(f"{self.label}: {ref.c.group.label} meets what comes later")
+            raise OutsideFragment(f"{self.label}: {ref.c.group.label} meets what comes later")
         if q < -1 and not back:
-            raise NoWord(f"{self.label}: partners are more than one use apart")
+            raise OutsideFragment(f"{self.label}: partners are more than one use apart")
         return [refs[-1] if q == -1 else refs[0] for refs in self.ops[other].values() if refs], False
 
 
-def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBarrier], list[ThreadBarrier]]:
-    """The barrier of every sync and arrive; raises ``NoWord``."""
+def thread_barriers(graph: EventGraph, k: HappensBefore) -> tuple[dict[Ref, ThreadBarrier], list[ThreadBarrier]]:
+    """The barrier of every sync and arrive; raises ``OutsideFragment``."""
     found: dict[tuple[object, ...], list[Ref]] = {}
     for ref, sync in k.effects.of(Sync):
         if sync.arrives and sync.among is not Among.WARP:
@@ -67,8 +65,8 @@ def thread_barriers(graph: EventGraph, k: Knowledge) -> tuple[dict[Ref, ThreadBa
         else:
             complete = threads == {sum(c.group.size for c in k.classes if c.index in members)}
         if not complete or any(sync_of(r).aligned for r in refs):
-            raise NoWord(f"{key[0]} barrier {key[-1]}: not all uses have the same threads")
-        barrier = _thread_barrier(graph.word, f"{key[0]} barrier {key[-1]}", refs)
+            raise OutsideFragment(f"{key[0]} barrier {key[-1]}: not all uses have the same threads")
+        barrier = _thread_barrier(graph.product, f"{key[0]} barrier {key[-1]}", refs)
         barriers.append(barrier)
         out |= dict.fromkeys(refs, barrier)
     return out, barriers
@@ -83,11 +81,11 @@ def _barrier_key(ref: Ref, sync: Sync) -> tuple[object, ...]:
     if sync.number is None:
         return "cluster", "arrivals"
     if sync.number.constant is None:
-        raise NoWord(f"named barrier {sync.number}")
+        raise OutsideFragment(f"named barrier {sync.number}")
     return "named", ref.c.cta, sync.number.constant
 
 
-def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:
+def _thread_barrier(product: ProductGraph, label: str, refs: list[Ref]) -> ThreadBarrier:
     by_class: dict[int, dict[int, list[Ref]]] = {}
     for r in refs:
         by_class.setdefault(r.c.index, {}).setdefault(r.s, []).append(r)
@@ -97,21 +95,21 @@ def _thread_barrier(word: Word, label: str, refs: list[Ref]) -> ThreadBarrier:
     for c, mine in by_class.items():
         difference = {s: len(mine.get(s, [])) - len(first.get(s, [])) for s in sorted(first.keys() | mine.keys())}
         key = tuple(difference.items())
-        lead = leads.get(key) or leads.setdefault(key, _paced(word, difference))
+        lead = leads.get(key) or leads.setdefault(key, _paced(product, difference))
         if not difference.keys() <= lead.keys():
-            raise NoWord(f"{label}: classes use it at different paces")
+            raise OutsideFragment(f"{label}: classes use it at different paces")
         ahead[c] = lead
     return ThreadBarrier(label, by_class, ahead)
 
 
-def _paced(word: Word, difference: dict[int, int]) -> dict[int, int]:
-    """The sum of ``difference`` before each stretch, where it does not depend on the way."""
-    found: dict[int, set[int]] = {s: {0} for s in word.starts}
-    pending = list(word.starts)
+def _paced(product: ProductGraph, difference: dict[int, int]) -> dict[int, int]:
+    """The sum of ``difference`` before each block, where it does not depend on the way."""
+    found: dict[int, set[int]] = {s: {0} for s in product.starts}
+    pending = list(product.starts)
     while pending:
         at = pending.pop()
         values = {v + difference.get(at, 0) for v in found[at]}
-        for f in word.leaving[at]:
+        for f in product.leaving[at]:
             known = found.setdefault(f.target, set())
             if not values <= known and len(known) < 2:  # two values are as bad as many
                 known |= values

@@ -1,4 +1,4 @@
-"""What an op teaches the class that executes it: phases, meetings of threads, issued groups."""
+"""What an op teaches the class that executes it: phases, thread barriers of threads, issued groups."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import NamedTuple
 
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.equations import Equations, Value
+from tilewright.contract.parametric.evaluation_order import cluster_arrive, in_evaluation_order
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
 from tilewright.contract.parametric.own import Own
-from tilewright.contract.parametric.turns import cluster_arrive, in_turn
-from tilewright.contract.parametric.ways import FAR, Link
+from tilewright.contract.parametric.paths import FAR, Link
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
 Move = Callable[[int], int]
-Way = tuple[int, Move, Move]
+Source = tuple[int, Move, Move]
 """A variable, what is told by it, and what one then knows of what one knew."""
 
 
-def learn(facts: Facts) -> None:
+def solve(facts: Facts) -> None:
     """Finds what every class knows at every place."""
     solved: dict[tuple[object, ...], Own] = {}
     for own in facts.k.own:
         own.solve(solved)
-    _Lessons(facts).solve()
+    _TransferFunctions(facts).solve()
 
 
 class _Hand(NamedTuple):
@@ -36,7 +36,7 @@ class _Hand(NamedTuple):
     change: Move
 
 
-class _Lessons:
+class _TransferFunctions:
     """The equations of what classes know of each other."""
 
     def __init__(self, facts: Facts):
@@ -50,46 +50,46 @@ class _Lessons:
         self._moved: dict[tuple[int, Move, object], int] = {}
         self._met: dict[tuple[Ref, ...], int] = {}
         self._shared: dict[int, tuple[Ref, ...]] = {}
-        """Variables of meetings, with those who meet as long as there is no equation."""
+        """Variables of thread barriers, with those who meet as long as there is no equation."""
         self._issued: dict[Ref, int] = {}
 
     def solve(self) -> None:
         """Sets up the equations in an order in which most is known when it is needed, and solves them."""
         k, variable = self.k, self.equations.variable
         # places are named before they are computed, since loops lead back
-        lessons: dict[tuple[Class, int], list[int]] = {}
+        taught: dict[tuple[Class, int], list[int]] = {}
         k.places = []
         for c in k.classes:
             k.places.append([])
             for s, code in enumerate(c.code):
                 at = [variable()]
-                found = lessons[c, s] = []
+                found = taught[c, s] = []
                 for i in range(len(code)):
                     after = self._after(Ref(c, s, i), at[-1])
                     if after != at[-1]:
                         found.append(i)
                     at.append(after)
                 k.places[c.index].append(at)
-        for s in k.ways.order:
+        for s in k.paths.order:
             for c in k.classes:
                 self._enter(c, s)
-            for ref in in_turn(self.facts, s, {c: lessons[c, s] for c in k.classes}):
-                self._lesson(ref)
+            for ref in in_evaluation_order(self.facts, s, {c: taught[c, s] for c in k.classes}):
+                self._define(ref)
         self.equations.solve()
         k.values = self.equations.values
 
     def _after(self, ref: Ref, before: int) -> int:
         """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
-        learns = False
+        changes = False
         for effect in ref.op.effects:
             match effect:
                 case Fence(Order.ASYNC_PROXY):
-                    learns = bool(self.k.slots[Segment.FENCED])
+                    changes = bool(self.k.slots[Segment.FENCED])
                 case Fence(Order.TENSOR_AFTER):
-                    learns = bool(self.k.slots[Segment.TENSOR])
+                    changes = bool(self.k.slots[Segment.TENSOR])
                 case Retire(effects.WGMMA):
                     self._issued[ref] = self._issues(ref)
-                    learns = bool(self._issued[ref])
+                    changes = bool(self._issued[ref])
                 case Sync(Among.CTA, waits=True):
                     met = self._all_beside(ref)
                     if met and not self.k.marks.tensor:
@@ -97,12 +97,12 @@ class _Lessons:
                             self._met[met] = self.equations.variable()
                             self._shared[self._met[met]] = met
                         return self._met[met]
-                    learns = True
+                    changes = True
                 case Await() | Sync(Among.CLUSTER, waits=True):
-                    learns = True
+                    changes = True
                 case _:
                     pass
-        return self.equations.variable() if learns else before
+        return self.equations.variable() if changes else before
 
     def _place(self, ref: Ref) -> int:
         return self.k.places[ref.c.index][ref.s][ref.i]
@@ -110,9 +110,9 @@ class _Lessons:
     def _enter(self, c: Class, s: int) -> None:
         sources = [
             self._carried(_Hand(self.k.places[c.index][x][-1], _same), x, s, Link(turned, frozenset()))
-            for x, turned in self.k.ways.entering[s]
+            for x, turned in self.k.paths.entering[s]
         ]
-        first = self.statements.closed(0, s) if s in self.k.word.starts else self.statements.everything
+        first = self.statements.closed(0, s) if s in self.k.product.starts else self.statements.everything
         self.equations.define(self.k.places[c.index][s][0], sources, _common(first, sources))
 
     def _carried(self, hand: _Hand, source: int, target: int, link: Link) -> int:
@@ -128,8 +128,8 @@ class _Lessons:
             self._changed(found, place, move if change is _same else lambda x: move(change(x)))
         return found
 
-    # -- lessons ------------------------------------------------------------------------------------------------------
-    def _lesson(self, ref: Ref) -> None:
+    # -- taught -------------------------------------------------------------------------------------------------------
+    def _define(self, ref: Ref) -> None:
         before, after = self._place(ref), self.k.places[ref.c.index][ref.s][ref.i + 1]
         for effect in ref.op.effects:
             self._teach(ref, effect, after, before)
@@ -147,9 +147,9 @@ class _Lessons:
             case Await():
                 self._phase(ref, effect, after, before)
             case Sync(Among.CTA, waits=True):
-                self._meeting(ref, after, before)
+                self._rendezvous(ref, after, before)
             case Sync(Among.CLUSTER, waits=True):
-                self._meeting(cluster_arrive(ref), after, before)
+                self._rendezvous(cluster_arrive(ref), after, before)
             case _:
                 pass
 
@@ -171,25 +171,25 @@ class _Lessons:
     # -- phases -------------------------------------------------------------------------------------------------------
     def _phase(self, ref: Ref, effect: Await, after: int, before: int) -> None:
         use, wait = self.facts.wait_of[ref]
-        lessons: list[tuple[int, list[Way]]] = []
+        taught: list[tuple[int, list[Source]]] = []
         for family in use.teachers:
             kept = self.k.tellable if family in use.arrivals else self.k.schedule
-            ways = list(self._told(family, wait, use, effect))
-            if ways:
-                lessons.append((kept, ways))
+            sources = list(self._told(family, wait, use, effect))
+            if sources:
+                taught.append((kept, sources))
 
         def run(values: list[int]) -> int:
             x = values[before]
-            for kept, ways in lessons:
+            for kept, sources in taught:
                 told = kept
-                for v, change, elsewhere in ways:
+                for v, change, elsewhere in sources:
                     told &= change(values[v]) | elsewhere(x)
                 x |= told
             return x
 
-        self.equations.define(after, [before, *(v for _, ways in lessons for v, _, _ in ways)], run)
+        self.equations.define(after, [before, *(v for _, sources in taught for v, _, _ in sources)], run)
 
-    def _told(self, family: Family, wait: Piece, use: BarrierUse, op: Await) -> Iterator[Way]:
+    def _told(self, family: Family, wait: Piece, use: BarrierUse, op: Await) -> Iterator[Source]:
         """What the family's arrival in the awaited phase may hand on, as it reads at the wait, by who made it."""
         s = wait.ref.s
         ahead = wait.number - family.lead[s]
@@ -200,13 +200,13 @@ class _Lessons:
         fresh = _may_be_fresh(self.facts, use, s, wait.number)
         if not use.unit:
             for piece in family.pieces if not fresh else ():
-                link = self.k.ways.path(piece.ref.s, s, frozenset())
+                link = self.k.paths.path(piece.ref.s, s, frozenset())
                 if link is not None:
                     yield self._carried(self._arrival(piece, use, op), piece.ref.s, s, link), _same, _nothing
             return
         unit = self.facts.column[use.unit]
         for piece in family.pieces:
-            link = self.k.ways.link(piece.ref.s, s, unit, piece.number - wait.number)
+            link = self.k.paths.link(piece.ref.s, s, unit, piece.number - wait.number)
             if link is None:
                 continue
             hand = self._arrival(piece, use, op)
@@ -233,13 +233,13 @@ class _Lessons:
         move = statements.mover(piece.ref.s, s, Link(growth, frozenset(range(self.k.n))))
         kept = 0
         for g, slots in statements.groups.items():
-            none_yet = -wait.number - int(self.k.ways.earliest[unit, g])
+            none_yet = -wait.number - int(self.k.paths.earliest[unit, g])
             kept |= statements.spread(slots) & statements.from_level(unit, none_yet)
         return self._once(hand, lambda x: statements.closed(move(x) & kept, s), (move, kept))
 
     def _elsewhere(self, piece: Piece, wait: Piece, unit: int) -> Move:
         """What else is known when ``piece`` made the awaited arrival: the iteration of that use went through its
-        stretches, so of others there is no execution in it, and all before it is all until it."""
+        blocks, so of others there is no execution in it, and all before it is all until it."""
         statements = self.statements
         absent = 0
         for g, slots in statements.groups.items():
@@ -250,14 +250,14 @@ class _Lessons:
             return _nothing
         return lambda x: (x >> before & absent) << until
 
-    # -- meetings -----------------------------------------------------------------------------------------------------
+    # -- thread barriers ----------------------------------------------------------------------------------------------
     def _all_beside(self, ref: Ref) -> tuple[Ref, ...]:
-        """Those whom an op meets, if all are in the same turn of the same stretch, as for all of them."""
+        """Those whom an op meets, if all are in the same turn of the same block, as for all of them."""
         barrier = self.facts.syncs[ref]
         found = [barrier.partner(ref, other) for other in barrier.ops]
         return tuple(refs[0] for refs, _ in found) if all(same for _, same in found) else ()
 
-    def _meeting(self, ref: Ref, after: int, before: int) -> None:
+    def _rendezvous(self, ref: Ref, after: int, before: int) -> None:
         if after in self._shared:
             beside, self._shared[after] = self._shared[after], ()
             if beside:
@@ -271,14 +271,14 @@ class _Lessons:
             if same:
                 beside += (found[0],)
                 continue
-            stretches = frozenset(s for s, refs in ops_of.items() if refs)
-            links = ((x, self.k.ways.path(x.s, ref.s, stretches)) for x in found)
-            ways = [self._carried(self._arrived(x), x.s, ref.s, link) for x, link in links if link is not None]
-            if len(ways) > 1:
+            blocks = frozenset(s for s, refs in ops_of.items() if refs)
+            links = ((x, self.k.paths.path(x.s, ref.s, blocks)) for x in found)
+            sources = [self._carried(self._arrived(x), x.s, ref.s, link) for x, link in links if link is not None]
+            if len(sources) > 1:
                 v = self.equations.variable()
-                told.append(self.equations.define(v, ways, _common(self.k.tellable, ways)))
+                told.append(self.equations.define(v, sources, _common(self.k.tellable, sources)))
             else:
-                told += ways
+                told += sources
         self._together(after, beside, told)
 
     def _together(self, after: int, beside: Sequence[Ref], told: list[int]) -> None:
@@ -313,7 +313,7 @@ class _Lessons:
             for plane in range(k.levels.planes):
                 if known >> plane * own.statements.n + slot & 1:
                     out |= issues << plane * statements.n
-            flag = k.levels.past if mark.stretch == ref.s else k.levels.earlier
+            flag = k.levels.past if mark.block == ref.s else k.levels.earlier
             if known >> flag.plane * own.statements.n + slot & 1:
                 out |= sum(1 << slots[m] for m in earlier if m in slots) << statements.n
         return statements.closed(out, ref.s) & k.schedule
@@ -344,11 +344,11 @@ def _common(first: int, variables: Sequence[int]) -> Value:
 
 
 def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
-    """Whether a stretch may be passed while the unit stands at the use that ``piece`` is for."""
-    return facts.k.ways.meet(piece.ref.s, s, column, piece.number)
+    """Whether a block may be passed while the unit stands at the use that ``piece`` is for."""
+    return facts.k.paths.meet(piece.ref.s, s, column, piece.number)
 
 
 def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:
     if not use.unit:
         return number < 0
-    return int(facts.k.ways.earliest[facts.column[use.unit], s]) + number < 0
+    return int(facts.k.paths.earliest[facts.column[use.unit], s]) + number < 0

@@ -1,7 +1,7 @@
-"""Lays the roles of a protocol side by side: its common word (``protocol.word``).
+"""Lays the roles of a protocol side by side: its common product (``protocol.product_graph``).
 
 Loops are matched by their ends, guards split what they tell apart, short loops are unrolled. What does not fit raises
-``NoWord`` with the reason.
+``OutsideFragment`` with the reason.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from tilewright.base.expr import Const, sym
 from tilewright.protocol import ops
 from tilewright.protocol.guards import Context, Guards, UndecidedError, conditions_of, told_apart
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.product_graph import Block, Edge, OutsideFragment, ProductGraph, ProductLoop
 from tilewright.protocol.rewrite import substituted, symbols_of, used
-from tilewright.protocol.stretch import counted, stretched
 from tilewright.protocol.strides import first_of, unstrided
-from tilewright.protocol.word import Flow, NoWord, Stretch, Word, WordLoop
+from tilewright.protocol.unroll import counted, stretched
 
 MAX_STRETCHES = 64
 MAX_UNROLLED = 8
 MAX_PEELED = 4
 MAX_RESIDUES = 4
 MAX_STEPS = 100_000
-"""Steps written out while a word is laid, of all tries."""
+"""Steps written out while a product is laid, of all tries."""
 
 
-def word_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> Word:
-    """The word of ``protocol``; raises ``NoWord``.
+def product_graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> ProductGraph:
+    """The product of ``protocol``; raises ``OutsideFragment``.
 
     A role that has no part in a loop does its own work after it, if named in ``early`` before it.
     """
     builder = _Builder(protocol, early)
     programs = [unstrided(substituted(role.body, ops.CTA_RANK, cta), builder.symbols) for role, cta in builder.parties]
     alternatives = builder.body(programs, Context(), ())
-    return Word(
+    return ProductGraph(
         builder.parties,
-        tuple(builder.stretches),
-        tuple(dict.fromkeys(builder.flows)),
+        tuple(builder.blocks),
+        tuple(dict.fromkeys(builder.edges)),
         tuple(a for a, _ in alternatives),
         tuple(b for _, b in alternatives),
         tuple(replace(x, before=frozenset(builder.before[x.index])) for x in builder.loops.values()),
@@ -49,18 +49,18 @@ def word_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> Word:
 class _Builder:
     protocol: Protocol
     early: frozenset[str]
-    stretches: list[Stretch] = field(default_factory=list[Stretch])
-    flows: list[Flow] = field(default_factory=list[Flow])
-    loops: dict[tuple[str, ...], WordLoop] = field(default_factory=dict[tuple[str, ...], WordLoop])
+    blocks: list[Block] = field(default_factory=list[Block])
+    edges: list[Edge] = field(default_factory=list[Edge])
+    loops: dict[tuple[str, ...], ProductLoop] = field(default_factory=dict[tuple[str, ...], ProductLoop])
     written: int = 0
     before: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
-    """Per loop, the stretches from which it is entered or left out."""
+    """Per loop, the blocks from which it is entered or left out."""
 
     def __post_init__(self) -> None:
         self.symbols = {s.name: s for s in self.protocol.symbols}
         self.guards = Guards(self.symbols)
         if any(s.least < 0 for s in self.protocol.symbols):
-            raise NoWord("a symbol that may be negative")
+            raise OutsideFragment("a symbol that may be negative")
         self.parties = tuple(
             (role, cta)
             for cta in range(self.protocol.cluster)
@@ -72,15 +72,15 @@ class _Builder:
     def body(
         self, programs: Sequence[tuple[Node, ...]], context: Context, path: tuple[str, ...]
     ) -> list[tuple[int, int]]:
-        """First and last stretch of every way to go through one body."""
-        marks = len(self.stretches), len(self.flows)
+        """First and last block of every way to go through one body."""
+        marks = len(self.blocks), len(self.edges)
         try:
             return [self.chain(programs, context, path)]
         except UndecidedError as need:
             if need.level and (not path or need.level != path[-1].partition(" ")[0]):
                 raise
-            del self.stretches[marks[0] :]
-            del self.flows[marks[1] :]
+            del self.blocks[marks[0] :]
+            del self.edges[marks[1] :]
             self.before = {loop: {s for s in found if s < marks[0]} for loop, found in self.before.items()}
             found: list[tuple[int, int]] = []
             for value in (True, False):
@@ -94,9 +94,9 @@ class _Builder:
         keys = _merged([_keys(longest), *map(_keys, items)])
         meetings = _meetings(longest, keys)
         gaps = [self.placed(r, x, keys, meetings) for (r, _), x in zip(self.parties, items, strict=True)]
-        first = last = self.stretch(path, "before" if keys else "body", [g.code[0] for g in gaps])
+        first = last = self.block(path, "before" if keys else "body", [g.code[0] for g in gaps])
         for i, key in enumerate(keys):
-            after = self.stretch(path, f"after {i}", [g.code[i + 1] for g in gaps])
+            after = self.block(path, f"after {i}", [g.code[i + 1] for g in gaps])
             self.loop([g.loops[i] for g in gaps], key, i, last, after, context, path, groups.get(key, 1))
             last = after
         return first, last
@@ -120,13 +120,13 @@ class _Builder:
 
         return [[named(n) for n in items] for items in roles]
 
-    def stretch(self, path: tuple[str, ...], what: str, code: list[list[Step]]) -> int:
-        if len(self.stretches) >= MAX_STRETCHES:
-            raise NoWord(f"more than {MAX_STRETCHES} stretches")
+    def block(self, path: tuple[str, ...], what: str, code: list[list[Step]]) -> int:
+        if len(self.blocks) >= MAX_STRETCHES:
+            raise OutsideFragment(f"more than {MAX_STRETCHES} blocks")
         inside = tuple(self.loops[path[: i + 1]].index for i in range(len(path)))
         label = " ".join((*path, what))
-        self.stretches.append(Stretch(len(self.stretches), label, inside, tuple(map(tuple, code))))
-        return len(self.stretches) - 1
+        self.blocks.append(Block(len(self.blocks), label, inside, tuple(map(tuple, code))))
+        return len(self.blocks) - 1
 
     # -- loops --------------------------------------------------------------------------------------------------------
     def loop(
@@ -139,26 +139,26 @@ class _Builder:
         if any(x.counter != counter for x in there) and any(
             s.per in {x.counter for x in there} for s in self.symbols.values()
         ):
-            raise NoWord(f"roles count the loop to {key} by different names")
+            raise OutsideFragment(f"roles count the loop to {key} by different names")
         if not there[0].end.symbols <= {*self.symbols, *(c for c, _ in context.counters)}:
-            raise NoWord(f"a loop to {key}")
+            raise OutsideFragment(f"a loop to {key}")
         least = self.guards.runs(there[0].end, context)
         name = f"{counter} {position}"
-        number = self.loops.setdefault((*path, name), WordLoop(len(self.loops), counter, not path, key)).index
+        number = self.loops.setdefault((*path, name), ProductLoop(len(self.loops), counter, not path, key)).index
         self.before.setdefault(number, set()).add(before)
         if least is False:
-            self.flows.append(Flow(before, after, ()))
+            self.edges.append(Edge(before, after, ()))
             return
         begins = [0 if x is None else first_of(x.begin) for x in loops]
         if max(begins) > 0 and not least:
-            raise NoWord(f"a loop to {key} starts late, and may be empty")
+            raise OutsideFragment(f"a loop to {key} starts late, and may be empty")
         cut, modulus = max(begins), group
         for x in there:
             for condition in conditions_of(x.body):
                 c, m = told_apart(condition, x.counter)
                 cut, modulus = max(cut, c), lcm(modulus, m)
         if cut > MAX_PEELED or modulus > MAX_RESIDUES:
-            raise NoWord(f"the guards of the loop to {key} tell {cut} + {modulus} iterations apart")
+            raise OutsideFragment(f"the guards of the loop to {key} tell {cut} + {modulus} iterations apart")
         moved = [self.unpeeled(before, r, x) for r, x in enumerate(loops)]
         states = [*range(cut), *(cut + j for j in range(modulus))]
         bodies: list[list[tuple[int, int]]] = []
@@ -172,27 +172,27 @@ class _Builder:
             ]
             bodies.append(self.body(programs, inner, (*path, name)))
         for first, _ in bodies[0]:
-            self.flows.append(Flow(before, first, ()))
+            self.edges.append(Edge(before, first, ()))
         for i, body in enumerate(bodies):
             following = bodies[i + 1] if i + 1 < len(bodies) else bodies[cut]
             for _, last in body:
-                self.flows += [Flow(last, first, (number,)) for first, _ in following]
+                self.edges += [Edge(last, first, (number,)) for first, _ in following]
                 if (states[i] + 1) % group == 0:
-                    self.flows.append(Flow(last, after, (number,)))
+                    self.edges.append(Edge(last, after, (number,)))
         if not least:
-            self.flows.append(Flow(before, after, ()))
+            self.edges.append(Edge(before, after, ()))
 
     def unpeeled(self, before: int, role: int, x: Loop | None) -> tuple[Step, ...]:
-        """Takes from the stretch before a loop that starts late what belongs to the iteration left out: everything from
+        """Takes from the block before a loop that starts late what belongs to the iteration left out: everything from
         the first op on that uses a counter the loop advances."""
         if x is None or first_of(x.begin) == 0:
             return ()
         advanced = {n.op.counter for n in x.body if isinstance(n, Step) and isinstance(n.op, ops.Advance)}
-        stretch = self.stretches[before]
-        code = stretch.code[role]
+        block = self.blocks[before]
+        code = block.code[role]
         first = next((i for i, s in enumerate(code) if symbols_of(s) & advanced), len(code))
-        codes = tuple(c[:first] if r == role else c for r, c in enumerate(stretch.code))
-        self.stretches[before] = replace(stretch, code=codes)
+        codes = tuple(c[:first] if r == role else c for r, c in enumerate(block.code))
+        self.blocks[before] = replace(block, code=codes)
         return code[first:]
 
     def with_skipped(self, items: list[Step | Loop], everyone: list[list[Step | Loop]]) -> list[Step | Loop]:
@@ -221,7 +221,9 @@ class _Builder:
             try:
                 found = keys.index(_key(n), at)
             except ValueError:
-                raise NoWord(f"role {role.name} has a loop to {_key(n)} that others order differently") from None
+                raise OutsideFragment(
+                    f"role {role.name} has a loop to {_key(n)} that others order differently"
+                ) from None
             if first:
                 gaps.spread(pending, 0, found, meetings, late=True)
             else:
@@ -236,7 +238,7 @@ class _Builder:
         for node in nodes:
             self.written += 1
             if self.written > MAX_STEPS:
-                raise NoWord(f"more than {MAX_STEPS} steps, loops of few turns written out")
+                raise OutsideFragment(f"more than {MAX_STEPS} steps, loops of few turns written out")
             match node:
                 case Step():
                     yield node
@@ -248,7 +250,7 @@ class _Builder:
                     if node.step == 1 and (begin is None or end is None or end - begin > MAX_UNROLLED):
                         yield node
                     elif begin is None or end is None or len(range(begin, end, node.step)) > MAX_UNROLLED:
-                        raise NoWord(f"a loop to {node.end} in steps of {node.step}")
+                        raise OutsideFragment(f"a loop to {node.end} in steps of {node.step}")
                     else:
                         for i in range(begin, end, node.step):
                             yield from self.resolved(substituted(node.body, node.counter, i), context)

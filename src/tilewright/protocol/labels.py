@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.protocol import ops
-from tilewright.protocol.effects import Access, Mode, Stage, Unit
+from tilewright.protocol.effects import Access, Engine, Mode, Stage
 
 
 def by_threads(op: ops.Op) -> bool:
@@ -25,14 +25,14 @@ def issued(op: ops.Op) -> str:
     if by_threads(op):
         access = next(op.accesses)
         return f"{'writes' if access.writes else 'reads'} {access.region.buffer}"
-    if op.unit in (Unit.LOADS, Unit.STORES):
+    if op.engine in (Engine.LOADS, Engine.STORES):
         return f"{type(op).__name__} {moved(op).buffer}"
     return type(op).__name__ + (f" {op.slot.barrier}" if op.slot is not None else "")
 
 
 def served(op: ops.Op, role: str) -> str:
     """What a unit of the SM does for a role."""
-    if op.unit in (Unit.LOADS, Unit.STORES):
+    if op.engine in (Engine.LOADS, Engine.STORES):
         return moved(op).buffer
     return f"{role}: product"
 

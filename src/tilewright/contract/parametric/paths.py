@@ -1,4 +1,4 @@
-"""Ways through a word: how often units turn between two stretches, at least and at most."""
+"""Paths through a product: how often units turn between two blocks, at least and at most."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import gcd
 import numpy as np
 
 from tilewright.protocol.graph import Unit
-from tilewright.protocol.word import Word
+from tilewright.protocol.product_graph import ProductGraph
 
 FAR = 1 << 20
 """A threshold that says nothing; its negative says everything."""
@@ -21,35 +21,35 @@ FAR_APART = 2
 
 @dataclass(frozen=True)
 class Link:
-    """From one place to a later one: by how much each unit grows at most, and which stretches may lie between."""
+    """From one place to a later one: by how much each unit grows at most, and which blocks may lie between."""
 
     growth: tuple[int, ...]
     between: frozenset[int]
 
 
-class Ways:
-    """Distances in a word. ``least[u, a, b]``: fewest turns of unit u from stretch a to a later b; ``earliest[u, s]``:
+class Paths:
+    """Distances in a product. ``least[u, a, b]``: fewest turns of unit u from block a to a later b; ``earliest[u, s]``:
     from the start."""
 
-    def __init__(self, word: Word, units: list[Unit]):
-        self.n, self.j = len(word.stretches), len(units)
+    def __init__(self, product: ProductGraph, units: list[Unit]):
+        self.n, self.j = len(product.blocks), len(units)
         self._links: dict[tuple[int, int, int, int], Link | None] = {}
         self._paths: dict[tuple[int, int, frozenset[int]], Link | None] = {}
         self._after: dict[tuple[int, int, int], set[tuple[int, int]]] = {}
         self._ways: dict[tuple[int, int], frozenset[int]] = {}
-        n, j = len(word.stretches), len(units)
+        n, j = len(product.blocks), len(units)
         least = np.full((j, n, n), FAR, np.int32)
         self.leaving: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
         self.entering: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
-        for f in word.flows:
+        for f in product.edges:
             turns = tuple(len(u.intersection(f.turns)) for u in units)
             self.leaving[f.source].append((f.target, turns))
             self.entering[f.target].append((f.source, turns))
             for k in range(j):
                 least[k, f.source, f.target] = min(least[k, f.source, f.target], turns[k])
         self.reaches = np.zeros((n, n), np.bool_)
-        """Whether a stretch comes after another on some way."""
-        for f in word.flows:
+        """Whether a block comes after another on some way."""
+        for f in product.edges:
             self.reaches[f.source, f.target] = True
         for via in range(n):
             self.reaches |= self.reaches[:, via, None] & self.reaches[None, via, :]
@@ -57,7 +57,7 @@ class Ways:
         self.least = np.minimum(least, FAR)
         self.turns: list[list[list[int]]] = np.moveaxis(self.least, 0, -1).tolist()
         """The same by source, target and unit."""
-        starts = list(word.starts)
+        starts = list(product.starts)
         self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
         for s in starts:
             self.earliest[:, s] = 0
@@ -82,7 +82,7 @@ class Ways:
         return done[::-1]
 
     def _periodic(self, unit: int, starts: Sequence[int]) -> tuple[int, list[int]]:
-        """A period, and per stretch the turns of a unit so far modulo it, the same on every way (period 1: they tell
+        """A period, and per block the turns of a unit so far modulo it, the same on every way (period 1: they tell
         nothing)."""
         turned: dict[int, int] = dict.fromkeys(starts, 0)
         pending, period = list(starts), 0
@@ -98,7 +98,7 @@ class Ways:
         return period, [turned.get(s, 0) for s in range(self.n)]
 
     def residue(self, s: int, unit: int, period: int) -> tuple[int, int]:
-        """The turns of a unit so far wherever the word is in a stretch, modulo a divisor of ``period``, which is
+        """The turns of a unit so far wherever the product is in a block, modulo a divisor of ``period``, which is
         first."""
         own, turned = self._residues[unit]
         common = gcd(own, period)
@@ -113,7 +113,7 @@ class Ways:
         return turns >= 0 and (target, turns) in self._from(source, unit, turns)
 
     def meet(self, source: int, target: int, unit: int, turns: int) -> bool:
-        """Whether the word may be in one stretch and in the other, before or after, ``turns`` turns of a unit apart
+        """Whether the product may be in one block and in the other, before or after, ``turns`` turns of a unit apart
         (negative: the other comes first)."""
         if turns < 0:
             return self.linked(target, source, unit, -turns)
@@ -122,7 +122,7 @@ class Ways:
         return source == target or self.linked(source, target, unit, 0) or self.linked(target, source, unit, 0)
 
     def link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
-        """The ways from ``source`` to a later stretch ``target`` on which ``unit`` turns exactly that often."""
+        """The paths from ``source`` to a later block ``target`` on which ``unit`` turns exactly that often."""
         key = source, target, unit, turns
         if key not in self._links:
             self._links[key] = self._link(*key)
@@ -165,7 +165,7 @@ class Ways:
         return Link(tuple(growth), between)
 
     def path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
-        """The ways from ``source`` to a later stretch ``target`` that pass none of ``avoiding`` in between."""
+        """The paths from ``source`` to a later block ``target`` that pass none of ``avoiding`` in between."""
         key = source, target, avoiding
         if key not in self._paths:
             self._paths[key] = self._path(*key)
@@ -202,12 +202,12 @@ class Ways:
         return Link(goal or (FAR,) * self.j, frozenset(inside))
 
     def _open_ways(
-        self, first: set[int], flows: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]
+        self, first: set[int], edges: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]
     ) -> set[int]:
-        """All stretches from ``first`` on along ``flows``; ways end at those to be avoided."""
+        """All blocks from ``first`` on along ``edges``; paths end at those to be avoided."""
         found, pending = set(first), [s for s in first if s not in avoiding]
         while pending:
-            for x, _ in flows[pending.pop()]:
+            for x, _ in edges[pending.pop()]:
                 if x not in found:
                     found.add(x)
                     if x not in avoiding:
@@ -215,7 +215,7 @@ class Ways:
         return found
 
     def parted(self, source: int, target: int, by: int) -> bool:
-        """Whether every way from ``source`` to a later ``target`` passes stretch ``by`` in between."""
+        """Whether every way from ``source`` to a later ``target`` passes block ``by`` in between."""
         found = self._ways.get((source, by))
         if found is None:
             found, pending = set[int](), [source]
@@ -237,15 +237,15 @@ class Ways:
         return found
 
     def _reach(
-        self, start: tuple[int, int], flows: Callable[[int], list[tuple[int, tuple[int, ...]]]], unit: int, stop: int,
+        self, start: tuple[int, int], edges: Callable[[int], list[tuple[int, tuple[int, ...]]]], unit: int, stop: int,
         sign: int,
     ) -> set[tuple[int, int]]:  # fmt: skip
-        """Places over at least one flow, ``unit`` counted up (or down) to ``stop``."""
+        """Places over at least one edge, ``unit`` counted up (or down) to ``stop``."""
         seen: set[tuple[int, int]] = set()
         pending = [start]
         while pending:
             s, k = pending.pop()
-            for x, turned in flows(s):
+            for x, turned in edges(s):
                 y = (x, k + sign * turned[unit] if unit >= 0 else k)
                 if (y[1] <= stop if sign > 0 else y[1] >= stop) and y not in seen:
                     seen.add(y)

@@ -1,6 +1,6 @@
-"""What each class of threads knows at each place of the common word, for every trip count at once.
+"""What each class of threads knows at each place of the common product, for every trip count at once.
 
-Knowledge flows along program order, through phases of barriers and through thread barriers; where several pasts are
+HappensBefore edges along program order, through phases of barriers and through thread barriers; where several pasts are
 possible what all of them say counts, where knowledge is joined what any says. The equations are solved from
 "everything is known" downwards: each claim about an execution rests on claims about executions before it in time, so
 any solution is sound (``docs/contracts.md``, parametric proof).
@@ -15,44 +15,46 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from tilewright.contract.parametric.classes import Class, EffectsByKind, classes_of
 from tilewright.contract.parametric.marks import Asked, Mark, Marks, Segment
 from tilewright.contract.parametric.own import Own
+from tilewright.contract.parametric.paths import FAR, Paths
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
-from tilewright.contract.parametric.ways import FAR, Ways
 from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.graph import EventGraph, Unit
 from tilewright.protocol.ops import FenceSpace
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 MAX_STATEMENTS = 150_000
 """Places times marks; beyond, solving would take seconds."""
 
 
-class Knowledge:
+class HappensBefore:
     """The equations of one protocol and their solution."""
 
     def __init__(self, graph: EventGraph):
         self.graph = graph
-        self.word = graph.word
-        self.n = len(self.word.stretches)
+        self.product = graph.product
+        self.n = len(self.product.blocks)
         self.classes = classes_of(graph)
         self.effects = EffectsByKind(self.classes)
 
     def prepare(
         self, units: list[Unit], thresholds: Sequence[Iterable[int]], asked: Asked, waits: Set[Segment]
     ) -> None:
-        """Numbers the marks and measures the word, once all indices are known. ``thresholds``: what is told apart, per
-        unit; ``asked`` and ``waits``: as ``Marks`` has them."""
+        """Numbers the marks and measures the product graph, once all indices are known. ``thresholds``: what is told
+        apart, per unit; ``asked`` and ``waits``: as ``Marks`` has them."""
         self.units = units
         self.marks = Marks(self.graph, self.classes, asked, waits)
-        self.ways = Ways(self.word, units)
+        self.paths = Paths(self.product, units)
         self.levels = Levels([sorted(set(t)) for t in thresholds])
         self._lay_out()
         if len(self.classes) * self.n * self.statements.n > MAX_STATEMENTS:
-            raise NoWord(f"{len(self.classes)} classes, {self.n} stretches and {self.statements.n} marks are too many")
+            raise OutsideFragment(
+                f"{len(self.classes)} classes, {self.n} blocks and {self.statements.n} marks are too many"
+            )
         self.schedule = self._space(Segment.SCHEDULE)
         self.committed = self.schedule | self._space(Segment.TOLD)
         """What a tcgen05.commit hands on: it implies the before-fence, and releases nothing."""
         self.tellable = self.statements.everything ^ self._space(Segment.TENSOR)
-        self.own = [Own(c, self.marks, self.levels, self.ways, self.word) for c in self.classes]
+        self.own = [Own(c, self.marks, self.levels, self.paths, self.product) for c in self.classes]
         self.values: list[int] = []
         self.places: list[list[list[int]]] = []
         segments = self.slots[Segment.SCHEDULE], self.slots[Segment.MEMORY]
@@ -68,7 +70,7 @@ class Knowledge:
     def _lay_out(self) -> None:
         """Gives each mark a slot in the segments in which it is asked for."""
         self.slots: dict[Segment, dict[Mark, int]] = {segment: {} for segment in Segment}
-        stretches: list[int] = []
+        blocks: list[int] = []
         marks = [m for c in self.classes for m in (*self.marks.events[c.index], *self.marks.completions[c.index])]
         # what is copied from segment to segment stands in the same order in both
         marks.sort(key=lambda m: Segment.FENCED not in m.asked)
@@ -76,9 +78,9 @@ class Knowledge:
             asked = Segment.TENSOR if segment is Segment.TOLD else segment
             for m in marks:
                 if asked in m.asked:
-                    slots[m] = len(stretches)
-                    stretches.append(m.stretch)
-        self.statements = Statements(self.levels, self.ways, stretches)
+                    slots[m] = len(blocks)
+                    blocks.append(m.block)
+        self.statements = Statements(self.levels, self.paths, blocks)
 
     def copier(self, source: Segment, target: Segment, space: FenceSpace = FenceSpace.ALL) -> Callable[[int], int]:
         """Says what segment ``source`` says of the marks of ``target`` there, of those that a fence of ``space``
@@ -91,7 +93,7 @@ class Knowledge:
 
     # -- what is known ------------------------------------------------------------------------------------------------
     def at(self, c: Class, s: int, i: int) -> int:
-        """What a class knows of others before op ``i`` of a stretch."""
+        """What a class knows of others before op ``i`` of a block."""
         return self.values[self.places[c.index][s][i]]
 
     def told(self, c: Class, s: int, i: int) -> int:
@@ -123,16 +125,16 @@ class Knowledge:
         else:
             copied = [(own.done, Segment.SCHEDULE), (own.done, Segment.MEMORY)]
             copied += [(own.fenced, Segment.WRITER_FENCED), (own.fenced, Segment.FENCED)]
-        for block, segment in copied:
+        for section, segment in copied:
             target = self.slots[segment]
-            yield from ((slot, target[m]) for m, slot in block.items() if m in target)
+            yield from ((slot, target[m]) for m, slot in section.items() if m in target)
 
     def closed_row(self, row: Row, s: int, of: int) -> Row:
-        """What follows from a row about executions in stretch ``of``, as it stands in stretch ``s``."""
+        """What follows from a row about executions in block ``of``, as it stands in block ``s``."""
         j, same = len(self.units), s == of
-        until, since = self.ways.turns[s][of], self.ways.turns[of][s]
+        until, since = self.paths.turns[s][of], self.paths.turns[of][s]
         here = row[j + 1] <= 0 or any(v <= 0 for v in row[:j])
-        whole = row[j] <= 0 or here or not self.ways.reaches[of, s]
+        whole = row[j] <= 0 or here or not self.paths.reaches[of, s]
         whole = whole or any(v <= w for v, w in zip(row, since, strict=False))
         here = here or (whole and not same)
         out = list(row)

@@ -5,9 +5,9 @@
     odd        for j in range(0, n):   stage (2*j + 1) % 4, lap j // 2 % 2
 
 A loop of ``n`` turns beside one of ``w * n`` is stretched: its turn ``j`` becomes turns ``w*j .. w*j + w - 1``, and
-each op goes to the one whose stage it uses, or stays with the op before it. Where an op stands is a label of the word,
-so any place that keeps the role's own order will do. With ``k`` the new counter and ``r`` the turn of the group,
-``w*j`` is ``k - r``, and ``j // d`` is ``(k - r + o) // (w*d)`` for any ``o`` below ``w``.
+each op goes to the one whose stage it uses, or stays with the op before it. Where an op stands is a label of the
+product graph, so any place that keeps the role's own order will do. With ``k`` the new counter and ``r`` the turn of
+the group, ``w*j`` is ``k - r``, and ``j // d`` is ``(k - r + o) // (w*d)`` for any ``o`` below ``w``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from math import lcm
 from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Mod, Sum, Sym, sym
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Step
+from tilewright.protocol.product_graph import OutsideFragment
 from tilewright.protocol.rewrite import expressions_of, mapped
-from tilewright.protocol.word import NoWord
 
 MAX_GROUP = 4
 
@@ -47,7 +47,7 @@ def stretched(roles: Sequence[list[Step | Loop]]) -> tuple[list[list[Step | Loop
         if width == 1:
             return n
         if width > MAX_GROUP:
-            raise NoWord(f"loops to {n.end} and to {width} times as much")
+            raise OutsideFragment(f"loops to {n.end} and to {width} times as much")
         groups[(n.end * width).text] = longest[unit.text]
         return _stretched(n, width)
 
@@ -65,7 +65,7 @@ def counted(end: Expr) -> tuple[int, Expr]:
 
 def _stretched(loop: Loop, width: int) -> Loop:
     if loop.begin.constant != 0 or loop.step != 1:
-        raise NoWord(f"a loop to {loop.end} beside longer ones that does not begin at 0")
+        raise OutsideFragment(f"a loop to {loop.end} beside longer ones that does not begin at 0")
     parts: list[list[Node]] = [[] for _ in range(width)]
     turn = 0
     for node in loop.body:
@@ -156,7 +156,7 @@ def _in_turns(e: Expr, counter: str, width: int, turn: int, own: int) -> Expr:
         case Sym():
             return (sym(counter) - turn + own) // width
         case _:
-            raise NoWord(f"{e} over a counter of groups")
+            raise OutsideFragment(f"{e} over a counter of groups")
 
 
 def _condition(e: Expr, counter: str, width: int, turn: int) -> Expr:
@@ -174,6 +174,6 @@ def _condition(e: Expr, counter: str, width: int, turn: int) -> Expr:
                     zero = Const(0)
                     return {"<": value < zero, "<=": value <= zero, "==": value.eq(0), "!=": value.ne(0)}[op]
                 case _:
-                    raise NoWord(f"a guard on {e}")
+                    raise OutsideFragment(f"a guard on {e}")
         case _:
-            raise NoWord(f"a guard on {e}")
+            raise OutsideFragment(f"a guard on {e}")

@@ -1,4 +1,4 @@
-"""In which order what is known of a stretch is found out: each op behind those it learns from."""
+"""In which order what is known of a block is found out: each op behind those it learns from."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.protocol.effects import Among, Await, Sync
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 END = 1 << 30
-"""Behind all ops of a stretch."""
+"""Behind all ops of a block."""
 
 
-def in_turn(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
-    """The ops of a stretch that teach, each behind those of the same turn that it learns from, as far as may be."""
+def in_evaluation_order(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
+    """The ops of a block that teach, each behind those of the same turn that it learns from, as far as may be."""
     next_of = {c: found[0] if found else END for c, found in left.items()}
     at = dict.fromkeys(left, 0)
     needed: dict[Class, list[Ref]] = {}
@@ -38,7 +38,7 @@ def in_turn(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]
 
 
 def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
-    """What an op learns from in the same turn of its stretch."""
+    """What an op learns from in the same turn of its block."""
     for effect in ref.op.effects:
         match effect:
             case Await():
@@ -59,7 +59,7 @@ def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
 
 
 def cluster_arrive(ref: Ref) -> Ref:
-    """The arrive that a cluster wait belongs to: the op's own last one in the same stretch."""
+    """The arrive that a cluster wait belongs to: the op's own last one in the same block."""
     for i in range(ref.i - 1, -1, -1):
         found = Ref(ref.c, ref.s, i)
         sync = next((x for x in found.op.of(Sync) if x.among is Among.CLUSTER), None)
@@ -67,4 +67,4 @@ def cluster_arrive(ref: Ref) -> Ref:
             return found
         if sync is not None:
             break
-    raise NoWord("a cluster wait without its arrive")
+    raise OutsideFragment("a cluster wait without its arrive")
