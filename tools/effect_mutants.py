@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from enum import Enum
@@ -258,6 +258,7 @@ def _tensor(b: Build, r: RoleBuilder, missing: int) -> None:
     written = [ops.Tcgen05WaitSt(), ops.Tcgen05Ld(acc.whole), ops.Tcgen05WaitLd(), ops.Tcgen05FenceBefore()]
     b.init(r)
     r.all(ops.Tcgen05Alloc("acc"))
+    r.all(ops.WarpSync())
     r.all(ops.Tcgen05Relinquish())
     r.all(ops.Tcgen05St(acc.whole))
     for i, op in enumerate(written, 1):
@@ -314,24 +315,44 @@ def _peer(how: str, arriving: Scope, waiting: Scope) -> Protocol:
     return b.protocol()
 
 
-def cases(count: int, each: int) -> list[Case]:
-    """Protocols whose opinion is settled, small ones first."""
-    pool = [*extra(), *everything().items()]
-    for name, p in list(pool):
+def pool(count: int, each: int) -> Iterator[tuple[str, Protocol]]:
+    """All protocols: those of this campaign, of the others with ``each`` mutants of each, and as many drawn."""
+    yield from extra()
+    for name, p in everything().items():
+        yield name, p
         found = [(word, m) for word, m in mutants(name, p) if not any(problems(m))]
-        pool += Random(name).sample(found, min(each, len(found)))
-    for number in range(count):
-        one = drawn(number)
+        yield from Random(name).sample(found, min(each, len(found)))
+    for one in map(drawn, range(count)):
         if one is not None:
-            pool.append((f"{one[0]} {number}", one[1]))
+            yield one
+
+
+def cases(found: Iterable[tuple[str, Protocol]]) -> list[Case]:
+    """The protocols of which the explorer has a settled opinion, small ones first."""
     out: list[Case] = []
-    for name, p in pool:
-        if sum(1 for role in p.roles for _ in steps(role.body)) > MOST_STEPS:
-            continue
-        judged = opinion(p, STATES, 0)[0]
-        if judged != "open":
-            out.append(Case(name, p, judged, answers(p, RUNS)))
+    for name, p in found:
+        if sum(1 for role in p.roles for _ in steps(role.body)) <= MOST_STEPS:
+            judged = opinion(p, STATES, 0)[0]
+            if judged != "open":
+                out.append(Case(name, p, judged, answers(p, RUNS)))
     return sorted(out, key=lambda c: sum(1 for role in c.protocol.roles for _ in steps(role.body)))
+
+
+def samples(found: Iterable[Case]) -> dict[type[ops.Op], list[ops.Op]]:
+    """The ops in the protocols, by class."""
+    out: dict[type[ops.Op], list[ops.Op]] = {}
+    for case in found:
+        for role in case.protocol.roles:
+            for step in steps(role.body):
+                out.setdefault(type(step.op), []).append(step.op)
+    return out
+
+
+def shown(alteration: Alteration, found: Iterable[Case]) -> str:
+    """How a protocol shows the alteration; empty if none does."""
+    asked = [case for case in found if case.bears(alteration)][:MOST_ASKED]
+    with altered(alteration):
+        return next(filter(None, map(at_odds, asked)), "")
 
 
 def at_odds(case: Case) -> str:
@@ -357,23 +378,15 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=4)
     args = parser.parse_args()
     begun = time.process_time()
-    found = cases(args.drawn, args.each)
-    samples: dict[type[ops.Op], list[ops.Op]] = {}
-    for case in found:
-        for role in case.protocol.roles:
-            for step in steps(role.body):
-                samples.setdefault(type(step.op), []).append(step.op)
+    found = cases(pool(args.drawn, args.each))
     print(f"{len(found)} protocols, {round(time.process_time() - begun)} s", flush=True)
     rows: list[dict[str, str]] = []
-    for alteration in alterations(samples):
-        if args.only and alteration.op.__name__ != args.only:
-            continue
-        asked = [case for case in found if case.bears(alteration)][:MOST_ASKED]
-        with altered(alteration):
-            shown = next(filter(None, map(at_odds, asked)), "")
-        rows.append({"op": alteration.op.__name__, "altered": alteration.what, "shown": shown})
-        if not shown:
-            print(f"SURVIVES {alteration.op.__name__}: {alteration.what}", flush=True)
+    for alteration in alterations(samples(found)):
+        if args.only in ("", alteration.op.__name__):
+            words = shown(alteration, found)
+            rows.append({"op": alteration.op.__name__, "altered": alteration.what, "shown": words})
+            if not words:
+                print(f"SURVIVES {alteration.op.__name__}: {alteration.what}", flush=True)
     left = [row for row in rows if not row["shown"]]
     print(f"{len(rows)} alterations, {len(left)} not shown by any protocol, {round(time.process_time() - begun)} s")
     if args.json:

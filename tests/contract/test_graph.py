@@ -74,7 +74,7 @@ def test_the_number_of_stages_does_not_matter(stages: int) -> None:
     assert proved(gemm.cooperative(stages, 1)) == (stages > 1)
 
 
-# -- the product ----------------------------------------------------------------------------------------------------------
+# -- the product graph -------------------------------------------------------------------------------------------------
 def test_the_product_graph_of_a_persistent_loop() -> None:
     """A guard on the first iteration peels it; one on the count splits the tiles into empty ones and others."""
     product = product_graph_of(gemm.cooperative(4, 1))
