@@ -21,10 +21,10 @@ from tilewright.contract.threads import (
     groups_of,
     program_of,
     ranks,
-    step_expressions,
 )
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Protocol, Step
+from tilewright.protocol.rewrite import expressions_of
 
 
 class TripUse(NamedTuple):
@@ -103,7 +103,7 @@ def _uses(code: tuple[Instruction, ...], found: Usage, trips: frozenset[str]) ->
     for pc, ins in enumerate(code):
         match ins:
             case Do():
-                exprs = step_expressions(ins.step)
+                exprs = expressions_of(ins.step.op)
             case Enter():
                 exprs = [ins.loop.begin]
             case Test():
@@ -135,7 +135,7 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
         case Branch(If(condition)):
             return _compared(pc, condition, name)
         case Do(step):
-            alone = usage(step_expressions(step), frozenset())
+            alone = usage(expressions_of(step.op), frozenset())
             raw = name in alone.raw or isinstance(step.op, ops.Advance)
             return TripUse(pc, "", alone.period.get(name, 1), alone.cutoff.get(name, 0), raw)
         case _:

@@ -44,12 +44,12 @@ from tilewright.contract.threads import (
     Enter,
     Jump,
     Test,
-    step_expressions,
 )
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await, Effect
 from tilewright.protocol.model import Loop, Protocol, Step
+from tilewright.protocol.rewrite import expressions_of
 
 MAX_WORK = 500_000
 """Budget of a search, in instructions of its runs and what else takes as long."""
@@ -376,7 +376,7 @@ class Machine(Evaluation):
             case Enter():
                 exprs = [ins.loop.begin]
             case Do():
-                exprs = step_expressions(ins.step)
+                exprs = expressions_of(ins.step.op)
             case _:
                 return None
         for e in exprs:

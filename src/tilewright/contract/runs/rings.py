@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
-from tilewright.contract.threads import step_expressions
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await
 from tilewright.protocol.model import If, Loop, Node, Protocol, steps
+from tilewright.protocol.rewrite import expressions_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def ring_symmetry(protocol: Protocol) -> RingSymmetry:
     bad: set[str] = set()
     for role in protocol.roles:
         for step in steps(role.body):
-            rest = {id(e): e for e in step_expressions(step)}
+            rest = {id(e): e for e in expressions_of(step.op)}
             for value in step.op.values:
                 for item in value if isinstance(value, tuple) else (value,):  # pyright: ignore
                     if isinstance(item, ops.Slot):
