@@ -101,9 +101,10 @@ class HappensBefore:
         out = self._passed[c.index].before(s, i + 1)
         own = self.own[c.index]
         if own.slots:
-            fences = any(x.order is Order.TENSOR_BEFORE for x in c.ops[s][i].of(Fence))  # as a commit does itself
             out |= self._exported(c, own.at(s, i), False)
             if self.marks.tensor:
+                # an op that fences by itself, as a commit does, hands on what is behind its fence
+                fences = any(x.order is Order.TENSOR_BEFORE for x in c.ops[s][i].of(Fence))
                 out |= self._exported(c, own.at(s, i + 1) if fences else own.at(s, i), True)
         return out
 

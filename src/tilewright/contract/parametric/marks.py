@@ -37,15 +37,10 @@ GROUPS = frozenset((WGMMA, BULK, TENSOR_LOADS, TENSOR_STORES))
 """Queues whose ops are known to be done by waits for groups."""
 
 
-def queue_of(op: ops.Op) -> Queue | None:
-    """The queue in which an op's accesses are done."""
-    return next((x.queue for x in op.accesses), None)
-
-
 def goes_on(code: tuple[ops.Op, ...], i: int, queues: Set[Queue] = GROUPS) -> bool:
     """Whether op ``i`` is of such a queue and the next op is one like it: nothing can tell them apart."""
-    queue = queue_of(code[i])
-    return queue in queues and i + 1 < len(code) and queue_of(code[i + 1]) is queue
+    queue = code[i].queue
+    return queue in queues and i + 1 < len(code) and code[i + 1].queue is queue
 
 
 def _cuts(op: ops.Op) -> bool:
@@ -156,7 +151,7 @@ class Marks:
     def _queued(self, c: Class, s: int, code: tuple[ops.Op, ...]) -> None:
         run = list[int]()
         for i, op in enumerate(code):
-            queue = queue_of(op)
+            queue = op.queue
             if queue not in GROUPS:
                 continue
             run.append(i)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from tilewright.base.expr import Expr
 from tilewright.hw.spaces import Space
-from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Signal
+from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Queue, Signal
 from tilewright.protocol.operands import Region, Slot
 
 MEMORY = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED))
@@ -79,6 +79,11 @@ class Op:
     def accesses(self) -> Iterator[Access]:
         """Its accesses to memory."""
         return self.of(Access)
+
+    @cached_property
+    def queue(self) -> Queue | None:
+        """The queue in whose groups its accesses are done."""
+        return next((x.queue for x in self.accesses), None)
 
     @property
     def slot(self) -> Slot | None:
