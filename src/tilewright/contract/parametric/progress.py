@@ -21,8 +21,8 @@ def check_progress(facts: Facts) -> None:
     for c in facts.k.classes:
         for s, code in enumerate(c.ops):
             for i, op in enumerate(code):
-                found = list(_needs(facts, Ref(c, s, i), op.effects[0])) if op.effects else []
-                if found:
+                first = op.effects[0] if op.effects else None
+                if isinstance(first, Await | Sync | Retire | Pool) and (found := _needs(facts, Ref(c, s, i), first)):
                     needs[Ref(c, s, i)] = found
     # an op is reached when the one before it is done; ops that need nobody are done when they are reached
     chains: dict[tuple[Class, int], list[int]] = {}

@@ -14,7 +14,7 @@ from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
 from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, Link
 from tilewright.protocol import effects, ops
-from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
+from tilewright.protocol.effects import Access, Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
 Move = Callable[[int], int]
 Source = tuple[int, Move, Move]
@@ -82,6 +82,8 @@ class _TransferFunctions:
         """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
         changes = False
         for effect in ref.op.effects:
+            if isinstance(effect, Access):
+                continue
             match effect:
                 case Fence(Order.ASYNC_PROXY):
                     changes = bool(self.k.slots[Segment.FENCED])
