@@ -31,8 +31,8 @@ from tilewright.contract import Policy, check
 from tilewright.contract.explore import exhaust
 from tilewright.contract.fold import folded
 from tilewright.contract.parametric import prove
-from tilewright.contract.prove import MAX_STATES, machine, search
 from tilewright.contract.rules import Rule
+from tilewright.contract.runs.search import MAX_STATES, machine, search
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Barrier, Buffer, By, Loop, Protocol, Role, Step, Symbol
 from tilewright.protocol import ops as o

@@ -95,7 +95,7 @@ def mutants(protocol: Protocol) -> Iterator[Mutant]:
             yield Mutant("drop", spot, step, replaced(protocol, spot), codes)
             flipped = replace(step, op=replace(op, parity=1 - op.parity))
             yield Mutant("flip parity of", spot, step, replaced(protocol, spot, flipped), _SHIFTED)
-        elif isinstance(op, ops.SYNC_OPS):
+        elif ops.only_orders(op):
             yield Mutant("drop", spot, step, replaced(protocol, spot), _MISSING.get(type(op), ()))
         if isinstance(bar, ops.Slot) and slots[bar.barrier] > 1:
             other = replace(bar, index=(bar.index + 1) % slots[bar.barrier])

@@ -9,8 +9,9 @@ import pytest
 from tilewright.base.expr import Const as C
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.contract import check, machine
+from tilewright.contract import check
 from tilewright.contract.explore import exhaust
+from tilewright.contract.runs import machine
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, from_text
 from tilewright.protocol import ops as o

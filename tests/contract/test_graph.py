@@ -17,10 +17,10 @@ from tilewright.contract import check
 from tilewright.contract.explore import adversarial, exhaust
 from tilewright.contract.parametric import prove
 from tilewright.protocol import ops
+from tilewright.protocol.align_roles import product_graph_of
 from tilewright.protocol.edit import replaced, spots, step_at
 from tilewright.protocol.graph import graph_of
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step, Symbol
-from tilewright.protocol.side_by_side import word_of
 from tilewright.protocol.text import from_text
 
 ROOT = Path(__file__).parents[2]
@@ -74,14 +74,14 @@ def test_the_number_of_stages_does_not_matter(stages: int) -> None:
     assert proved(gemm.cooperative(stages, 1)) == (stages > 1)
 
 
-# -- the word ----------------------------------------------------------------------------------------------------------
-def test_the_word_of_a_persistent_loop() -> None:
+# -- the product graph -------------------------------------------------------------------------------------------------
+def test_the_product_graph_of_a_persistent_loop() -> None:
     """A guard on the first iteration peels it; one on the count splits the tiles into empty ones and others."""
-    word = word_of(gemm.cooperative(4, 1))
-    assert [x.counter for x in word.loops] == ["t", "k"]
-    assert [x.outermost for x in word.loops] == [True, False]
-    assert len(word.stretches) == 8
-    assert sum(f.source == f.target for f in word.flows) == 1
+    product = product_graph_of(gemm.cooperative(4, 1))
+    assert [x.counter for x in product.loops] == ["t", "k"]
+    assert [x.outermost for x in product.loops] == [True, False]
+    assert len(product.blocks) == 8
+    assert sum(f.source == f.target for f in product.edges) == 1
 
 
 def test_rings_follow_the_loops_that_turn_them() -> None:
@@ -187,7 +187,7 @@ UNNEEDED = {"Blackwell": {ops.Tcgen05FenceAfter, ops.Tcgen05Relinquish}}
 def test_no_synchronising_op_can_be_dropped(name: str) -> None:
     protocol = SMALL[name]
     for spot, step in spots(protocol):
-        if isinstance(step.op, ops.SYNC_OPS) and type(step.op) not in UNNEEDED.get(name, ()):
+        if ops.only_orders(step.op) and type(step.op) not in UNNEEDED.get(name, ()):
             assert not proved(replaced(protocol, spot)), step
 
 

@@ -29,8 +29,8 @@ from tilewright.compiler.maps import prove_maps
 from tilewright.compiler.program import traced
 from tilewright.compiler.requests import assumptions_of
 from tilewright.contract import check
-from tilewright.contract.prove import machine, search
 from tilewright.contract.rules import Policy
+from tilewright.contract.runs.search import machine, search
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.facts import Facts, TensorFacts

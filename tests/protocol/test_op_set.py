@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
 
 import pytest
 
@@ -11,11 +10,12 @@ from support.rings import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check, judge
-from tilewright.contract.sem_groups import HANDLERS
+from tilewright.contract.runs.transfers import TRANSFERS
 from tilewright.diag import Severity, TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, By, Protocol, Scope, from_text, lints, to_text
 from tilewright.protocol import ops as o
+from tilewright.protocol.effects import Count
 
 C = o.Const
 SLOT, REGION = o.Slot("bar", sym("k") % 2), o.Region("x", sym("k") % 2 * 64, 64)
@@ -92,9 +92,9 @@ def holding(op: o.Op) -> Protocol:
 
 
 def test_every_op_has_an_example_and_a_meaning() -> None:
-    kinds = set(get_args(o.Op))
+    kinds = set(o.ALL)
     assert set(EXAMPLES) == kinds - {o.Advance}
-    assert set(HANDLERS) == kinds
+    assert {type(e) for op in EXAMPLES.values() for e in op.effects} | {Count} == set(TRANSFERS)
 
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda k: k.__name__)

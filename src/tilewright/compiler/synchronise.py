@@ -5,8 +5,8 @@ from __future__ import annotations
 from tilewright.base.verdict import Proved
 from tilewright.contract import Certificate, Policy
 from tilewright.contract.parametric import prove as by_event_graph
-from tilewright.contract.prove import Failure, machine, search
 from tilewright.contract.reorder import reordering
+from tilewright.contract.runs.search import Failure, machine, search
 from tilewright.protocol.edit import Spot, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.schedule.synchronise import (

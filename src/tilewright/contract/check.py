@@ -14,10 +14,10 @@ from tilewright.contract.explore.program import Sizes
 from tilewright.contract.fold import folded
 from tilewright.contract.forms import declared
 from tilewright.contract.parametric import METHOD, prove
-from tilewright.contract.prove import Failure, Search, machine, search
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
+from tilewright.contract.runs.search import Failure, Search, machine, search
+from tilewright.contract.runs.state import Decision
 from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
-from tilewright.contract.state import Decision
 from tilewright.contract.timeline import Timeline
 from tilewright.diag import Diagnostic
 from tilewright.protocol import to_text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.explore import Finding
-from tilewright.contract.meaning import Breach
+from tilewright.contract.runs.evaluation import Breach
 from tilewright.contract.timeline import Timeline, TimelineRow, describe
 from tilewright.diag import Diagnostic, Label, Location, Severity
 from tilewright.protocol.model import Protocol, Step

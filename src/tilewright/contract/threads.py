@@ -12,13 +12,14 @@ knows of itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.base.expr import Compare, Expr, sym
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.rewrite import expressions_of
 
 
 class Kind(Enum):
@@ -134,32 +135,13 @@ def expressions(nodes: tuple[Node, ...]) -> list[Expr]:
     for node in nodes:
         match node:
             case Step():
-                out += step_expressions(node)
+                out += expressions_of(node.op)
             case Loop():
                 out += [node.begin, Compare("<", sym(node.counter), node.end)]
                 out += expressions(node.body)
             case If():
                 out.append(node.condition)
                 out += expressions(node.then) + expressions(node.otherwise)
-    return out
-
-
-def step_expressions(step: Step) -> list[Expr]:
-    """The expressions of a step's op."""
-    out: list[Expr] = []
-
-    def visit(value: object) -> None:
-        if isinstance(value, Expr):
-            out.append(value)
-        elif isinstance(value, ops.Slot | ops.Region):
-            for f in fields(value):
-                visit(getattr(value, f.name))
-        elif isinstance(value, tuple):
-            for item in value:  # pyright: ignore[reportUnknownVariableType]
-                visit(item)  # pyright: ignore[reportUnknownArgumentType]
-
-    for f in fields(step.op):
-        visit(getattr(step.op, f.name))
     return out
 
 

@@ -105,49 +105,17 @@ def describe(step: Step, env: tuple[tuple[str, int], ...]) -> str:
     def number(e: Expr) -> str:
         return str(e.evaluate(values)) if e.symbols <= values.keys() else str(e)
 
-    def slot(s: ops.Slot) -> str:
-        return f"{s.barrier}[{number(s.index)}]" + (f"@{number(s.cta)}" if s.cta is not None else "")
+    def word(part: str | Expr | ops.Slot | ops.Region) -> str:
+        match part:
+            case ops.Slot():
+                return f"{part.barrier}[{number(part.index)}]" + (
+                    f"@{number(part.cta)}" if part.cta is not None else ""
+                )
+            case ops.Region():
+                return f"{part.buffer}+{number(part.begin)}" + (f"@{number(part.cta)}" if part.cta is not None else "")
+            case Expr():
+                return number(part)
+            case str():
+                return part
 
-    def region(r: ops.Region) -> str:
-        return f"{r.buffer}+{number(r.begin)}" + (f"@{number(r.cta)}" if r.cta is not None else "")
-
-    op = step.op
-    match op:
-        case ops.Wait():
-            return f"wait {slot(op.bar)} p={number(op.parity)}"
-        case ops.TestWait():
-            return f"test {slot(op.bar)} p={number(op.parity)}"
-        case ops.Arrive():
-            return f"arrive {slot(op.bar)}" + (f" x{op.count}" if op.count > 1 else "")
-        case ops.ArriveExpectTx():
-            return f"arrive.expect {slot(op.bar)} {op.bytes} B"
-        case ops.ExpectTx():
-            return f"expect_tx {slot(op.bar)} {op.bytes} B"
-        case ops.TmaLoad():
-            return f"tma load {region(op.dst)} -> {slot(op.bar)}"
-        case ops.TmaStore():
-            return f"tma store {region(op.src)}"
-        case ops.Read():
-            return f"read {region(op.region)}"
-        case ops.Write():
-            return f"write {region(op.region)}"
-        case ops.Wgmma():
-            return "wgmma " + ", ".join(region(r) for r in op.operands)
-        case ops.WgmmaWait():
-            return f"wgmma wait {op.pending}"
-        case ops.BulkWait():
-            return f"bulk wait{'.read' if op.read else ''} {op.pending}"
-        case ops.BarSync() | ops.BarArrive():
-            return f"bar.{'sync' if isinstance(op, ops.BarSync) else 'arrive'} {number(op.id)}, {op.threads}"
-        case ops.Tcgen05Commit():
-            return f"tcgen05.commit {slot(op.bar)}"
-        case ops.Tcgen05Mma():
-            return f"tcgen05.mma {region(op.accumulator)}"
-        case ops.Tcgen05Ld() | ops.Tcgen05St():
-            return f"tcgen05.{'ld' if isinstance(op, ops.Tcgen05Ld) else 'st'} {region(op.region)}"
-        case ops.MbarrierInit():
-            return f"init {op.barrier}"
-        case ops.CpAsync():
-            return f"cp.async {region(op.dst)}"
-        case _:
-            return type(op).__name__
+    return "".join(map(word, step.op.brief))

@@ -9,8 +9,8 @@ from itertools import groupby
 from tilewright.protocol.cycle import CriticalCycle, Link, critical_cycle
 from tilewright.protocol.graph import graph_of
 from tilewright.protocol.model import Protocol
+from tilewright.protocol.product_graph import OutsideFragment
 from tilewright.protocol.timed import TimedRun
-from tilewright.protocol.word import NoWord
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def critical_cycles(protocol: Protocol) -> tuple[CriticalCycle, ...] | str:
         return graph
     try:
         found = critical_cycle(graph)
-    except NoWord as reason:
+    except OutsideFragment as reason:
         return str(reason)
     return tuple(dict.fromkeys(found))
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 from tilewright.diag import Location
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Among, Await, Commit, Retire, Signal, Stage, Sync
 from tilewright.protocol.graph import EventGraph, Index, Site
+from tilewright.protocol.labels import issued, served
 from tilewright.protocol.model import Step
 from tilewright.protocol.prices import Prices, prices_of
-from tilewright.protocol.word import NoWord, numbered
-from tilewright.protocol.words import issued, served
+from tilewright.protocol.product_graph import OutsideFragment, numbered
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,16 @@ class CriticalCycle:
 
 
 def critical_cycle(graph: EventGraph, prices: Prices | None = None) -> tuple[CriticalCycle, ...]:
-    """The critical cycle of every innermost loop in its steady state; raises ``NoWord`` outside the fragment.
+    """The critical cycle of every innermost loop in its steady state; raises ``OutsideFragment`` outside the fragment.
 
     ``prices`` are those of ``hw`` unless given. All roles are taken to be in the loop at once, which for consumers that
     take turns is each one's own loop. Cycles are infinite where a loop waits for itself.
     """
     prices = prices or prices_of(graph.protocol)
     found: list[CriticalCycle] = []
-    for f in graph.word.flows:
+    for f in graph.product.edges:
         if f.source == f.target:
-            counter = next(x.counter for x in graph.word.loops if x.index == f.turns[-1])
+            counter = next(x.counter for x in graph.product.loops if x.index == f.turns[-1])
             found.append(_Turn(graph, f.source, frozenset(f.turns), prices).slowest(counter))
     return tuple(found)
 
@@ -75,28 +76,27 @@ class _Edge:
 class _Turn:
     """One turn of a steady loop as a graph."""
 
-    def __init__(self, graph: EventGraph, stretch: int, loop: frozenset[int], prices: Prices):
-        self.graph, self.stretch, self.loop, self.prices = graph, stretch, loop, prices
+    def __init__(self, graph: EventGraph, block: int, loop: frozenset[int], prices: Prices):
+        self.graph, self.block, self.loop, self.prices = graph, block, loop, prices
         self.names: list[Link] = []
         self.edges: list[_Edge] = []
         self.end: dict[Site, int] = {}
         self.served: dict[Site, int] = {}
-        self.codes = [graph.sites[p][stretch] for p, (_, cta) in enumerate(graph.word.parties) if cta == 0]
+        self.codes = [graph.sites[p][block] for p, (_, cta) in enumerate(graph.product.parties) if cta == 0]
         self._programs()
         self._engines()
         for code in self.codes:
             for site in code:
-                match site.step.op:
-                    case ops.Wait():
-                        self._phase(site, site.step.op)
-                    case ops.WgmmaWait(pending):
-                        self._groups(code, site, pending, ops.Wgmma, ops.WgmmaCommit)
-                    case ops.BulkWait(pending):
-                        self._groups(code, site, pending, ops.TmaStore, ops.BulkCommit)
-                    case ops.BarSync() | ops.CtaSync():
-                        self._meeting(site)
-                    case _:
-                        pass
+                for effect in site.step.op.effects:
+                    match effect:
+                        case Await(blocks=True):
+                            self._phase(site, effect)
+                        case Retire():
+                            self._groups(code, site, effect)
+                        case Sync(Among.CTA, waits=True):
+                            self._thread_barrier(site, effect)
+                        case _:
+                            pass
 
     def _node(self, who: str, what: str, step: Step) -> int:
         self.names.append(Link(who, what, step.where))
@@ -113,7 +113,7 @@ class _Turn:
                 self._link(self.end[before], self.end[site], self.prices(site.step).issue, int(site is code[0]))
 
     def _role(self, site: Site) -> str:
-        return self.graph.word.parties[site.party][0].name
+        return self.graph.product.parties[site.party][0].name
 
     def _engines(self) -> None:
         """An engine takes the ops of a turn one after the other."""
@@ -132,7 +132,7 @@ class _Turn:
                 self._link(self.served[before], self.served[site], self.prices(site.step).service, turns)
 
     # -- who waits for whom -------------------------------------------------------------------------------------------
-    def _phase(self, site: Site, op: ops.Wait) -> None:
+    def _phase(self, site: Site, op: Await) -> None:
         """A wait ends after the arrivals and copies of its phase, as many turns before as their numbers differ."""
         slots = self.graph.protocol.barrier(op.bar.barrier).slots
         awaited = self.graph.awaited(site, op)
@@ -149,13 +149,13 @@ class _Turn:
                 self._link(self.end[s], self.end[site], 0.0, n - number)
 
     def _numbers(self, code: tuple[Site, ...], barrier: str, awaited: Index, slots: int) -> list[tuple[Site, int]]:
-        """Arrivals and copies of a party on a barrier in this stretch, each with the use it belongs to."""
+        """Arrivals and copies of a party on a barrier in this block, each with the use it belongs to."""
         out: list[tuple[Site, int]] = []
         for site in code:
-            bar = getattr(site.step.op, "bar", None)
-            if not isinstance(bar, ops.Slot) or bar.barrier != barrier or isinstance(site.step.op, ops.Wait):
+            signal = next(site.step.op.of(Signal), None)
+            if signal is None or signal.bar.barrier != barrier:
                 continue
-            _, index = self.graph.slot(site, bar)
+            _, index = self.graph.slot(site, signal.bar)
             lead = self._lead(site, barrier, awaited)
             if index is None:
                 out.append((site, 0 if lead is None else lead))
@@ -169,46 +169,40 @@ class _Turn:
         kind = type(site.step.op)
         uses = {
             s: sum(
-                isinstance(x.step.op, kind) and getattr(x.step.op, "bar", ops.Slot("")).barrier == barrier for x in code
+                isinstance(x.step.op, kind) and any(e.bar.barrier == barrier for e in x.step.op.of(Signal))
+                for x in code
             )
             for s, code in enumerate(self.graph.sites[site.party])
         }
         most = max(uses.values())
-        lead = numbered(self.graph.word, awaited.unit, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
-        return None if lead is None else lead.get(site.stretch)
+        lead = numbered(self.graph.product, awaited.unit, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
+        return None if lead is None else lead.get(site.block)
 
-    def _groups(
-        self, code: tuple[Site, ...], wait: Site, pending: int, kind: type[ops.Op], commit: type[ops.Op]
-    ) -> None:
+    def _groups(self, code: tuple[Site, ...], wait: Site, retired: Retire) -> None:
         """A group wait ends after the ops of the newest group it retires."""
         group, committed = 0, -1
         groups: dict[int, list[Site]] = {}
         for site in code:
-            if isinstance(site.step.op, kind):
+            if any(x.queue is retired.queue for x in site.step.op.accesses):
                 groups.setdefault(group, []).append(site)
-            elif isinstance(site.step.op, commit):
+            if any(x.queue is retired.queue for x in site.step.op.of(Commit)):
                 group += 1
-            elif site is wait:
+            if site is wait:
                 committed = group - 1
         if not group or not groups:
             return
-        turns, index = divmod(committed - pending, group)
-        only_read = isinstance(wait.step.op, ops.BulkWait) and wait.step.op.read
+        turns, index = divmod(committed - retired.pending, group)
         for site in groups.get(index, []):
-            latency = 0.0 if only_read else self.prices(site.step).latency
+            latency = 0.0 if retired.stage is Stage.SOURCE else self.prices(site.step).latency
             self._link(self.served.get(site, self.end[site]), self.end[wait], latency, -turns)
 
-    def _meeting(self, site: Site) -> None:
-        """A thread barrier ends after all who take part got there."""
-        op = site.step.op
+    def _thread_barrier(self, site: Site, sync: Sync) -> None:
+        """A named barrier ends after all who take part got there."""
 
         def alike(other: ops.Op) -> bool:
-            if isinstance(op, ops.CtaSync):
-                return isinstance(other, ops.CtaSync)
-            assert isinstance(op, ops.BarSync)
-            return isinstance(other, ops.BarSync | ops.BarArrive) and other.id == op.id
+            return any(x.among is sync.among and x.number == sync.number for x in other.of(Sync))
 
-        mine = [x for x in self.graph.sites[site.party][site.stretch] if alike(x.step.op)]
+        mine = [x for x in self.graph.sites[site.party][site.block] if alike(x.step.op)]
         for code in self.codes:
             theirs = [x for x in code if alike(x.step.op)]
             if not theirs or theirs[0].party == site.party:
@@ -220,16 +214,16 @@ class _Turn:
             self._link(self.end[who], self.end[site], self.prices(site.step).issue, -turns + int(before < 0))
 
     def _ahead(self, other: int, party: int, alike: Callable[[ops.Op], bool]) -> int:
-        """By how many uses of a thread barrier one party is ahead of another on entry to this stretch."""
+        """By how many uses of a thread barrier one party is ahead of another on entry to this block."""
         difference = {
             s: sum(alike(x.step.op) for x in self.graph.sites[other][s])
             - sum(alike(x.step.op) for x in self.graph.sites[party][s])
-            for s in range(len(self.graph.word.stretches))
+            for s in range(len(self.graph.product.blocks))
         }
-        lead = numbered(self.graph.word, frozenset(), difference, 0)
+        lead = numbered(self.graph.product, frozenset(), difference, 0)
         if lead is None:
-            raise NoWord("a thread barrier used at different paces")
-        return lead[self.stretch]
+            raise OutsideFragment("a thread barrier used at different paces")
+        return lead[self.block]
 
     # -- the slowest circle -------------------------------------------------------------------------------------------
     def slowest(self, counter: str) -> CriticalCycle:
@@ -246,7 +240,7 @@ class _Turn:
         return best
 
     def _circle(self, interval: float) -> list[_Edge] | None:
-        """A circle that takes longer than ``interval`` a turn (Bellman and Ford, longest ways)."""
+        """A circle that takes longer than ``interval`` a turn (Bellman and Ford, longest paths)."""
         late = [0.0] * len(self.names)
         through: list[_Edge | None] = [None] * len(self.names)
         last = -1

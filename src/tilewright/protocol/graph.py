@@ -1,8 +1,8 @@
 """The event graph of a protocol: its events, named by how often the loops have turned, for any trip count.
 
-An event is an op of a stretch of the common word (``protocol.word``). Which of its executions is meant is told by
-*units*: a unit counts the turns of a set of loops since the start, alike for all parties. A ring's carried counter is
-a unit plus a constant that depends on the place alone, which is checked here, not assumed:
+An event is an op of a block of the product graph (``protocol.product_graph``). Which of its executions is meant is told
+by *units*: a unit counts the turns of a set of loops since the start, alike for all parties. A ring's carried counter
+is a unit plus a constant that depends on the place alone, which is checked here, not assumed:
 
     slot (g + c) % S, parity ((g + c) // S + d) % 2   at a place where g = unit + o    ->   phase  unit + o + c + d S
 
@@ -18,16 +18,17 @@ from itertools import combinations
 from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
+from tilewright.protocol.align_roles import product_graph_of
 from tilewright.protocol.edit import apart
+from tilewright.protocol.effects import Await
 from tilewright.protocol.model import Buffer, By, Protocol, Step
-from tilewright.protocol.side_by_side import word_of
-from tilewright.protocol.word import NoWord, Word, turned
+from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, turned
 
 MAX_LOOPS = 10
-"""Of a word whose counters are followed: which loops one follows is tried for every set of them."""
+"""Of a product whose counters are followed: which loops one follows is tried for every set of them."""
 
 Unit = frozenset[int]
-"""The loops of the word whose turns are counted."""
+"""The loops of the product whose turns are counted."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """One op at its place: ``party`` executes it as number ``position`` of its code in ``stretch``."""
+    """One op at its place: ``party`` executes it as number ``position`` of its code in ``block``."""
 
     party: int
-    stretch: int
+    block: int
     position: int
     step: Step
 
@@ -75,12 +76,12 @@ class Place:
 
 @dataclass
 class EventGraph:
-    """Sites of a protocol on its word, with the meaning of their indices."""
+    """Sites of a protocol on its product, with the meaning of their indices."""
 
     protocol: Protocol
-    word: Word
+    product: ProductGraph
     sites: tuple[tuple[tuple[Site, ...], ...], ...]
-    """Per party and stretch, in program order."""
+    """Per party and block, in program order."""
     units: list[Unit] = field(default_factory=list[Unit])
     """All units in use."""
     advancing: dict[tuple[int, str], set[By]] = field(default_factory=dict[tuple[int, str], set[By]])
@@ -91,13 +92,13 @@ class EventGraph:
 
     def all_sites(self) -> Iterator[Site]:
         """Every site, party by party."""
-        for stretches in self.sites:
-            for code in stretches:
+        for blocks in self.sites:
+            for code in blocks:
                 yield from code
 
     # -- indices ------------------------------------------------------------------------------------------------------
     def index(self, site: Site, e: Expr) -> Index:
-        """``e`` as it stands at ``site``; raises ``NoWord`` where it is not a counter plus a constant."""
+        """``e`` as it stands at ``site``; raises ``OutsideFragment`` where it is not a counter plus a constant."""
         match e:
             case Const(value):
                 return Index(frozenset(), value)
@@ -109,32 +110,32 @@ class EventGraph:
             case Sum(offset, ((Sym(name), factor),)) if self._is_count(name):
                 return Index(self._turned(site, sym(name) * factor).unit, offset)
             case _:
-                raise NoWord(f"an index {e}")
+                raise OutsideFragment(f"an index {e}")
 
     def _counter(self, site: Site, name: str) -> Index:
-        around = [x for x in self.word.loops if x.index in self.word.stretches[site.stretch].loops]
+        around = [x for x in self.product.loops if x.index in self.product.blocks[site.block].loops]
         loop = next((x for x in around if x.counter == name), None)
         if loop is not None:
             if not loop.outermost:
-                raise NoWord(f"the inner loop counter {name} as an index")
+                raise OutsideFragment(f"the inner loop counter {name} as an index")
             return self._known(Index(frozenset((loop.index,)), 0))
         if self._is_count(name):
             return self._turned(site, sym(name))
         unit, entries = self._carried(site.party, name)
         if not self.advancing[site.party, name] <= {By.ALL, site.step.by}:
-            raise NoWord(f"counter {name} is advanced by other threads than use it")
-        code = self.sites[site.party][site.stretch]
+            raise OutsideFragment(f"counter {name} is advanced by other threads than use it")
+        code = self.sites[site.party][site.block]
         moved = sum(_advance(s.step, name) for s in code[: site.position])
-        return self._known(Index(unit, entries[site.stretch] + moved))
+        return self._known(Index(unit, entries[site.block] + moved))
 
     def _is_count(self, name: str) -> bool:
         return any(s.name == name and s.per is None for s in self.protocol.symbols)
 
     def _turned(self, site: Site, count: Expr) -> Index:
         """A count, where a loop of as many turns is over: its turns."""
-        over = turned(self.word, site.stretch, count.text)
+        over = turned(self.product, site.block, count.text)
         if over is None:
-            raise NoWord(f"{count} as an index where no loop of as many turns is over")
+            raise OutsideFragment(f"{count} as an index where no loop of as many turns is over")
         return self._known(Index(frozenset((over.index,)), 0))
 
     def _known(self, index: Index) -> Index:
@@ -143,34 +144,34 @@ class EventGraph:
         return index
 
     def _carried(self, party: int, name: str) -> tuple[Unit, dict[int, int]]:
-        """The unit a carried counter follows, and its distance from it on entry to each stretch."""
+        """The unit a carried counter follows, and its distance from it on entry to each block."""
         found = self._offsets.get((party, name))
         if found is not None:
             return found
-        role, _ = self.word.parties[party]
+        role, _ = self.product.parties[party]
         start = dict(role.counters).get(name)
         if start is None:
-            raise NoWord(f"an index over {name}")
-        loops = [x.index for x in self.word.loops]
+            raise OutsideFragment(f"an index over {name}")
+        loops = [x.index for x in self.product.loops]
         if len(loops) > MAX_LOOPS:
-            raise NoWord(f"more than {MAX_LOOPS} loops")
+            raise OutsideFragment(f"more than {MAX_LOOPS} loops")
         moved = [sum(_advance(s.step, name) for s in code) for code in self.sites[party]]
         self.advancing[party, name] = {s.step.by for code in self.sites[party] for s in code if _advance(s.step, name)}
-        turned = {t for f in self.word.flows if moved[f.source] for t in f.turns}
+        turned = {t for f in self.product.edges if moved[f.source] for t in f.turns}
         subsets = [frozenset(c) for n in range(len(loops) + 1) for c in combinations(loops, n)]
         for unit in sorted(subsets, key=lambda u: (u not in self.units, len(u ^ turned))):
             entries = self._offsets_along(unit, moved, start)
             if entries is not None:
                 found = self._offsets[party, name] = (unit, entries)
                 return found
-        raise NoWord(f"counter {name} of {role.name} follows no loops")
+        raise OutsideFragment(f"counter {name} of {role.name} follows no loops")
 
     def _offsets_along(self, unit: Unit, moved: list[int], start: int) -> dict[int, int] | None:
-        entries = dict.fromkeys(self.word.starts, start)
-        pending = list(self.word.starts)
+        entries = dict.fromkeys(self.product.starts, start)
+        pending = list(self.product.starts)
         while pending:
             at = pending.pop()
-            for f in self.word.leaving[at]:
+            for f in self.product.leaving[at]:
                 value = entries[at] + moved[at] - len(unit.intersection(f.turns))
                 if f.target not in entries:
                     entries[f.target] = value
@@ -183,9 +184,9 @@ class EventGraph:
     def slot(self, site: Site, slot: ops.Slot) -> tuple[tuple[int, str], Index | None]:
         """The barrier array (CTA and name) and the index whose residue is the slot; None for an array of one slot."""
         barrier = self.protocol.barrier(slot.barrier)
-        cta = self.word.parties[site.party][1] if slot.cta is None else slot.cta.constant
+        cta = self.product.parties[site.party][1] if slot.cta is None else slot.cta.constant
         if cta is None or not 0 <= cta < self.protocol.cluster:
-            raise NoWord(f"CTA {slot.cta}")
+            raise OutsideFragment(f"CTA {slot.cta}")
         key = (cta, slot.barrier)
         match slot.index:
             case Const(0) if barrier.slots == 1:
@@ -193,15 +194,15 @@ class EventGraph:
             case Mod(inner, Const(m)) if m == barrier.slots:
                 return key, self.index(site, inner)
             case _:
-                raise NoWord(f"slot {slot.index} of {slot.barrier}")
+                raise OutsideFragment(f"slot {slot.index} of {slot.barrier}")
 
-    def awaited(self, site: Site, wait: ops.Wait) -> Index:
+    def awaited(self, site: Site, wait: Await) -> Index:
         """The phase that a wait is for, as the use of the ring that it follows, up to two laps (which parity hides)."""
         slots = self.protocol.barrier(wait.bar.barrier).slots
         _, slot = self.slot(site, wait.bar)
         lap = self._lap(site, wait.parity, slots)
         if slot is not None and (slot.unit != lap.unit or (slot.offset - lap.offset) % slots):
-            raise NoWord(f"a wait whose slot {wait.bar.index} and parity {wait.parity} are of different uses")
+            raise OutsideFragment(f"a wait whose slot {wait.bar.index} and parity {wait.parity} are of different uses")
         return Index(lap.unit, lap.offset % (2 * slots))
 
     def _lap(self, site: Site, parity: Expr, slots: int) -> Index:
@@ -219,19 +220,19 @@ class EventGraph:
             case Sym() if slots == 1:
                 return self.index(site, parity)
             case _:
-                raise NoWord(f"parity {parity}")
+                raise OutsideFragment(f"parity {parity}")
 
     # -- bytes --------------------------------------------------------------------------------------------------------
     def place(self, site: Site, region: ops.Region, cta: int | None = None) -> Place:
-        """The bytes of a region at its site; raises ``NoWord`` where they may leave the buffer."""
-        role, own = self.word.parties[site.party]
+        """The bytes of a region at its site; raises ``OutsideFragment`` where they may leave the buffer."""
+        role, own = self.product.parties[site.party]
         buffer = self.protocol.buffer(region.buffer)
         if region.cta is not None:
             cta = region.cta.constant
         elif cta is None:
             cta = own
         if cta is None or not 0 <= cta < self.protocol.cluster:
-            raise NoWord(f"CTA {region.cta}")
+            raise OutsideFragment(f"CTA {region.cta}")
         match buffer.space:
             case Space.REGISTER:
                 memory: tuple[object, ...] = ("register", role.name, own)
@@ -244,7 +245,7 @@ class EventGraph:
         offset, index, stages, stage = self._begin(site, region.begin)
         end = offset + region.size
         if offset < 0 or end + (stages - 1) * stage > buffer.size or (index is not None and end > stage):
-            raise NoWord(f"bytes {region.begin} of {buffer.name}")
+            raise OutsideFragment(f"bytes {region.begin} of {buffer.name}")
         if index is None:
             return Place(memory, buffer, buffer.offset + offset, buffer.offset + end)
         return Place(memory, buffer, offset, end, index, stages, stage, buffer.offset)
@@ -258,7 +259,7 @@ class EventGraph:
             case Sum(offset, ((Mod(inner, Const(m)), factor),)) if m > 1 and factor > 0:
                 return offset, self.index(site, inner), m, factor
             case _:
-                raise NoWord(f"byte position {begin}")
+                raise OutsideFragment(f"byte position {begin}")
 
 
 def _advance(step: Step, name: str) -> int:
@@ -266,21 +267,21 @@ def _advance(step: Step, name: str) -> int:
         return 0
     by = step.op.by.constant
     if by is None:
-        raise NoWord(f"counter {name} advances by {step.op.by}")
+        raise OutsideFragment(f"counter {name} advances by {step.op.by}")
     return by
 
 
 def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGraph | str:
-    """The event graph, or why there is none. ``early``: as in ``word_of``."""
+    """The event graph, or why there is none. ``early``: as in ``product_graph_of``."""
     protocol = apart(protocol)
     try:
-        word = word_of(protocol, early)
+        product = product_graph_of(protocol, early)
         sites = tuple(
-            tuple(tuple(Site(p, s.index, i, step) for i, step in enumerate(s.code[p])) for s in word.stretches)
-            for p in range(len(word.parties))
+            tuple(tuple(Site(p, s.index, i, step) for i, step in enumerate(s.code[p])) for s in product.blocks)
+            for p in range(len(product.parties))
         )
-        return EventGraph(protocol, word, sites)
-    except NoWord as e:
+        return EventGraph(protocol, product, sites)
+    except OutsideFragment as e:
         return str(e)
 
 

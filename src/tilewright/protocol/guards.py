@@ -1,4 +1,4 @@
-"""Guards of a protocol: which iterations of a loop they tell apart, and whether they hold on the way to a stretch."""
+"""Guards of a protocol: which iterations of a loop they tell apart, and whether they hold on the way to a block."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from math import lcm
 
 from tilewright.base.expr import All, Any_, Compare, Const, Expr, Mod, Not, Sum, Sym
 from tilewright.protocol.model import If, Loop, Node, Symbol
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 @dataclass(frozen=True)
 class Context:
-    """What is known on the way to a stretch: facts about symbols, and of each loop counter a value that stands for all
+    """What is known on the way to a block: facts about symbols, and of each loop counter a value that stands for all
     values it may have there."""
 
     facts: tuple[tuple[str, bool], ...] = ()
@@ -63,7 +63,7 @@ class Guards:
         if condition.symbols <= counters.keys():
             return bool(condition.evaluate(counters))
         if not condition.symbols <= self.symbols.keys():
-            raise NoWord(f"a guard on {condition}")
+            raise OutsideFragment(f"a guard on {condition}")
         if len(condition.symbols) == 1:
             (name,) = condition.symbols
             truths = [bool(condition.evaluate({name: v})) for v in (0, 1)]
@@ -94,11 +94,11 @@ class Guards:
         outermost one."""
         pers = {self.symbols[n].per for n in names} - {None}
         if len(pers) > 1:
-            raise NoWord(f"a guard on symbols of two loops: {', '.join(names)}")
+            raise OutsideFragment(f"a guard on symbols of two loops: {', '.join(names)}")
         counters = [c for c, _ in context.counters]
         per = pers.pop() if pers else (counters[0] if counters else "")
         if per and per not in counters:
-            raise NoWord(f"{names[0]} is used outside the loop {per} that it varies with")
+            raise OutsideFragment(f"{names[0]} is used outside the loop {per} that it varies with")
         return per or ""
 
 
@@ -130,7 +130,7 @@ def told_apart(condition: Expr, counter: str) -> tuple[int, int]:
             found = [told_apart(c, counter) for c in condition.children]
             return max(c for c, _ in found), lcm(*(m for _, m in found))
         case _:
-            raise NoWord(f"a guard on {condition}")
+            raise OutsideFragment(f"a guard on {condition}")
 
 
 def _residue(e: Expr, counter: str) -> int:
@@ -140,7 +140,7 @@ def _residue(e: Expr, counter: str) -> int:
         case Mod(Sym(name), Const(m)) if name == counter and m > 0:
             return m
         case _:
-            raise NoWord(f"a guard on {e}")
+            raise OutsideFragment(f"a guard on {e}")
 
 
 def _is_positivity(condition: Expr, name: str) -> bool:

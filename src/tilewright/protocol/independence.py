@@ -22,12 +22,29 @@ Loops and branches are steps whose footprint is that of all they hold; nothing m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias, cast
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from typing import TypeAlias, cast
 
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
+from tilewright.protocol.effects import (
+    Access,
+    Await,
+    BarrierLife,
+    Commit,
+    Count,
+    Effect,
+    Fence,
+    Mode,
+    Order,
+    Pool,
+    Relinquish,
+    Retire,
+    Signal,
+    Sync,
+    TensorLife,
+)
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.rewrite import expressions_of
 
@@ -39,25 +56,6 @@ ACQUIRED: Thing = ("acquired",)
 PROXY: Thing = ("proxy",)
 TENSOR: Thing = ("tensor",)
 REGISTERS: Thing = ("registers",)
-
-_ARRIVALS = (ops.Arrive, ops.ArriveExpectTx, ops.CpAsyncArrive, ops.Tcgen05Commit)
-_MEETINGS = (ops.BarSync, ops.BarArrive, ops.CtaSync, ops.WarpSync, ops.ClusterArrive, ops.ClusterWait)
-_TENSOR_FENCES = (ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter, ops.Tcgen05WaitLd, ops.Tcgen05WaitSt)
-_QUEUES: dict[str, tuple[type[object], ...]] = {
-    "bulk": (ops.TmaStore, ops.BulkCommit, ops.BulkWait),
-    "cp.async": (ops.CpAsync, ops.CpAsyncCommit, ops.CpAsyncWait, ops.CpAsyncArrive),
-    "wgmma": (ops.Wgmma, ops.WgmmaCommit, ops.WgmmaWait),
-    "mma": (ops.Tcgen05Mma, ops.Tcgen05Cp, ops.Tcgen05Commit),
-    "ld": (ops.Tcgen05Ld, ops.Tcgen05WaitLd),
-    "st": (ops.Tcgen05St, ops.Tcgen05WaitSt),
-}
-_GROUP_WAITS = (ops.BulkWait, ops.CpAsyncWait, ops.WgmmaWait)
-_FIXED = (
-    *(ops.MbarrierInit, ops.MbarrierInval, ops.FenceMbarrierInit, ops.Setmaxnreg),
-    *(ops.Tcgen05Alloc, ops.Tcgen05Dealloc, ops.Tcgen05Relinquish),
-    *(ops.TensormapReplace, ops.TensormapRelease, ops.TensormapAcquire),
-)
-"""Ops that stay where they are: set-up, lifetimes, descriptors."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,10 @@ class Footprint:
             or _meet(self.adds, other.reads)
             or _meet(other.adds, self.reads)
         )
+
+
+STAYS = Footprint(everything=True)
+"""Of what stays where it is: set-up, lifetimes, descriptors."""
 
 
 def _meet(some: frozenset[Thing], others: frozenset[Thing]) -> bool:
@@ -132,77 +134,79 @@ def _of_all(protocol: Protocol, nodes: tuple[Node, ...]) -> Footprint:
 
 
 def _of_step(protocol: Protocol, op: ops.Op) -> Footprint:
-    if isinstance(op, _FIXED):
-        return Footprint(everything=True)
-    reads: set[Thing] = {("counter", name) for e in expressions_of(op) for name in e.symbols}
-    writes: set[Thing] = {("queue", name) for name, kinds in _QUEUES.items() if isinstance(op, kinds)}
-    adds: set[Thing] = set()
-    touched = list(_bytes(protocol, op))
-    for place, is_write in touched:
-        (writes if is_write else reads).add(place)
-    if touched:
-        reads |= {RELEASED, ACQUIRED, PROXY}
-    spaces = {place[1] for place, _ in touched}
-    if Space.REGISTER in spaces and isinstance(op, ops.Read | ops.Write):
-        adds.add(REGISTERS)
-    if Space.TMEM in spaces:
-        reads.add(TENSOR)
-    bar = getattr(op, "bar", None)
-    if isinstance(bar, ops.Slot):
-        _on_barrier(op, bar, reads, writes, adds)
-    match op:
-        case ops.Advance():
-            writes.add(("counter", op.counter))
-        case ops.Wgmma():
-            reads.add(REGISTERS)
-        case ops.WgmmaFence():
-            writes.add(REGISTERS)
-        case ops.FenceProxyAsync() | ops.FenceProxyAlias():
-            adds.add(PROXY)
-            reads.add(ACQUIRED)  # a fence behind a wait covers what the wait brought
-        case _:
-            pass
-    if isinstance(op, _TENSOR_FENCES):
-        writes.add(TENSOR)
-        reads.add(ACQUIRED)
-    if isinstance(op, _GROUP_WAITS):
-        adds.add(ACQUIRED)
-    if isinstance(op, (*_ARRIVALS, *_MEETINGS)):
-        writes.add(RELEASED)
-        reads |= {ACQUIRED, PROXY, TENSOR}
-    if isinstance(op, _MEETINGS):
-        writes.add(ACQUIRED)
+    found = Footprint(reads=frozenset(("counter", name) for e in expressions_of(op) for name in e.symbols))
+    for effect in op.effects:
+        found = found.joined(_of_effect(protocol, effect))
+    return found
+
+
+def _of_effect(protocol: Protocol, effect: Effect) -> Footprint:
+    match effect:
+        case Access(mode=Mode.REPLACE):
+            return STAYS
+        case Access():
+            return _of_access(protocol, effect)
+        case Signal(bar):
+            return _of_signal(effect, ("barrier", bar.barrier))
+        case Await(bar, blocks=blocks, peeked=peeked):
+            answer = {("answer", bar.barrier)} if peeked or not blocks else set[Thing]()
+            return _touching(reads={("barrier", bar.barrier)}, writes=answer, adds={ACQUIRED})
+        case Commit(queue):
+            return _touching(writes={("queue", queue.name)})
+        case Retire(queue) if queue.tensor_memory:
+            return _touching(reads={ACQUIRED}, writes={("queue", queue.name), TENSOR})
+        case Retire(queue):
+            return _touching(writes={("queue", queue.name)}, adds={ACQUIRED})
+        case Sync():
+            return _touching(reads={ACQUIRED, PROXY, TENSOR}, writes={RELEASED, ACQUIRED})
+        case Fence(Order.ASYNC_PROXY | Order.ALIAS):
+            return _touching(reads={ACQUIRED}, adds={PROXY})  # a fence behind a wait covers what the wait brought
+        case Fence(Order.WGMMA):
+            return _touching(writes={REGISTERS})
+        case Fence(Order.TENSOR_BEFORE | Order.TENSOR_AFTER):
+            return _touching(reads={ACQUIRED}, writes={TENSOR})
+        case Count(counter):
+            return _touching(writes={("counter", counter)})
+        case Fence() | BarrierLife() | TensorLife() | Relinquish() | Pool():
+            return STAYS
+
+
+def _touching(
+    reads: Set[Thing] = frozenset(), writes: Set[Thing] = frozenset(), adds: Set[Thing] = frozenset()
+) -> Footprint:
     return Footprint(frozenset(reads), frozenset(writes), frozenset(adds))
 
 
-def _on_barrier(op: ops.Op, bar: ops.Slot, reads: set[Thing], writes: set[Thing], adds: set[Thing]) -> None:
-    thing: Thing = ("barrier", bar.barrier)
-    match op:
-        case ops.Wait() | ops.TestWait():
-            reads.add(thing)
-            adds.add(ACQUIRED)
-            if isinstance(op, ops.TestWait) or op.peeked:
-                writes.add(("answer", bar.barrier))
-        case ops.TmaLoad() | ops.DsmemCopy():
-            adds.add(thing)
-        case _:
-            writes.add(thing)
+def _of_access(protocol: Protocol, access: Access) -> Footprint:
+    place = _bytes(protocol, access.region)
+    reads, writes, adds = {RELEASED, ACQUIRED, PROXY}, set[Thing](), set[Thing]()
+    (writes if access.writes else reads).add(place)
+    if access.queue is not None:
+        writes.add(("queue", access.queue.name))
+    if access.queue is not None and access.queue.needs is Order.WGMMA:
+        reads.add(REGISTERS)
+    elif place[1] is Space.REGISTER:
+        adds.add(REGISTERS)
+    if place[1] is Space.TMEM:
+        reads.add(TENSOR)
+    return _touching(reads, writes, adds)
 
 
-def _bytes(protocol: Protocol, op: ops.Op) -> Iterator[tuple[Thing, bool]]:
-    """The byte intervals that an op touches, and whether it writes them. A place that varies is its whole buffer."""
-    for f in fields(op):
-        value: Any = getattr(op, f.name)
-        for region in cast(tuple[Any, ...], value if isinstance(value, tuple) else (value,)):
-            if not isinstance(region, ops.Region):
-                continue
-            buffer = protocol.buffer(region.buffer)
-            begin = region.begin.constant
-            low, high = (buffer.offset, buffer.offset + buffer.size)
-            if begin is not None:
-                low, high = buffer.offset + int(begin), buffer.offset + int(begin) + region.size
-            is_write = f.name in ("dst", "accumulator", "map") or isinstance(op, ops.Write | ops.Tcgen05St)
-            yield ("bytes", buffer.space, low, high), is_write
+def _of_signal(signal: Signal, barrier: Thing) -> Footprint:
+    if signal.lands:
+        return _touching(adds={barrier})
+    queue: set[Thing] = set() if signal.after is None else {("queue", signal.after.name)}
+    if not signal.arrivals:
+        return _touching(writes={barrier, *queue})
+    return _touching(reads={ACQUIRED, PROXY, TENSOR}, writes={barrier, RELEASED, *queue})
+
+
+def _bytes(protocol: Protocol, region: ops.Region) -> Thing:
+    """The byte interval of a region; a place that varies is its whole buffer."""
+    buffer, begin = protocol.buffer(region.buffer), region.begin.constant
+    if begin is None:
+        return "bytes", buffer.space, buffer.offset, buffer.offset + buffer.size
+    return "bytes", buffer.space, buffer.offset + begin, buffer.offset + begin + region.size
 
 
 # -- traces --------------------------------------------------------------------------------------------------------

@@ -6,12 +6,9 @@ from collections.abc import Iterator
 
 from tilewright.diag import Diagnostic, Severity
 from tilewright.hw.spaces import WARP_THREADS
-from tilewright.protocol import ops
 from tilewright.protocol.edit import spots
+from tilewright.protocol.effects import Await, Grain, Signal
 from tilewright.protocol.model import By, Protocol, Role, Step
-
-_ONE_FOR_ALL = (ops.TmaLoad, ops.TmaStore, ops.DsmemCopy, ops.Tcgen05Mma, ops.Tcgen05Cp, ops.Tcgen05Commit)
-"""Ops that CUTLASS issues under elect.sync."""
 
 
 def lints(protocol: Protocol) -> Iterator[Diagnostic]:
@@ -31,7 +28,7 @@ def _election(role: Role, step: Step) -> Iterator[Diagnostic]:
             help="use elected(...): elect.sync behind a warp index that was broadcast",
             severity=Severity.WARNING,
         )
-    elif step.by is By.ALL and role.threads > WARP_THREADS and isinstance(step.op, _ONE_FOR_ALL):
+    elif step.by is By.ALL and role.threads > WARP_THREADS and step.op.grain in (Grain.ELECTED, Grain.ONE):
         yield Diagnostic(
             "MBR008",
             where=step.where,
@@ -47,14 +44,8 @@ def _idle_barriers(protocol: Protocol) -> Iterator[Diagnostic]:
     arrived: set[str] = set()
     waited: set[str] = set()
     for _, step in spots(protocol):
-        op = step.op
-        match op:
-            case ops.Wait() | ops.TestWait():
-                waited.add(op.bar.barrier)
-            case ops.Arrive() | ops.ArriveExpectTx() | ops.CpAsyncArrive() | ops.Tcgen05Commit():
-                arrived.add(op.bar.barrier)
-            case _:
-                pass
+        waited |= {e.bar.barrier for e in step.op.of(Await)}
+        arrived |= {e.bar.barrier for e in step.op.of(Signal) if e.arrivals}
     for barrier in protocol.barriers:
         lacks = [word for word, names in (("arrives at", arrived), ("waits for", waited)) if barrier.name not in names]
         if lacks:

@@ -12,9 +12,24 @@ from tilewright.protocol.model import If, Loop, Node, Step
 
 
 def expressions_of(op: ops.Op) -> list[Expr]:
-    """The expressions in an op."""
+    """The expressions in an op's operands."""
     out: list[Expr] = []
-    mapped(op, lambda e: out.append(e) or e)
+
+    def visit(value: object) -> None:
+        match value:
+            case Expr():
+                out.append(value)
+            case ops.Slot():
+                visit((value.index, value.cta))
+            case ops.Region():
+                visit((value.begin, value.cta))
+            case tuple():
+                for item in cast(tuple[object, ...], value):
+                    visit(item)
+            case _:
+                pass
+
+    visit(op.values)
     return out
 
 

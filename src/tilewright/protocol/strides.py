@@ -8,15 +8,15 @@ from dataclasses import replace
 from tilewright.base.expr import Const, Expr, sym
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Step, Symbol
+from tilewright.protocol.product_graph import OutsideFragment
 from tilewright.protocol.rewrite import symbols_of
-from tilewright.protocol.word import NoWord
 
 
 def first_of(e: Expr) -> int:
     """Where a loop begins, as a number."""
     value = e.constant
     if value is None or value < 0:
-        raise NoWord(f"a loop from {e}")
+        raise OutsideFragment(f"a loop from {e}")
     return value
 
 
@@ -33,7 +33,7 @@ def unstrided(nodes: tuple[Node, ...], symbols: Mapping[str, Symbol]) -> tuple[N
             continue
         width, mine = node.step, first_of(node.begin)
         if mine >= width:
-            raise NoWord(f"a loop from {mine} in steps of {width}")
+            raise OutsideFragment(f"a loop from {mine} in steps of {width}")
         body, skips = list(node.body), list[Step]()
         while body and isinstance(last := body[-1], Step) and isinstance(last.op, ops.Advance):
             body.pop()
@@ -54,7 +54,7 @@ def _skip(step: Step, times: int, symbols: Mapping[str, Symbol]) -> list[Step]:
     names = sorted(_by(step).symbols)
     total = sum((sym(n) for n in names), Const(0)) * times
     if _by(step) != total or any(n not in symbols or symbols[n].per is not None for n in names):
-        raise NoWord(f"a counter that advances by {_by(step)}")
+        raise OutsideFragment(f"a counter that advances by {_by(step)}")
     return [replace(step, op=ops.Advance(_counter(step), sym(n))) for n in names]
 
 
@@ -71,7 +71,7 @@ def _take_back(before: list[Node], skip: Step, times: int, per: int) -> None:
             break
         if _counter(skip) in symbols_of(node):
             break
-    raise NoWord(f"counter {_counter(skip)} does not skip the first iterations")
+    raise OutsideFragment(f"counter {_counter(skip)} does not skip the first iterations")
 
 
 def _by(step: Step) -> Expr:

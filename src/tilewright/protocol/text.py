@@ -37,7 +37,7 @@ MAX_INTEGER = 1 << 62
 """Of the integers of a protocol: they are bytes, counts and threads."""
 
 _PARTS: dict[str, type[Any]] = {"Slot": ops.Slot, "Region": ops.Region}
-_OPS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(ops.Op)}
+_OPS: dict[str, type[Any]] = {kind.__name__: kind for kind in ops.ALL}
 
 
 def to_text(protocol: Protocol) -> str:

@@ -12,11 +12,25 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
+from tilewright.protocol.effects import (
+    Access,
+    Among,
+    Await,
+    Commit,
+    Count,
+    Engine,
+    Queue,
+    Retire,
+    Signal,
+    Stage,
+    Sync,
+)
+from tilewright.protocol.labels import by_threads, issued, served
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.prices import COPIES, PRODUCTS, Cost, prices_of
-from tilewright.protocol.words import issued, served
 
 MAX_STEPS = 50_000
 
@@ -90,7 +104,7 @@ class _Phase:
 
 
 @dataclass
-class _Meeting:
+class _Rounds:
     """A barrier of threads: who has come in this round, and when the rounds before were complete."""
 
     present: int = 0
@@ -119,8 +133,10 @@ class _Agent:
     env: dict[str, int]
     now: float = 0.0
     slot: int | None = None
-    groups: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    open_until: dict[str, float] = field(default_factory=dict[str, float])
+    groups: dict[tuple[Queue, Stage], list[float]] = field(default_factory=dict[tuple[Queue, Stage], list[float]])
+    open_until: dict[tuple[Queue, Stage], float] = field(default_factory=dict[tuple[Queue, Stage], float])
+    rounds: dict[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
+    """Per barrier of threads, the round arrived in."""
     work: _Block | None = None
     blocked: tuple[list[float], int, str] | None = None
 
@@ -136,7 +152,7 @@ class _Run:
         self.stuck: list[str] = []
         self.busy: dict[tuple[str, int], float] = {}
         self.phases: dict[tuple[str, int, int], _Phase] = {}
-        self.meetings: dict[tuple[object, ...], _Meeting] = {}
+        self.rounds: dict[tuple[object, ...], _Rounds] = {}
         self.steps = 0
         self.agents = [
             _Agent(role, cta, {**values, ops.CTA_RANK: cta, **dict(role.counters)})
@@ -193,60 +209,67 @@ class _Run:
                     yield from self._nodes(agent, node.then if taken else node.otherwise)
 
     def _step(self, agent: _Agent, step: Step) -> _Block:
-        op, words, cost = step.op, issued(step.op), self.prices(step)
+        op, cost = step.op, self.prices(step)
         threads = {By.ALL: agent.role.threads, By.ELECTED: 1, By.PER_WARP: -(-agent.role.threads // WARP_THREADS)}
-        match op:
-            case ops.Advance():
-                agent.env[op.counter] += int(op.by.evaluate(agent.env))
-                return
-            case ops.Wait():
-                phase = self._phase(agent, op.bar)
-                agent.slot = int(op.bar.index.evaluate(agent.env))
-                past = bisect_right(phase.completed, agent.now)
-                if past % 2 == int(op.parity.evaluate(agent.env)):
-                    yield phase.completed, past, f"{op.bar.barrier}[{agent.slot}]"
-            case ops.BarSync() | ops.CtaSync() | ops.ClusterWait():
-                yield self._meet(agent, op)
-            case ops.BarArrive() | ops.ClusterArrive():
-                self._meet(agent, op)
-            case ops.WgmmaWait() | ops.BulkWait() | ops.CpAsyncWait():
-                self._wait_groups(agent, op)
-            case _:
-                self._issue(agent, op, threads[step.by], cost)
-        doing = Doing.ACCESS if isinstance(op, ops.Read | ops.Write) else Doing.ISSUE
-        self._span(agent, doing, words, agent.now, agent.now + cost.issue)
+        ready = 0.0
+        for effect in op.effects:
+            match effect:
+                case Count(counter, by):
+                    agent.env[counter] += int(by.evaluate(agent.env))
+                    return
+                case Await(blocks=True):
+                    yield from self._await(agent, effect)
+                case Sync():
+                    yield from self._sync(agent, effect)
+                case Retire():
+                    self._retire(agent, effect)
+                case Access(until=Queue() | ops.Slot()):
+                    ready = self._begin(agent, op, effect, cost, ready)
+                case Signal():
+                    self._signal(agent, effect, threads.get(step.by, 1), ready)
+                case Commit(queue):
+                    for stage in Stage:
+                        agent.groups.setdefault((queue, stage), []).append(agent.open_until.pop((queue, stage), 0.0))
+                case _:
+                    pass
+        doing = Doing.ACCESS if by_threads(op) else Doing.ISSUE
+        self._span(agent, doing, issued(op), agent.now, agent.now + cost.issue)
         agent.now += cost.issue
 
-    def _meet(self, agent: _Agent, op: ops.Op) -> tuple[list[float], int, str]:
-        threads = agent.role.threads
-        match op:
-            case ops.BarSync() | ops.BarArrive():
-                number = int(op.id.evaluate(agent.env))
-                key, of, words = ("named", agent.cta, number), op.threads, f"barrier {number}"
-            case ops.ClusterArrive() | ops.ClusterWait():
-                key, of, words = ("cluster",), sum(a.role.threads for a in self.agents), "cluster barrier"
+    def _await(self, agent: _Agent, wait: Await) -> _Block:
+        phase = self._phase(agent, wait.bar)
+        agent.slot = int(wait.bar.index.evaluate(agent.env))
+        past = bisect_right(phase.completed, agent.now)
+        if past % 2 == int(wait.parity.evaluate(agent.env)):
+            yield phase.completed, past, f"{wait.bar.barrier}[{agent.slot}]"
+
+    def _sync(self, agent: _Agent, sync: Sync) -> _Block:
+        match sync.among, sync.number:
+            case Among.CLUSTER, _:
+                key, words = ("cluster",), "cluster barrier"
+                of = sum(a.role.threads for a in self.agents)
+            case Among.CTA, Expr() as id:
+                number = int(id.evaluate(agent.env))
+                key, words = (
+                    ("named", agent.cta, number),
+                    "CTA barrier" if sync.threads is None else f"barrier {number}",
+                )
+                of = sync.threads or sum(a.role.threads for a in self.agents if a.cta == agent.cta)
             case _:
-                of = sum(a.role.threads for a in self.agents if a.cta == agent.cta)
-                key, words = ("cta", agent.cta), "CTA barrier"
-        meeting = self.meetings.setdefault(key, _Meeting())
-        if isinstance(op, ops.ClusterWait):  # waits for the round it arrived in before
-            return meeting.completed, int(agent.open_until.get("cluster", 0.0)), words
-        turn = meeting.add(agent.now, threads, of)
-        agent.open_until["cluster"] = float(turn) if isinstance(op, ops.ClusterArrive) else 0.0
-        return meeting.completed, turn, words
+                return  # the lanes of a warp go side by side
+        rounds = self.rounds.setdefault(key, _Rounds())
+        if sync.arrives:
+            agent.rounds[key] = rounds.add(agent.now, agent.role.threads, of)
+        if sync.waits:
+            yield rounds.completed, agent.rounds.get(key, 0), words
 
     # -- groups and engines -------------------------------------------------------------------------------------------
-    def _wait_groups(self, agent: _Agent, op: ops.WgmmaWait | ops.BulkWait | ops.CpAsyncWait) -> None:
-        kind = {ops.WgmmaWait: "wgmma", ops.BulkWait: "bulk", ops.CpAsyncWait: "cp.async"}[type(op)]
-        kind += " read" if isinstance(op, ops.BulkWait) and op.read else ""
-        groups = agent.groups.get(kind, [])
-        done = max(groups[: len(groups) - op.pending], default=0.0)
-        self._span(agent, Doing.WAIT, f"{kind} groups, {op.pending} left", agent.now, done)
+    def _retire(self, agent: _Agent, retired: Retire) -> None:
+        groups = agent.groups.get((retired.queue, retired.stage), [])
+        done = max(groups[: len(groups) - retired.pending], default=0.0)
+        read = " read" if retired.stage is Stage.SOURCE else ""
+        self._span(agent, Doing.WAIT, f"{retired.queue.name}{read} groups, {retired.pending} left", agent.now, done)
         agent.now = max(agent.now, done)
-
-    def _commit(self, agent: _Agent, *kinds: str) -> None:
-        for kind in kinds:
-            agent.groups.setdefault(kind, []).append(agent.open_until.pop(kind, 0.0))
 
     def _occupy(self, agent: _Agent, doing: Doing, what: str, cost: Cost, delay: float = 0.0) -> float:
         """Takes the op's engine from the first moment it is free for as long as the work takes; when that ends."""
@@ -255,53 +278,37 @@ class _Run:
         self._span(agent, doing, what, begin, end, cost.engine)
         return end
 
-    def _issue(self, agent: _Agent, op: ops.Op, threads: int, cost: Cost) -> None:
-        match op:
-            case ops.Arrive():
-                self._phase(agent, op.bar).add(agent.now, arrivals=op.count * threads)
-            case ops.ArriveExpectTx():
-                self._phase(agent, op.bar).add(agent.now, arrivals=threads, expected=op.bytes * threads)
-            case ops.ExpectTx():
-                self._phase(agent, op.bar).add(agent.now, expected=op.bytes * threads)
-            case ops.TmaLoad():
-                done = self._copy(agent, op, cost)
-                targets = [int(e.evaluate(agent.env)) for e in op.ctas] or [self._rank(agent, op.bar)]
-                for cta in targets:
-                    self._phase(agent, op.bar, cta).add(done, landed=op.dst.size)
-            case ops.DsmemCopy():
-                done = self._copy(agent, op, cost)
-                self._phase(agent, op.bar).add(done, landed=op.dst.size)
-            case ops.TmaStore():
-                read = self._occupy(agent, Doing.STORE, served(op, agent.role.name), cost)
-                self._raise(agent, "bulk read", read)
-                self._raise(agent, "bulk", read + cost.latency)
-            case ops.CpAsync():
-                self._raise(agent, "cp.async", self._copy(agent, op, cost))
-            case ops.CpAsyncArrive():
-                done = max(agent.now, agent.open_until.get("cp.async", 0.0))
-                self._phase(agent, op.bar).add(done, arrivals=threads)
-            case ops.BulkCommit():
-                self._commit(agent, "bulk", "bulk read")
-            case ops.CpAsyncCommit():
-                self._commit(agent, "cp.async")
-            case ops.WgmmaCommit():
-                self._commit(agent, "wgmma")
-            case ops.Wgmma() | ops.Tcgen05Mma():
-                done = self._occupy(agent, Doing.PRODUCT, served(op, agent.role.name), cost)
-                self._raise(agent, "wgmma", done + cost.latency)
-            case ops.Tcgen05Commit():
-                done = max(agent.now, agent.open_until.get("wgmma", 0.0))
-                for cta in [int(e.evaluate(agent.env)) for e in op.ctas] or [self._rank(agent, op.bar)]:
-                    self._phase(agent, op.bar, cta).add(done, arrivals=1)
-            case _:
-                pass
+    def _begin(self, agent: _Agent, op: ops.Op, access: Access, cost: Cost, ready: float) -> float:
+        """An asynchronous access begins; when it is done. The accesses of one op take its engine once.
 
-    def _copy(self, agent: _Agent, op: ops.Op, cost: Cost) -> float:
-        """When the bytes are there; the engine is taken from the first of them on, which comes a latency late."""
-        return self._occupy(agent, Doing.COPY, served(op, agent.role.name), cost, cost.latency)
+        Of a copy the engine is taken from the first of its bytes on, which comes a latency late; a bulk store has read
+        its source before.
+        """
+        if not cost.engine:
+            return ready
+        copies = op.engine is not Engine.PRODUCTS and access.stage is Stage.DONE
+        if not ready:
+            doing = Doing.COPY if copies else Doing.STORE if op.engine is Engine.STORES else Doing.PRODUCT
+            ready = self._occupy(agent, doing, served(op, agent.role.name), cost, cost.latency if copies else 0.0)
+        if access.queue is not None:
+            for stage in Stage:
+                late = 0.0 if copies or stage is Stage.SOURCE else cost.latency
+                key = access.queue, stage
+                agent.open_until[key] = max(agent.open_until.get(key, 0.0), ready + late)
+        return ready
 
-    def _raise(self, agent: _Agent, kind: str, done: float) -> None:
-        agent.open_until[kind] = max(agent.open_until.get(kind, 0.0), done)
+    def _signal(self, agent: _Agent, signal: Signal, threads: int, ready: float) -> None:
+        """Arrivals of as many threads, or bytes that have landed when a copy is ``ready``."""
+        when = agent.now
+        if signal.lands:
+            when = ready
+        elif signal.after is not None:
+            key = signal.after, Stage.DONE
+            when = max(when, agent.open_until.get(key, 0.0), *agent.groups.get(key, ()))
+        by = 1 if signal.lands else threads
+        for cta in [int(e.evaluate(agent.env)) for e in signal.ranks] or [self._rank(agent, signal.bar)]:
+            phase = self._phase(agent, signal.bar, cta)
+            phase.add(when, signal.arrivals * by, signal.expects * by, signal.lands * by)
 
     # -- barriers -----------------------------------------------------------------------------------------------------
     @staticmethod

@@ -6,37 +6,19 @@ These are mistakes in writing a protocol, not in synchronising; the checker judg
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 from tilewright.base.expr import OWN, Expr, FloorDiv, Mod
 from tilewright.diag import Diagnostic, Location, TilewrightError
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS, Space
 from tilewright.hw.target import MAX_CTA_THREADS
 from tilewright.protocol import ops
+from tilewright.protocol.effects import BarrierLife, Count, Effect, Grain, Sync, TensorLife
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
 SWIZZLES = (0, 32, 64, 128)
 """Spans of swizzles in bytes (CUDA Driver API, CUtensorMapSwizzle)."""
-
-_WGMMA_OPS = (ops.Wgmma, ops.WgmmaFence, ops.WgmmaCommit, ops.WgmmaWait)
-_WHOLE_WARP_OPS = (
-    ops.BarSync,
-    ops.BarArrive,
-    ops.CtaSync,
-    ops.WarpSync,
-    ops.ClusterArrive,
-    ops.ClusterWait,
-    ops.Tcgen05Alloc,
-    ops.Tcgen05Dealloc,
-    ops.Tcgen05Relinquish,
-    ops.Tcgen05Ld,
-    ops.Tcgen05St,
-    ops.Tcgen05WaitLd,
-    ops.Tcgen05WaitSt,
-)
-_ONE_THREAD_OPS = (ops.Tcgen05Mma, ops.Tcgen05Cp, ops.Tcgen05Commit)
 
 
 def require_valid(protocol: Protocol) -> None:
@@ -163,25 +145,27 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
                     yield from _scope(role, value.cta, known, step.where)
             case _:
                 pass
-    match op:
-        case ops.MbarrierInit() | ops.MbarrierInval():
-            if op.barrier not in {b.name for b in p.barriers}:
-                yield _undeclared("mbarrier", op.barrier, step.where)
-        case ops.Advance():
-            if op.counter not in {name for name, _ in role.counters}:
-                yield _undeclared("carried counter", op.counter, step.where)
-        case ops.Tcgen05Alloc() | ops.Tcgen05Dealloc():
-            if op.buffer not in {b.name for b in p.buffers if b.space is Space.TMEM}:
-                yield _undeclared("tensor-memory buffer", op.buffer, step.where)
-        case ops.BarSync() | ops.BarArrive():
-            if op.threads % WARP_THREADS or op.threads <= 0:
-                yield Diagnostic(
-                    "MBR003",
-                    where=step.where,
-                    found=f"named barrier with {op.threads} threads",
-                    required=f"a multiple of {WARP_THREADS}",
-                    source="PTX ISA 9.1, 9.7.13.1",
-                )
+    for effect in op.effects:
+        yield from _named(p, role, effect, step.where)
+
+
+def _named(p: Protocol, role: Role, effect: Effect, where: Location | None) -> Iterator[Diagnostic]:
+    """What an effect names is declared; a named barrier counts whole warps."""
+    match effect:
+        case BarrierLife(barrier) if barrier not in {b.name for b in p.barriers}:
+            yield _undeclared("mbarrier", barrier, where)
+        case Count(counter) if counter not in {name for name, _ in role.counters}:
+            yield _undeclared("carried counter", counter, where)
+        case TensorLife(buffer) if buffer not in {b.name for b in p.buffers if b.space is Space.TMEM}:
+            yield _undeclared("tensor-memory buffer", buffer, where)
+        case Sync(threads=int(threads)) if threads % WARP_THREADS or threads <= 0:
+            yield Diagnostic(
+                "MBR003",
+                where=where,
+                found=f"named barrier with {threads} threads",
+                required=f"a multiple of {WARP_THREADS}",
+                source="PTX ISA 9.1, 9.7.13.1",
+            )
         case _:
             pass
 
@@ -216,17 +200,17 @@ def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
     if step.by is By.THREAD_ZERO and first:
         found = f"threadIdx.x == 0, but the role begins at thread {first}"
         required = "a thread of the role: an elected one"
-    elif isinstance(op, _WGMMA_OPS) and role.threads > WARPGROUP_THREADS:
+    elif op.grain is Grain.WARPGROUP and role.threads > WARPGROUP_THREADS:
         found = f"{type(op).__name__} by {role.threads} threads"
         required = "a role of 128 threads: each warpgroup has its own wgmma groups"
-    elif isinstance(op, (*_WGMMA_OPS, ops.Setmaxnreg)):
+    elif op.grain in (Grain.WARPGROUP, Grain.WARPGROUPS):
         if step.by is not By.ALL or role.threads % WARPGROUP_THREADS or first % WARPGROUP_THREADS:
             found = f"{type(op).__name__} by {step.by.value} of {role.threads} threads from thread {first}"
             required = "all threads of whole warpgroups, first warp a multiple of 4"
-    elif isinstance(op, _WHOLE_WARP_OPS):
+    elif op.grain is Grain.WARPS:
         if step.by is not By.ALL:
             found, required = f"{type(op).__name__} by {step.by.value}", "all lanes of the executing warps"
-    elif isinstance(op, _ONE_THREAD_OPS) and step.by is By.ALL and role.threads > 1:
+    elif op.grain is Grain.ONE and step.by is By.ALL and role.threads > 1:
         found, required = f"{type(op).__name__} by all {role.threads} threads", "one elected thread"
     if found:
         yield Diagnostic(
@@ -239,8 +223,7 @@ def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
 
 
 def _values(op: ops.Op) -> Iterator[object]:
-    for f in fields(op):
-        value: object = getattr(op, f.name)
+    for value in op.values:
         if isinstance(value, tuple):
             yield from value  # pyright: ignore[reportUnknownVariableType]
         else:

@@ -14,8 +14,8 @@ from math import lcm
 from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.contract.explore.instance import Instance
 from tilewright.contract.explore.program import Add, Do, Position, Program, Set, TripKey, Trips, Unless
-from tilewright.contract.explore.threads import expressions
 from tilewright.contract.explore.world import Bytes, World
+from tilewright.protocol.rewrite import expressions_of
 
 
 @dataclass
@@ -78,7 +78,7 @@ def uses_of(program: Program) -> Uses:
     for ins in program.code:
         match ins:
             case Do(step):
-                for e in expressions(step.op):
+                for e in expressions_of(step.op):
                     found.value(e, None)
             case Unless(condition):
                 found.predicate(condition, trips)
@@ -110,7 +110,7 @@ class Recurrence:
         for pc, ins in enumerate(program.code):
             match ins:
                 case Do(step):
-                    exprs = expressions(step.op)
+                    exprs = expressions_of(step.op)
                 case Unless(condition):
                     exprs = [condition]
                 case Set(_, value) | Add(_, value):

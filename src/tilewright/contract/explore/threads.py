@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.rewrite import expressions_of
 
 
 @dataclass(frozen=True)
@@ -117,23 +116,9 @@ def _without(nodes: tuple[Node, ...], read: frozenset[str]) -> tuple[Node, ...]:
 
 def _read(node: Node) -> list[Expr]:
     match node:
-        case Step(op=ops.Advance(_, by)):
-            return [by]
         case Step():
-            return expressions(node.op)
+            return expressions_of(node.op)
         case Loop():
             return [node.begin, node.end, *(e for x in node.body for e in _read(x))]
         case If():
             return [node.condition, *(e for x in node.then + node.otherwise for e in _read(x))]
-
-
-def expressions(item: Any) -> list[Expr]:
-    """The expressions in an op."""
-    if isinstance(item, Expr):
-        return [item]
-    if isinstance(item, tuple):
-        return [e for x in cast(tuple[Any, ...], item) for e in expressions(x)]
-    names: Mapping[str, object] | None = getattr(item, "__dataclass_fields__", None)
-    if names is None or isinstance(item, type):
-        return []
-    return [e for n in names for e in expressions(getattr(item, n))]

@@ -8,19 +8,18 @@ from functools import cached_property
 from typing import cast
 
 from tilewright.contract.parametric.classes import Class, Ref
-from tilewright.contract.parametric.marks import Segment
+from tilewright.contract.parametric.marks import Segment, goes_on
 from tilewright.contract.parametric.matching import Array, BarrierUse
-from tilewright.protocol import ops
+from tilewright.protocol import effects, ops
+from tilewright.protocol.effects import BULK, CP_ASYNC, TENSOR, WGMMA, Mode, Part, Proxy, Queue, Stage, TensorLife
 from tilewright.protocol.graph import EventGraph, Place, Site
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
-ASYNC_PROXY = frozenset(("tma_load", "tma_store", "wgmma", "mma"))
-TENSOR = frozenset(("mma", "ld", "st"))
-TRACKED = frozenset(("tma_load", "cp_async", "mma"))
-"""Engines whose ops are known to be done by waits on barriers."""
+TRACKED = frozenset((CP_ASYNC, TENSOR))
+"""Queues whose ops are known to be done by waits on barriers."""
 
-RUNS = (ops.Wgmma, ops.TmaStore)
-"""Ops that come in runs, of which nothing tells one from the other."""
+RUNS = frozenset((WGMMA, BULK))
+"""Queues whose ops come in runs, of which nothing tells one from the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +28,39 @@ class Access:
 
     ref: Ref
     place: Place
-    engine: str
-    writes: bool
-    private: bool = False
+    effect: effects.Access
     landing: tuple[Array, int] | None = None
     """The barrier that tracks a copy, and the number of its phase in turns."""
+
+    @cached_property
+    def queue(self) -> Queue | None:
+        """The queue in whose groups it is done."""
+        return self.effect.queue
+
+    @cached_property
+    def writes(self) -> bool:
+        """Whether the bytes change."""
+        return self.effect.writes
+
+    @cached_property
+    def private(self) -> bool:
+        """Whether each thread touches its own part."""
+        return self.effect.part is Part.THREAD
+
+    @cached_property
+    def generic(self) -> bool:
+        """Whether threads access the bytes themselves: the access is over with the op."""
+        return self.effect.until is None and self.effect.proxy is Proxy.GENERIC
+
+    @cached_property
+    def frees(self) -> bool:
+        """Whether it is the end of the bytes' life."""
+        return self.effect.until is None and self.effect.proxy is Proxy.TENSOR
+
+    @cached_property
+    def engine(self) -> str:
+        """What performs the access, for people and to tell accesses apart."""
+        return self.queue.name if self.queue is not None else self.effect.name
 
     @cached_property
     def register(self) -> bool:
@@ -48,7 +75,7 @@ class Access:
     @cached_property
     def reaches(self) -> bool:
         """Whether the bytes are accessed through the asynchronous proxy."""
-        return self.engine in ASYNC_PROXY
+        return self.effect.proxy is Proxy.ASYNC
 
 
 def same_ring(x: Place, y: Place) -> bool:
@@ -70,7 +97,7 @@ def overlap(x: Place, y: Place) -> bool:
 
 
 Series = list[Access]
-"""What a class does to one place in one stretch, again and again in the same way: in program order."""
+"""What a class does to one place in one block, again and again in the same way: in program order."""
 
 
 class Accesses:
@@ -129,7 +156,7 @@ class Accesses:
                 }
                 for series in place:
                     asked = asked_of[series[0].kind]
-                    if asked and series[0].engine in TRACKED:
+                    if asked and (series[0].landing is not None or series[0].queue in TRACKED):
                         waits |= asked
                     elif asked:
                         for a in series:
@@ -138,34 +165,31 @@ class Accesses:
 
 
 def _asked(x: Access, y: Access) -> Iterable[Segment]:
-    """In which ways ``y`` asks whether ``x`` is done."""
-    plainly = Segment.MEMORY if y.engine == "generic" else Segment.SCHEDULE
-    fenced = x.place.memory[0] == "tmem" and y.engine in TENSOR
-    match x.engine:
-        case "generic":
-            own = x.register or (x.private and y.private and x.ref.c.party == y.ref.c.party)
-            if x.register or (own and not y.reaches):
-                return ()
-            if not y.reaches:
-                return (Segment.MEMORY,)
-            both = (Segment.MEMORY, Segment.WRITER_FENCED)
-            return both if x.writes and not y.writes else (*both, Segment.FENCED)
-        case "cp_async" if y.reaches:
-            return Segment.WRITER_FENCED, Segment.FENCED, Segment.MEMORY
-        case "mma" | "ld" | "st" if fenced:
-            return (Segment.TENSOR,)
-        case "wgmma" if x.register and y.engine == "wgmma":
+    """In which segments ``y`` asks whether ``x`` is done."""
+    plainly = (Segment.MEMORY,) if y.generic else (Segment.SCHEDULE,)
+    if x.generic:
+        own = x.register or (x.private and y.private and x.ref.c.party == y.ref.c.party)
+        if x.register or (own and not y.reaches):
             return ()
-        case "wgmma" | "tma_store" | "ld" | "st" if x.ref.c is y.ref.c:
-            return ()
-        case "dealloc":
+        if not y.reaches:
             return (Segment.MEMORY,)
-        case _:
-            return (plainly,)
+        both = (Segment.MEMORY, Segment.WRITER_FENCED)
+        return both if x.writes and not y.writes else (*both, Segment.FENCED)
+    if x.frees:
+        return (Segment.MEMORY,)
+    if x.queue is None:
+        return plainly
+    if x.queue is CP_ASYNC:
+        return (Segment.WRITER_FENCED, Segment.FENCED, Segment.MEMORY) if y.reaches else plainly
+    if x.place.memory[0] == "tmem" and not y.frees:
+        return (Segment.TENSOR,)
+    if x.queue is not TENSOR and (x.ref.c is y.ref.c or (x.register and y.queue is x.queue)):
+        return ()
+    return plainly
 
 
 def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Array, BarrierUse]) -> Iterator[Access]:
-    """All accesses, class by class; raises ``NoWord``."""
+    """All accesses, class by class; raises ``OutsideFragment``."""
     landings: dict[Ref, list[tuple[Array, int]]] = {}
     for array, use in bars.items():
         for p in (p for f in use.landings for p in f.pieces):
@@ -174,25 +198,12 @@ def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Arr
     for c in classes:
         for s, code in enumerate(c.ops):
             run: list[Access] = []
-            for i, op in enumerate(code):
-                if type(op) in TOUCHING:
-                    found = _of(graph, Ref(c, s, i), landings, places)
-                    run += (a for a in found if c.group.primary or not a.register)
-                    if not _goes_on(code, i):
-                        yield from _merged(run)
-                        run = []
-
-
-TOUCHING = frozenset((
-    ops.Read, ops.Write, ops.TmaLoad, ops.TmaStore, ops.Wgmma, ops.CpAsync, ops.Tcgen05Mma, ops.Tcgen05Ld,
-    ops.Tcgen05St, ops.Tcgen05Dealloc,
-))  # fmt: skip
-"""Ops that access memory."""
-
-
-def _goes_on(code: tuple[ops.Op, ...], i: int) -> bool:
-    kind = type(code[i])
-    return kind in RUNS and i + 1 < len(code) and type(code[i + 1]) is kind
+            for i in range(len(code)):
+                found = _of(graph, Ref(c, s, i), landings, places)
+                run += (a for a in found if c.group.primary or not a.register)
+                if run and not goes_on(code, i, RUNS):
+                    yield from _merged(run)
+                    run = []
 
 
 def _merged(run: list[Access]) -> list[Access]:
@@ -203,7 +214,7 @@ def _merged(run: list[Access]) -> list[Access]:
     for a in sorted(run, key=lambda a: a.place.begin):
         for n, b in enumerate(out):
             one, two = a.place, b.place
-            if (a.engine, a.writes) != (b.engine, b.writes) or one.begin > two.end:
+            if (a.queue, a.writes) != (b.queue, b.writes) or one.begin > two.end:
                 continue
             if (one == two and not a.writes) or (a.register and replace(one, begin=two.begin, end=two.end) == two):
                 out[n] = replace(b, place=replace(two, end=max(one.end, two.end)))
@@ -225,37 +236,21 @@ def _of(
         if found is None:
             found = places[key] = graph.place(ref.site, region, cta)
         if cta is None and found.memory[0] in ("shared", "tmem") and found.memory[1] != ref.c.cta:
-            raise NoWord("bytes of a peer")
+            raise OutsideFragment("bytes of a peer")
         return found
 
-    match ref.op:
-        case ops.Read(region, private):
-            yield Access(ref, place(region), "generic", False, private)
-        case ops.Write(region, private):
-            yield Access(ref, place(region), "generic", True, private)
-        case ops.TmaLoad(dst):
-            for array, number in landings.get(ref, ()):
-                yield Access(ref, place(dst, array[0]), "tma_load", True, False, (array, number))
-        case ops.TmaStore(src, dst):
-            yield Access(ref, place(src), "tma_store", False)
-            if dst is not None:
-                raise NoWord("bulk stores to named bytes")
-        case ops.Wgmma(accumulator, operands):
-            for region in operands:
-                yield Access(ref, place(region), "wgmma", False)
-            yield Access(ref, place(accumulator), "wgmma", True)
-        case ops.CpAsync(dst):
-            yield Access(ref, place(dst), "cp_async", True, private=True)
-        case ops.Tcgen05Mma(accumulator, operands):
-            for region in operands:
-                yield Access(ref, place(region), "mma", False)
-            yield Access(ref, place(accumulator), "mma", True)
-        case ops.Tcgen05Ld(region):
-            yield Access(ref, place(region), "ld", False)
-        case ops.Tcgen05St(region):
-            yield Access(ref, place(region), "st", True)
-        case ops.Tcgen05Dealloc(buffer) if ref.c.group.primary:
-            whole = ops.Region(buffer, ops.ZERO, graph.protocol.buffer(buffer).size)
-            yield Access(ref, graph.place(ref.site, whole), "dealloc", True)
-        case _:
-            pass
+    for effect in ref.op.effects:
+        match effect:
+            case effects.Access(region, until=ops.Slot()):
+                for array, number in landings.get(ref, ()):
+                    yield Access(ref, place(region, array[0]), effect, (array, number))
+            case effects.Access(region):
+                if effect.queue is BULK and effect.stage is Stage.DONE:
+                    raise OutsideFragment("bulk stores to named bytes")
+                yield Access(ref, place(region), effect)
+            case TensorLife(buffer, begins=False) if ref.c.group.primary:
+                whole = ops.Region(buffer, ops.ZERO, graph.protocol.buffer(buffer).size)
+                free = effects.Access(whole, Mode.WRITE, Proxy.TENSOR, name="the dealloc")
+                yield Access(ref, graph.place(ref.site, whole), free)
+            case _:
+                pass

@@ -6,52 +6,55 @@ from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, Piece
-from tilewright.protocol import ops
+from tilewright.contract.parametric.thread_barriers import sync_of
+from tilewright.protocol.effects import Among, BarrierLife, Fence, Order, Signal, Sync
+from tilewright.protocol.product_graph import OutsideFragment
 from tilewright.protocol.validate import MAX_ARRIVALS
-from tilewright.protocol.word import NoWord
 
 
 def init_sites(facts: Facts) -> None:
-    for ref in facts.k.ops.of(ops.MbarrierInit):
-        op = ref.op
-        assert isinstance(op, ops.MbarrierInit)
-        slots = facts.protocol.barrier(op.barrier).slots
-        if (op.slots is not None and op.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
-            raise NoWord(f"a partial or repeated init of {op.barrier}")
-        facts.inits.setdefault((ref.c.cta, op.barrier), []).append(ref)
+    for ref, life in facts.k.effects.of(BarrierLife):
+        slots = facts.protocol.barrier(life.barrier).slots
+        if (life.slots is not None and life.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
+            raise OutsideFragment(f"a partial or repeated init of {life.barrier}")
+        facts.inits.setdefault((ref.c.cta, life.barrier), []).append(ref)
     for array in {**facts.inits, **facts.bars}:  # one that nobody uses must not be initialised twice either
         refs = facts.inits.get(array, [])
-        if len({r.s for r in refs}) != len(refs) or {r.s for r in refs} != set(facts.graph.word.starts):
-            raise NoWord(f"{array[1]} is not initialised once at the start")
+        if len({r.s for r in refs}) != len(refs) or {r.s for r in refs} != set(facts.graph.product.starts):
+            raise OutsideFragment(f"{array[1]} is not initialised once at the start")
 
 
 def check_barrier(facts: Facts, use: BarrierUse) -> None:
     name = use.array[1]
     if sum(f.bytes for f in use.expects) > MAX_ARRIVALS:
-        raise NoWord(f"{name} expects more bytes than a phase counts")
+        raise OutsideFragment(f"{name} expects more bytes than a phase counts")
     for ref in use.users:
         _visible(facts, ref, use)
     for piece in [*use.waits, *(p for f in [*use.signals, *use.expects] for p in f.pieces)]:
         if not _phase_known(facts, use, piece.ref, piece.number - use.slots):
-            raise NoWord(f"{name}: the phase before that of {piece.ref.name} may be incomplete")
+            raise OutsideFragment(f"{name}: the phase before that of {piece.ref.name} may be incomplete")
     for piece in use.waits:
         _not_lapped(facts, use, piece)
     for family in use.expects:
         for piece in family.pieces:
-            if isinstance(piece.ref.op, ops.ExpectTx):
+            if not any(x.arrivals for x in piece.ref.op.of(Signal)):
                 _expected_in_time(facts, use, piece)
 
 
 def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
     past = facts.k.levels.past
     for init in facts.inits[use.array]:
-        fences = [r for r in facts.k.ops.of(ops.FenceMbarrierInit) if r.c is init.c and r.s == init.s and r.i > init.i]
+        fences = [
+            r
+            for r, fence in facts.k.effects.of(Fence)
+            if fence.order is Order.MBARRIER_INIT and r.c is init.c and r.s == init.s and r.i > init.i
+        ]
         if init.c is ref.c:
             if past.holds(facts.mine(ref, init)):
                 continue
         elif any(facts.knows(ref, Segment.SCHEDULE, f, past) for f in fences):
             continue
-        raise NoWord(f"the initialisation of {use.array[1]} is not fenced before {ref.name}")
+        raise OutsideFragment(f"the initialisation of {use.array[1]} is not fenced before {ref.name}")
 
 
 def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
@@ -80,15 +83,15 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
 
 
 def _of_use(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> list[Piece]:
-    """Of the ops of a family those that may be the one for use ``now + number``, seen from stretch ``s``."""
+    """Of the ops of a family those that may be the one for use ``now + number``, seen from block ``s``."""
     if not use.unit:
         return list(pieces)
-    unit, meet = facts.column[use.unit], facts.k.ways.meet
+    unit, meet = facts.column[use.unit], facts.k.paths.meet
     return [p for p in pieces if meet(p.ref.s, s, unit, p.number - number)]
 
 
 def _exist(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> bool:
-    """Whether the word has come to the op among ``pieces`` that is for phase ``now + number``."""
+    """Whether the product has come to the op among ``pieces`` that is for phase ``now + number``."""
     if not use.unit:
         return facts.passed({p.ref.s for p in pieces}, s)
     return number <= facts.reached(use, pieces, s)
@@ -98,19 +101,19 @@ def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
     """Phase n + slots completes only after the wait for phase n returned."""
     if not use.unit:
         if any(p.number != 0 for f in use.signals for p in f.pieces):
-            raise NoWord(f"{use.array[1]} goes round without a counter")
+            raise OutsideFragment(f"{use.array[1]} goes round without a counter")
         if wait.number < 0:
             # it passes on the fresh barrier only as long as phase 0 is not complete
-            raise NoWord(f"{use.array[1]} may complete a phase before {wait.ref.name} returns")
+            raise OutsideFragment(f"{use.array[1]} may complete a phase before {wait.ref.name} returns")
         return
     for family in use.signals:
         if all(
             facts.hands_on(p.ref, wait.ref, facts.upto(use.unit, use.slots + wait.number - p.number))
             for p in family.pieces
-            if facts.k.ways.meet(wait.ref.s, p.ref.s, facts.column[use.unit], use.slots + wait.number - p.number)
+            if facts.k.paths.meet(wait.ref.s, p.ref.s, facts.column[use.unit], use.slots + wait.number - p.number)
         ):
             return
-    raise NoWord(f"{use.array[1]} may go round before {wait.ref.name} returns")
+    raise OutsideFragment(f"{use.array[1]} may go round before {wait.ref.name} returns")
 
 
 def _expected_in_time(facts: Facts, use: BarrierUse, expect: Piece) -> None:
@@ -119,13 +122,13 @@ def _expected_in_time(facts: Facts, use: BarrierUse, expect: Piece) -> None:
             facts.hands_on(p.ref, expect.ref, facts.upto(use.unit, expect.number - p.number)) for p in family.pieces
         ):
             return
-    raise NoWord(f"bytes of {use.array[1]} may be expected after its last arrival")
+    raise OutsideFragment(f"bytes of {use.array[1]} may be expected after its last arrival")
 
 
 def check_recycled(facts: Facts, ref: Ref) -> None:
     """The use before is complete: someone who took part in it returned."""
     barrier = facts.syncs[ref]
-    if isinstance(ref.op, ops.ClusterArrive):
+    if sync_of(ref).among is Among.CLUSTER:
         _paired(ref)
         return
     if ref.c.index in barrier.waiting:
@@ -133,23 +136,23 @@ def check_recycled(facts: Facts, ref: Ref) -> None:
     for other in barrier.ops:
         try:
             found, same = barrier.partner(ref, other, 1)
-        except NoWord:
+        except OutsideFragment:
             continue
         refs = found if same else [r for rs in barrier.ops[other].values() for r in rs]
-        if not all(isinstance(r.op, ops.BarSync | ops.CtaSync) for r in refs):
+        if not all(sync_of(r).waits for r in refs):
             continue
         own = facts.k.classes[other] is ref.c
         question = facts.k.levels.past if same else facts.k.levels.earlier
         if all(facts.knows(ref, Segment.SCHEDULE, r, question, own) for r in refs):
             return
-    raise NoWord(f"{barrier.label} may be entered again before {ref.name}")
+    raise OutsideFragment(f"{barrier.label} may be entered again before {ref.name}")
 
 
 def _paired(ref: Ref) -> None:
     for i in range(ref.i + 1, len(ref.c.code[ref.s])):
-        op = Ref(ref.c, ref.s, i).op
-        if isinstance(op, ops.ClusterWait):
+        sync = next((x for x in Ref(ref.c, ref.s, i).op.of(Sync) if x.among is Among.CLUSTER), None)
+        if sync is not None and not sync.arrives:
             return
-        if isinstance(op, ops.ClusterArrive):
+        if sync is not None:
             break
-    raise NoWord("a cluster arrive without its wait in the same stretch")
+    raise OutsideFragment("a cluster arrive without its wait in the same block")

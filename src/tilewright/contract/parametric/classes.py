@@ -1,4 +1,4 @@
-"""Classes of threads on the word, and their ops."""
+"""Classes of threads on the product, and their ops."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from tilewright.contract.threads import Group, groups_of, runs
 from tilewright.protocol import ops
+from tilewright.protocol.effects import Effect
 from tilewright.protocol.graph import EventGraph, Site
 from tilewright.protocol.model import By
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
+
+E = TypeVar("E")
 
 
 @dataclass(frozen=True, eq=False)
 class Class:
-    """Threads of a role in one CTA that run the same code; ``code`` per stretch."""
+    """Threads of a role in one CTA that run the same code; ``code`` per block."""
 
     index: int
     party: int
@@ -32,7 +35,7 @@ class Class:
 
     @cached_property
     def ops(self) -> tuple[tuple[ops.Op, ...], ...]:
-        """The ops of its code, per stretch."""
+        """The ops of its code, per block."""
         return tuple(tuple(site.step.op for site in code) for code in self.code)
 
     def sites(self) -> Iterator[Site]:
@@ -41,7 +44,7 @@ class Class:
 
 
 class Ref(NamedTuple):
-    """Op ``i`` of a class in a stretch."""
+    """Op ``i`` of a class in a block."""
 
     c: Class
     s: int
@@ -64,11 +67,11 @@ class Ref(NamedTuple):
 
 
 def classes_of(graph: EventGraph) -> tuple[Class, ...]:
-    """The classes of threads of all parties; raises ``NoWord``."""
+    """The classes of threads of all parties; raises ``OutsideFragment``."""
     out: list[Class] = []
-    for p, (role, cta) in enumerate(graph.word.parties):
+    for p, (role, cta) in enumerate(graph.product.parties):
         if any(s.step.by is By.THREAD_ZERO for code in graph.sites[p] for s in code):
-            raise NoWord("steps of thread zero")
+            raise OutsideFragment("steps of thread zero")
         for group in groups_of(role):
             mine = runs(group.kind)
             code = tuple(tuple(s for s in code if s.step.by in mine) for code in graph.sites[p])
@@ -76,19 +79,17 @@ def classes_of(graph: EventGraph) -> tuple[Class, ...]:
     return tuple(out)
 
 
-class OpsByKind:
-    """All ops of some classes, class by class in the order of the word."""
+class EffectsByKind:
+    """All effects of some classes, class by class in the order of the product."""
 
     def __init__(self, classes: tuple[Class, ...]):
-        self._found: dict[type[ops.Op], list[Ref]] = {}
+        self._found: dict[type[object], list[tuple[Ref, Effect]]] = {}
         for c in classes:
             for s, code in enumerate(c.ops):
                 for i, op in enumerate(code):
-                    self._found.setdefault(type(op), []).append(Ref(c, s, i))
+                    for effect in op.effects:
+                        self._found.setdefault(type(effect), []).append((Ref(c, s, i), effect))
 
-    def of(self, *kinds: type[ops.Op]) -> list[Ref]:
-        """Those of some kinds, in order."""
-        found = [self._found[kind] for kind in kinds if kind in self._found]
-        if len(found) == 1:
-            return found[0]
-        return sorted(chain.from_iterable(found), key=lambda r: (r.c.index, r.s, r.i))
+    def of(self, kind: type[E]) -> list[tuple[Ref, E]]:
+        """Those of one kind, each with the op that it belongs to."""
+        return cast(list[tuple[Ref, E]], self._found.get(kind, []))

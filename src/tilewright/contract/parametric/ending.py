@@ -2,64 +2,63 @@
 
 from __future__ import annotations
 
+from tilewright.contract.parametric.accesses import TRACKED
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
-from tilewright.protocol import ops
-from tilewright.protocol.word import NoWord
-
-SIGNALS = (ops.Arrive, ops.ArriveExpectTx, ops.ExpectTx, ops.TmaLoad, ops.CpAsyncArrive, ops.Tcgen05Commit)
-"""Ops that may reach into another CTA."""
+from tilewright.protocol.effects import Access, Queue, Signal
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_end(facts: Facts) -> None:
     k = facts.k
     for c in k.classes:
-        for s in facts.graph.word.ends:
+        for s in facts.graph.product.ends:
             end = Ref(c, s, len(c.code[s]))
             for mark in k.marks.completions[c.index]:
                 if not facts.says_itself(end, "done", mark, k.levels.past):
-                    raise NoWord(f"{c.group.label} may end with groups in flight")
+                    raise OutsideFragment(f"{c.group.label} may end with groups in flight")
     for use in facts.bars.values():
         for landing in use.landings:
             if not any(
-                all(cover.lead[-1 - e] >= landing.lead[-1 - e] for e in facts.graph.word.ends) for cover in use.covers
+                all(cover.lead[-1 - e] >= landing.lead[-1 - e] for e in facts.graph.product.ends)
+                for cover in use.covers
             ):
-                raise NoWord(f"copies tracked by {use.array[1]} may be in flight at the end")
-    for kind, commit in ((ops.Tcgen05Mma, ops.Tcgen05Commit), (ops.CpAsync, ops.CpAsyncArrive)):
-        for ref in k.ops.of(kind):
-            if not _waited_for(facts, ref, commit):
-                raise NoWord(f"{ref.name} may be in flight at the end")
+                raise OutsideFragment(f"copies tracked by {use.array[1]} may be in flight at the end")
+    tracked = {ref: x.queue for ref, x in k.effects.of(Access) if x.queue in TRACKED}
+    for ref, queue in tracked.items():
+        if not _waited_for(facts, ref, queue):
+            raise OutsideFragment(f"{ref.name} may be in flight at the end")
     _peers(facts)
 
 
 def _peers(facts: Facts) -> None:
     """A CTA that others touch ends only after they did."""
-    for ref in facts.k.ops.of(*SIGNALS):
+    for ref in dict.fromkeys(ref for ref, _ in facts.k.effects.of(Signal)):
         targets = {a[0] for a, use in facts.bars.items() if ref in use.users} - {ref.c.cta}
         for target in targets:
             mark = facts.k.marks.event[ref.c.index, ref.s, ref.i]
-            for s in facts.graph.word.ends:
+            for s in facts.graph.product.ends:
                 if not any(
                     facts.says(Ref(c, s, len(c.code[s])), Segment.SCHEDULE, mark, facts.k.levels.past)
                     for c in facts.k.classes
                     if c.cta == target
                 ):
-                    raise NoWord(f"CTA {target} may end before {ref.name} touches it")
+                    raise OutsideFragment(f"CTA {target} may end before {ref.name} touches it")
 
 
-def _waited_for(facts: Facts, ref: Ref, kind: type[ops.Op]) -> bool:
+def _waited_for(facts: Facts, ref: Ref, queue: Queue | None) -> bool:
     """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
-    ends = facts.graph.word.ends
+    ends = facts.graph.product.ends
     for use in facts.bars.values():
         for family in use.arrivals:
             if not any(all(c.lead[-1 - e] >= family.lead[-1 - e] for e in ends) for c in use.covers):
                 continue
             for piece in family.pieces:
                 commit = piece.ref
-                if isinstance(commit.op, kind) and commit.c is ref.c:
+                if commit.c is ref.c and any(x.after is queue for x in commit.op.of(Signal)):
                     if commit.s == ref.s and commit.i > ref.i:
                         return True
-                    if commit.s != ref.s and all(facts.k.ways.parted(ref.s, e, commit.s) for e in ends):
+                    if commit.s != ref.s and all(facts.k.paths.parted(ref.s, e, commit.s) for e in ends):
                         return True
     return False

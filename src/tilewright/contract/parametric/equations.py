@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 MAX_EVALUATIONS = 1_000_000
 """Of equations, until the solver gives up."""
@@ -63,7 +63,7 @@ class Equations:
                     continue
                 left -= 1
                 if left < 0:
-                    raise NoWord(f"more than {MAX_EVALUATIONS} evaluations of what is known where")
+                    raise OutsideFragment(f"more than {MAX_EVALUATIONS} evaluations of what is known where")
                 dirty[v] = 0
                 now = run(values)
                 if now != values[v]:

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from tilewright.contract.parametric.accesses import Accesses, accesses_of
 from tilewright.contract.parametric.classes import Class, Ref
-from tilewright.contract.parametric.knowledge import Knowledge
+from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.contract.parametric.marks import Mark, Segment
 from tilewright.contract.parametric.matching import Array, BarrierUse, Piece, barrier_uses
-from tilewright.contract.parametric.meetings import thread_barriers
+from tilewright.contract.parametric.paths import FAR
 from tilewright.contract.parametric.statements import Question, Row
-from tilewright.contract.parametric.ways import FAR
-from tilewright.protocol import ops
+from tilewright.contract.parametric.thread_barriers import thread_barriers
+from tilewright.protocol.effects import WGMMA, Access
 from tilewright.protocol.graph import EventGraph, Unit
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 NEAR = range(-2, 4)
 """How many turns around now, or a lap, thresholds are told apart."""
@@ -44,7 +44,7 @@ class Facts:
         self._passed: dict[tuple[frozenset[int], int], bool] = {}
         self._reached: dict[tuple[Unit, tuple[Piece, ...], int], int] = {}
         self.inits: dict[Array, list[Ref]] = {}
-        self.k = Knowledge(graph)
+        self.k = HappensBefore(graph)
         self.bars = barrier_uses(graph, self.k)
         self.syncs, self.barriers = thread_barriers(graph, self.k)
         self.accesses = Accesses(accesses_of(graph, self.k.classes, self.bars))
@@ -79,10 +79,10 @@ class Facts:
             return False
         return bool(k.at(ref.c, ref.s, ref.i) >> question.plane * k.statements.n + slot & 1)
 
-    def says_itself(self, ref: Ref, block: str, mark: Mark, question: Question) -> bool:
-        """The same of a mark of the class's own, in a block of what it knows of itself."""
+    def says_itself(self, ref: Ref, section: str, mark: Mark, question: Question) -> bool:
+        """The same of a mark of the class's own, in a section of what it knows of itself."""
         own = self.k.own[ref.c.index]
-        slot = own.blocks[block][mark]
+        slot = own.sections[section][mark]
         return bool(own.at(ref.s, ref.i) >> question.plane * own.statements.n + slot & 1)
 
     def mine(self, ref: Ref, other: Ref) -> Row:
@@ -125,19 +125,19 @@ class Facts:
             found = self._rows[variable, slot] = k.statements.row(k.values[variable], slot)
         return found
 
-    def row_of_own(self, ref: Ref, block: str, other: Ref) -> Row:
-        """All that a class knows of an op of its own, in a block of what it knows of itself."""
+    def row_of_own(self, ref: Ref, section: str, other: Ref) -> Row:
+        """All that a class knows of an op of its own, in a section of what it knows of itself."""
         own = self.k.own[ref.c.index]
-        slot = own.blocks[block][self.k.marks.event[other.c.index, other.s, other.i]]
+        slot = own.sections[section][self.k.marks.event[other.c.index, other.s, other.i]]
         return own.statements.row(own.at(ref.s, ref.i), slot)
 
     def upto(self, unit: Unit, bound: int) -> Question:
         """All executions up to ``bound`` turns before now; without a unit, all until now."""
         return self.k.levels.upto(self.column[unit], bound) if unit else self.k.levels.past
 
-    # -- ways through the word ----------------------------------------------------------------------------------------
+    # -- paths through the product ------------------------------------------------------------------------------------
     def reached(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
-        """The word has come to the ops among ``pieces`` for all uses up to ``now + reached`` where we stand in stretch
+        """The product has come to the ops among ``pieces`` for all uses up to ``now + reached`` where we stand in block
         ``s``; each use has one of them. -FAR: none for sure.
 
         Rows may say more: that executions still to come are past, of which there are none. Another op must not be
@@ -164,21 +164,21 @@ class Facts:
             if at in held:
                 least = min(least, held[at] - turns)
                 continue
-            if at in self.graph.word.starts:
+            if at in self.graph.product.starts:
                 least = min(least, -1 - turns)
-            pending += [(source, turns + bool(turned[unit])) for source, turned in self.k.ways.entering[at]]
+            pending += [(source, turns + bool(turned[unit])) for source, turned in self.k.paths.entering[at]]
         return least
 
     def passed(self, there: Set[int], s: int) -> bool:
-        """Whether every way from the start to stretch ``s`` passes one of ``there``; it may be one of them."""
+        """Whether every way from the start to block ``s`` passes one of ``there``; it may be one of them."""
         key = frozenset(there), s
         found = self._passed.get(key)
         if found is None:
-            found = self._passed[key] = self.passed_since(self.graph.word.starts, there, s, frozenset())
+            found = self._passed[key] = self.passed_since(self.graph.product.starts, there, s, frozenset())
         return found
 
     def passed_since(self, since: Iterable[int], there: Set[int], s: int, unit: Unit) -> bool:
-        """The same for the ways from stretches ``since`` on which ``unit`` does not turn."""
+        """The same for the paths from blocks ``since`` on which ``unit`` does not turn."""
         seen, pending = set[int](), [*since]
         while pending:
             at = pending.pop()
@@ -187,14 +187,17 @@ class Facts:
             if at == s:
                 return False
             seen.add(at)
-            pending += [f.target for f in self.graph.word.leaving[at] if not unit.intersection(f.turns)]
+            pending += [f.target for f in self.graph.product.leaving[at] if not unit.intersection(f.turns)]
         return True
 
     def issues(self, ref: Ref) -> Iterator[Issue]:
         """What the completions of a class's wgmma tell of the other classes of its role."""
         k = self.k
         if ref.c not in self._issuing:
-            done = {k.marks.done[x.c.index, x.s, x.i]: (x.s, x.i) for x in k.ops.of(ops.Wgmma) if x.c is ref.c}
+            found = k.effects.of(Access)
+            done = {
+                k.marks.done[x.c.index, x.s, x.i]: (x.s, x.i) for x, a in found if x.c is ref.c and a.queue is WGMMA
+            }
             self._issuing[ref.c] = done  # by the last of each run
         for mark, (s, i) in self._issuing[ref.c].items():
             for d in k.classes:
@@ -202,21 +205,21 @@ class Facts:
                     continue
                 place = self.position.get((d.index, ref.c.code[s][i]))
                 if place is None:
-                    raise NoWord("wgmma by part of a role")
+                    raise OutsideFragment("wgmma by part of a role")
                 runs = k.marks.events[d.index]
-                issued = [m for m in runs if m.stretch == s and m.end <= place[1] + 1]
+                issued = [m for m in runs if m.block == s and m.end <= place[1] + 1]
                 if s == ref.s:
                     yield Issue(mark, issued, runs)
                 else:
-                    yield Issue(mark, issued, [m for m in runs if self._issued_after(m.stretch, s, ref.s)])
+                    yield Issue(mark, issued, [m for m in runs if self._issued_after(m.block, s, ref.s)])
 
     def _issued_after(self, at: int, s: int, here: int) -> bool:
-        return at not in (s, here) and self.k.ways.parted(at, here, s)
+        return at not in (s, here) and self.k.paths.parted(at, here, s)
 
     def repeats(self, s: int) -> bool:
         seen, pending = set[int](), [s]
         while pending:
-            for x, _ in self.flows(pending.pop()):
+            for x, _ in self.edges(pending.pop()):
                 if x == s:
                     return True
                 if x not in seen:
@@ -224,5 +227,5 @@ class Facts:
                     pending.append(x)
         return False
 
-    def flows(self, s: int) -> list[tuple[int, int]]:
-        return [(f.target, len(f.turns)) for f in self.graph.word.leaving[s]]
+    def edges(self, s: int) -> list[tuple[int, int]]:
+        return [(f.target, len(f.turns)) for f in self.graph.product.leaving[s]]

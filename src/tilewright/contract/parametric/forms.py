@@ -7,22 +7,22 @@ from math import gcd
 from tilewright.base.expr import Const, Expr, Sum
 from tilewright.contract.forms import broken, declared
 from tilewright.protocol.graph import EventGraph
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_forms(graph: EventGraph) -> None:
-    """The rules of ``contract.forms``; raises ``NoWord``."""
+    """The rules of ``contract.forms``; raises ``OutsideFragment``."""
     for _, detail in declared(graph.protocol):
-        raise NoWord(detail)
+        raise OutsideFragment(detail)
     for site in graph.all_sites():
-        cta = graph.word.parties[site.party][1]
+        cta = graph.product.parties[site.party][1]
         for _, detail in broken(graph.protocol, site.step.op, cta, _value, _remainder):
-            raise NoWord(detail)
+            raise OutsideFragment(detail)
 
 
 def _value(e: Expr) -> int:
     if e.constant is None:
-        raise NoWord(f"{e} where a constant is asked for")
+        raise OutsideFragment(f"{e} where a constant is asked for")
     return e.constant
 
 
@@ -34,4 +34,4 @@ def _remainder(e: Expr, n: int) -> int:
         case Sum(offset, terms) if all(gcd(factor, n) == n for _, factor in terms):
             return offset % n
         case _:
-            raise NoWord(f"{e} modulo {n}")
+            raise OutsideFragment(f"{e} modulo {n}")

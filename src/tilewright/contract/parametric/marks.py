@@ -1,6 +1,6 @@
 """The marks of a protocol: of which executions the proof speaks, and which statements about them are ever asked for.
 
-The ops of a class in a stretch fall into runs: what a class did before an op that signals others becomes known apart
+The ops of a class in a block fall into runs: what a class did before an op that signals others becomes known apart
 from what it does after. Ops of which nothing is asked have no mark, and a mark has a slot only in the segments of
 knowledge in which something is asked of it.
 """
@@ -11,32 +11,58 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from enum import IntEnum
 
+from tilewright.base.expr import Expr
 from tilewright.contract.parametric.classes import Class
 from tilewright.hw.spaces import Space
-from tilewright.protocol import ops
+from tilewright.protocol import effects, ops
+from tilewright.protocol.effects import (
+    BULK,
+    TENSOR_LOADS,
+    TENSOR_STORES,
+    WGMMA,
+    Access,
+    Among,
+    Await,
+    Fence,
+    Order,
+    Queue,
+    Signal,
+    Sync,
+    TensorLife,
+)
 from tilewright.protocol.graph import EventGraph
 from tilewright.protocol.ops import FenceSpace
 
-GROUPS: dict[type[object], str] = {
-    ops.Wgmma: "wgmma",
-    ops.TmaStore: "bulk",
-    ops.Tcgen05Ld: "ld",
-    ops.Tcgen05St: "st",
-}
-"""Ops that complete in groups, by the queue they go through."""
+GROUPS = frozenset((WGMMA, BULK, TENSOR_LOADS, TENSOR_STORES))
+"""Queues whose ops are known to be done by waits for groups."""
 
-TENSOR_QUEUES = frozenset(("ld", "st"))
 
-CUTS = frozenset((
-    ops.Arrive, ops.ArriveExpectTx, ops.TmaLoad, ops.BarSync, ops.BarArrive, ops.CtaSync, ops.Wgmma,
-    ops.FenceProxyAsync, ops.ClusterArrive, ops.Tcgen05Commit, ops.Tcgen05FenceBefore, ops.Tcgen05FenceAfter,
-    ops.CpAsyncArrive,
-))  # fmt: skip
-"""Ops at which what a class did before becomes known apart from what it does after."""
+def goes_on(code: tuple[ops.Op, ...], i: int, queues: Set[Queue] = GROUPS) -> bool:
+    """Whether op ``i`` is of such a queue and the next op is one like it: nothing can tell them apart."""
+    queue = code[i].queue
+    return queue in queues and i + 1 < len(code) and code[i + 1].queue is queue
+
+
+def _cuts(op: ops.Op) -> bool:
+    """Whether what a class did before the op becomes known apart from what it does after."""
+    for effect in op.effects:
+        match effect:
+            case Signal():
+                if effect.arrivals or effect.lands:
+                    return True
+            case Sync(among, arrives=arrives):
+                return arrives and among is not Among.WARP
+            case Fence(order):
+                return order in (Order.ASYNC_PROXY, Order.TENSOR_BEFORE, Order.TENSOR_AFTER)
+            case Access(until=effects.WGMMA):
+                return True
+            case _:
+                pass
+    return False
 
 
 class Segment(IntEnum):
-    """Kinds of knowledge of others, as in ``contract.state``: of which an op may ask, and be asked."""
+    """Kinds of knowledge of others, as in ``contract.runs.state``: of which an op may ask, and be asked."""
 
     SCHEDULE = 0
     """Is past."""
@@ -54,13 +80,13 @@ class Segment(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Mark:
-    """A run of ops of a class in a stretch, over before position ``end``; with a queue, their completions."""
+    """A run of ops of a class in a block, over before position ``end``; with a queue, their completions."""
 
     owner: int
-    stretch: int
+    block: int
     end: int
     asked: Set[Segment]
-    queue: str = ""
+    queue: Queue | None = None
     space: FenceSpace = FenceSpace.ALL
     """The state space of its accesses, ALL where they reach several: such a run no fence of one space covers."""
 
@@ -70,7 +96,7 @@ class Mark:
 
 
 Asked = Mapping[tuple[int, int, int], Set[Segment]]
-"""What is asked of the accesses of an op, by class, stretch and position."""
+"""What is asked of the accesses of an op, by class, block and position."""
 
 
 class Marks:
@@ -81,12 +107,12 @@ class Marks:
         self.classes = classes
         self._accesses = asked
         self._waits = {Segment.SCHEDULE, *waits}
-        arrived = {x.step.op.id.text for c in classes for x in c.sites() if isinstance(x.step.op, ops.BarArrive)}
-        self._entered = arrived
+        syncs = (e for c in classes for x in c.sites() for e in x.step.op.of(Sync))
+        self._entered = {e.number.text for e in syncs if e.number is not None and not e.waits}
         self.tensor = any(b.space is Space.TMEM for b in graph.protocol.buffers)
         self._global = frozenset(b.name for b in graph.protocol.buffers if b.space is Space.GLOBAL)
         self.event: dict[tuple[int, int, int], Mark] = {}
-        """Per class, stretch and position: the run that the op belongs to."""
+        """Per class, block and position: the run that the op belongs to."""
         self.done: dict[tuple[int, int, int], Mark] = {}
         """The same for the completions of asynchronous ops."""
         self.events: dict[int, list[Mark]] = {c.index: [] for c in classes}
@@ -96,7 +122,7 @@ class Marks:
             for s, code in enumerate(c.ops):
                 self._runs(c, s, code)
                 self._queued(c, s, code)
-            self.completions[c.index].sort(key=lambda m: m.queue not in TENSOR_QUEUES)
+            self.completions[c.index].sort(key=lambda m: m.queue is None or not m.queue.tensor_memory)
 
     def _runs(self, c: Class, s: int, code: tuple[ops.Op, ...]) -> None:
         run, asked = list[int](), set[Segment]()
@@ -105,7 +131,7 @@ class Marks:
             if found is not None:
                 run.append(i)
                 asked |= found
-            if run and (i + 1 == len(code) or (type(op) in CUTS and not _goes_on(code, i))):
+            if run and (i + 1 == len(code) or (_cuts(op) and not goes_on(code, i))):
                 mark = Mark(c.index, s, i + 1, asked, space=self._space([code[at] for at in run]))
                 self.events[c.index].append(mark)
                 for at in run:
@@ -115,21 +141,21 @@ class Marks:
     def _space(self, run: list[ops.Op]) -> FenceSpace:
         """Where the generic accesses of a run lie; waits stand for copies of cp.async, which write shared memory."""
         reached = {
-            FenceSpace.GLOBAL if isinstance(op, ops.Read | ops.Write) and op.region.buffer in self._global
-            else FenceSpace.SHARED
+            FenceSpace.GLOBAL if isinstance(e, Access) and e.region.buffer in self._global else FenceSpace.SHARED
             for op in run
-            if isinstance(op, ops.Read | ops.Write | ops.Wait)
-        }  # fmt: skip
+            for e in op.effects
+            if isinstance(e, Await) or (isinstance(e, Access) and e.until is None)
+        }
         return reached.pop() if len(reached) == 1 else FenceSpace.ALL
 
     def _queued(self, c: Class, s: int, code: tuple[ops.Op, ...]) -> None:
         run = list[int]()
         for i, op in enumerate(code):
-            queue = GROUPS.get(type(op))
-            if queue is None:
+            queue = op.queue
+            if queue not in GROUPS:
                 continue
             run.append(i)
-            if _goes_on(code, i):
+            if goes_on(code, i):
                 continue
             asked = set[Segment]().union(*(self._accesses.get((c.index, s, at), ()) for at in run))
             mark = Mark(c.index, s, i + 1, asked, queue)
@@ -140,32 +166,23 @@ class Marks:
 
     def _asked(self, c: Class, s: int, i: int, op: ops.Op) -> Set[Segment] | None:
         """What is asked of an op; None: it belongs to no run."""
-        match op:
-            case ops.Read() | ops.Write() | ops.Tcgen05Dealloc():
-                return self._accesses.get((c.index, s, i))
-            case ops.Wait():
-                return self._waits
-            case ops.TmaLoad(_, _, ctas):
-                return _SCHEDULE if any(e.constant != c.cta for e in ctas) else None
-            case ops.BarSync(id):
-                return _SCHEDULE if id.text in self._entered else None
-            case ops.CtaSync():
-                return _SCHEDULE if "0" in self._entered else None
-            case (
-                ops.Arrive() | ops.ArriveExpectTx() | ops.ExpectTx() | ops.CpAsyncArrive() | ops.Tcgen05Commit()
-                | ops.FenceMbarrierInit()
-            ):  # fmt: skip
-                return _SCHEDULE
-            case ops.Tcgen05Alloc():
-                return _MEMORY
-            case _:
-                return None
+        for effect in op.effects:
+            match effect:
+                case Access(until=None) | TensorLife(begins=False):
+                    return self._accesses.get((c.index, s, i))
+                case TensorLife():
+                    return _MEMORY
+                case Await():
+                    return self._waits
+                case Signal(lands=lands, ranks=ranks):
+                    return _SCHEDULE if not lands or any(e.constant != c.cta for e in ranks) else None
+                case Sync(Among.CTA, waits=True, number=Expr() as number):
+                    return _SCHEDULE if number.text in self._entered else None
+                case Fence(Order.MBARRIER_INIT):
+                    return _SCHEDULE
+                case _:
+                    pass
+        return None
 
 
 _SCHEDULE, _MEMORY = frozenset((Segment.SCHEDULE,)), frozenset((Segment.MEMORY,))
-
-
-def _goes_on(code: tuple[ops.Op, ...], i: int) -> bool:
-    """Whether the next op is an asynchronous one like this: nothing can tell them apart."""
-    kind = type(code[i])
-    return kind in GROUPS and i + 1 < len(code) and type(code[i + 1]) is kind

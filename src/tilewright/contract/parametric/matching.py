@@ -1,6 +1,6 @@
 """Which arrivals, bytes and waits belong together, for every trip count: numbering the uses of a barrier.
 
-The uses of a barrier by one class (or by classes that take turns) form a *family* if, along every word, they come as
+The uses of a barrier by one class (or by classes that take turns) form a *family* if, along every product, they come as
 use 0, 1, 2, ... in this order: the number of uses made so far minus the turns of the ring's unit is then a constant of
 the place. Families of one barrier run in parallel: each gives every phase the same arrivals, and the phase of an
 arrival is its number, whatever its slot expression leaves open modulo the ring.
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.contract.parametric.classes import Ref
-from tilewright.contract.parametric.knowledge import Knowledge
-from tilewright.protocol import ops
+from tilewright.contract.parametric.happens_before import HappensBefore
+from tilewright.protocol.effects import TENSOR, Await, Signal
 from tilewright.protocol.graph import EventGraph, Index, Site, Unit
-from tilewright.protocol.word import NoWord, Word, numbered
+from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, numbered
 
 Array = tuple[int, str]
 """A barrier array of a CTA."""
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """Uses that take the phases in turn, each once. ``lead``: uses made before a stretch minus the turns until then."""
+    """Uses that take the phases in turn, each once. ``lead``: uses made before a block minus the turns until then."""
 
     pieces: tuple[Piece, ...]
     lead: dict[int, int]
@@ -39,7 +39,7 @@ class Family:
     bytes: int = 0
 
     def at(self, s: int) -> list[Piece]:
-        """The family's pieces in a stretch."""
+        """The family's pieces in a block."""
         return [p for p in self.pieces if p.ref.s == s]
 
 
@@ -83,103 +83,85 @@ class _Raw:
     users: list[Ref] = field(default_factory=list[Ref])
 
 
-def barrier_uses(graph: EventGraph, k: Knowledge) -> dict[Array, BarrierUse]:
-    """Every barrier array with its uses, numbered; raises ``NoWord``."""
+def barrier_uses(graph: EventGraph, k: HappensBefore) -> dict[Array, BarrierUse]:
+    """Every barrier array with its uses, numbered; raises ``OutsideFragment``."""
     raw: dict[Array, _Raw] = {}
     for c in k.classes:
         for s, code in enumerate(c.ops):
             for i, op in enumerate(code):
-                if hasattr(op, "bar"):
-                    _collect(graph, Ref(c, s, i), raw)
+                for effect in op.effects:
+                    if isinstance(effect, Signal | Await):
+                        _collect(graph, Ref(c, s, i), effect, raw)
     return {array: _numbered(graph, array, found) for array, found in raw.items()}
 
 
-def _collect(graph: EventGraph, ref: Ref, raw: dict[Array, _Raw]) -> None:
-    op, size = ref.op, ref.c.group.size
-
-    def use(kind: str, slot: ops.Slot, weight: int, bytes: int) -> None:
-        array, index = graph.slot(ref.site, slot)
-        found = raw.setdefault(array, _Raw())
-        found.slots.append((kind, ref, index, weight, bytes))
-        if ref not in found.users:
-            found.users.append(ref)
-
-    match op:
-        case ops.Arrive():
-            use("arrive", op.bar, op.count * size, 0)
-        case ops.ArriveExpectTx():
-            use("arrive", op.bar, size, 0)
-            use("expect", op.bar, 0, op.bytes * size)
-        case ops.ExpectTx():
-            use("expect", op.bar, 0, op.bytes * size)
-        case ops.CpAsyncArrive(noinc=True):
-            use("arrive", op.bar, size, 0)
-        case ops.Tcgen05Commit():
-            if size > 1 or op.ctas:
-                raise NoWord("a multicast commit")
-            use("arrive", op.bar, 1, 0)
-        case ops.TmaLoad():
-            if size > 1:
-                raise NoWord("a copy issued by many threads")
-            ranks = {e.constant for e in op.ctas} or {ref.c.cta}
-            for rank in ranks:
-                if rank is None or not 0 <= rank < graph.protocol.cluster:
-                    raise NoWord("a multicast to computed ranks")
-                array, index = graph.slot(ref.site, op.bar)
-                found = raw.setdefault((rank, array[1]), _Raw())
-                found.slots.append(("land", ref, index, 0, op.dst.size))
-                found.users.append(ref)
-        case ops.Wait():
-            if op.peeked:
-                raise NoWord("waits after tests")
-            array, _ = graph.slot(ref.site, op.bar)
+def _collect(graph: EventGraph, ref: Ref, effect: Signal | Await, raw: dict[Array, _Raw]) -> None:
+    array, index = graph.slot(ref.site, effect.bar)
+    match effect:
+        case Await():
             if array[0] != ref.c.cta:
-                raise NoWord("a wait on a peer's barrier")
-            found = raw.setdefault(array, _Raw())
-            found.waits.append((ref, graph.awaited(ref.site, op)))
-            found.users.append(ref)
-        case _:
-            raise NoWord(f"{type(op).__name__} on a barrier")
+                raise OutsideFragment("a wait on a peer's barrier")
+            raw.setdefault(array, _Raw()).waits.append((ref, graph.awaited(ref.site, effect)))
+            raw[array].users.append(ref)
+        case Signal(lands=0):
+            found, size = raw.setdefault(array, _Raw()), ref.c.group.size
+            if effect.after is TENSOR and (size > 1 or effect.ranks):
+                raise OutsideFragment("a multicast commit")
+            kind = "arrive" if effect.arrivals else "expect"
+            found.slots.append((kind, ref, index, effect.arrivals * size, effect.expects * size))
+            if ref not in found.users:
+                found.users.append(ref)
+        case Signal():
+            if ref.c.group.size > 1:
+                raise OutsideFragment("a copy issued by many threads")
+            for rank in {e.constant for e in effect.ranks} or {ref.c.cta}:
+                if rank is None or not 0 <= rank < graph.protocol.cluster:
+                    raise OutsideFragment("a multicast to computed ranks")
+                found = raw.setdefault((rank, array[1]), _Raw())
+                found.slots.append(("land", ref, index, 0, effect.lands))
+                found.users.append(ref)
 
 
 def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     barrier = graph.protocol.barrier(array[1])
     units = {x.unit for _, _, x, _, _ in raw.slots if x is not None} | {x.unit for _, x in raw.waits}
     if len(units) > 1:
-        raise NoWord(f"uses of {array[1]} follow different counters")
+        raise OutsideFragment(f"uses of {array[1]} follow different counters")
     unit = units.pop() if units else frozenset[int]()
     use = BarrierUse(array, barrier.slots, barrier.count, unit, users=raw.users)
     for kind, target in (("arrive", use.arrivals), ("expect", use.expects), ("land", use.landings)):
         found = [(r, x, w, b) for name, r, x, w, b in raw.slots if name == kind]
-        target += _families(graph.word, unit, barrier.slots, found)
+        target += _families(graph.product, unit, barrier.slots, found)
     if sum(f.weight for f in use.arrivals) != barrier.count:
-        raise NoWord(f"arrivals on {array[1]} do not sum to {barrier.count} by families")
+        raise OutsideFragment(f"arrivals on {array[1]} do not sum to {barrier.count} by families")
     if sum(f.bytes for f in use.expects) != sum(f.bytes for f in use.landings):
-        raise NoWord(f"bytes of {array[1]} do not balance by families")
-    ends = {tuple(sorted((e, f.lead[-1 - e]) for e in graph.word.ends)) for f in [*use.signals, *use.expects]}
+        raise OutsideFragment(f"bytes of {array[1]} do not balance by families")
+    ends = {tuple(sorted((e, f.lead[-1 - e]) for e in graph.product.ends)) for f in [*use.signals, *use.expects]}
     if len(ends) > 1:
-        raise NoWord(f"some phase of {array[1]} stays incomplete")
+        raise OutsideFragment(f"some phase of {array[1]} stays incomplete")
     use.waits = [Piece(ref, _latest(use, ref.s, x.offset)) for ref, x in raw.waits]
     for p in use.waits:
         use.alike.setdefault(p.ref.site, []).append(p.ref)
-    use.covers = _covers(graph.word, unit, use.waits)
+    use.covers = _covers(graph.product, unit, use.waits)
     return use
 
 
 def _latest(use: BarrierUse, s: int, number: int) -> int:
-    """Of the phases that a wait's parity may mean the latest whose arrivals are not later in the word than the wait.
+    """Of the phases that a wait's parity may mean the latest whose arrivals are not later in the product than the wait.
     That it is this one is proved by the order of phases at waits."""
     reached = min((f.lead[s] + len(f.at(s)) for f in use.signals), default=1)
     return reached - 1 - (reached - 1 - number) % (2 * use.slots)
 
 
-def _families(word: Word, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]) -> list[Family]:
-    """Splits uses into families: by class, by order within a stretch, or over classes that take turns."""
+def _families(
+    product: ProductGraph, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
+) -> list[Family]:
+    """Splits uses into families: by class, by order within a block, or over classes that take turns."""
     out: list[Family] = []
     left: list[tuple[Ref, Index | None, int, int]] = []
     for c in dict.fromkeys(r.c.index for r, _, _, _ in uses):
         mine = [u for u in uses if u[0].c.index == c]
-        found = _by_order(word, unit, slots, mine)
+        found = _by_order(product, unit, slots, mine)
         if found is None:
             left += mine
         else:
@@ -193,33 +175,33 @@ def _families(word: Word, unit: Unit, slots: int, uses: list[tuple[Ref, Index | 
         for u in left:
             kinds.setdefault((u[0].c.group.kind.value, u[0].c.cta), []).append(u)
         for group in kinds.values():
-            found = _by_order(word, unit, slots, group)
-            if found is None or not _one_class_a_stretch(group):
-                raise NoWord("uses of a barrier that do not take its phases in turn")
+            found = _by_order(product, unit, slots, group)
+            if found is None or not _one_class_a_block(group):
+                raise OutsideFragment("uses of a barrier that do not take its phases in turn")
             out += found
     return out
 
 
-def _one_class_a_stretch(uses: list[tuple[Ref, Index | None, int, int]]) -> bool:
+def _one_class_a_block(uses: list[tuple[Ref, Index | None, int, int]]) -> bool:
     return all(a[0].c is b[0].c for a in uses for b in uses if a[0].s == b[0].s)
 
 
 def _by_order(
-    word: Word, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
+    product: ProductGraph, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
 ) -> list[Family] | None:
-    """One family, or as many as the most uses in one stretch: the first ones, the second ones, ..."""
-    by_stretch: dict[int, list[tuple[Ref, Index | None, int, int]]] = {}
+    """One family, or as many as the most uses in one block: the first ones, the second ones, ..."""
+    by_block: dict[int, list[tuple[Ref, Index | None, int, int]]] = {}
     for u in uses:
-        by_stretch.setdefault(u[0].s, []).append(u)
-    for ways in dict.fromkeys((1, max(map(len, by_stretch.values())))):
-        if ways > 1 and len(set(map(len, by_stretch.values()))) > 1:
+        by_block.setdefault(u[0].s, []).append(u)
+    for count in dict.fromkeys((1, max(map(len, by_block.values())))):
+        if count > 1 and len(set(map(len, by_block.values()))) > 1:
             return None
         out: list[Family] = []
-        for w in range(ways):
-            mine = [u for us in by_stretch.values() for n, u in enumerate(us) if n % ways == w]
+        for w in range(count):
+            mine = [u for us in by_block.values() for n, u in enumerate(us) if n % count == w]
             if len({(x[2], x[3]) for x in mine}) > 1:
                 break
-            lead = numbered(word, unit, {s: len(us) // ways for s, us in by_stretch.items()}, 0)
+            lead = numbered(product, unit, {s: len(us) // count for s, us in by_block.items()}, 0)
             if lead is None:
                 break
             pieces = _pieces(lead, slots, mine)
@@ -245,7 +227,7 @@ def _pieces(
     return tuple(out)
 
 
-def _covers(word: Word, unit: Unit, waits: Sequence[Piece]) -> list[Family]:
+def _covers(product: ProductGraph, unit: Unit, waits: Sequence[Piece]) -> list[Family]:
     """Families among the waits, of one party or of several that take turns; of the classes that run one wait any."""
     sites = {p.ref.site: p for p in reversed(waits)}
     groups: dict[object, list[Piece]] = {}
@@ -255,24 +237,24 @@ def _covers(word: Word, unit: Unit, waits: Sequence[Piece]) -> list[Family]:
         groups.setdefault("all", []).append(p)
     out: list[Family] = []
     for pieces in groups.values():
-        family = covering(word, unit, pieces)
+        family = covering(product, unit, pieces)
         if family is not None and all(set(f.pieces) != set(family.pieces) for f in out):
             out.append(family)
     return out
 
 
-def covering(word: Word, unit: Unit, pieces: Sequence[Piece]) -> Family | None:
+def covering(product: ProductGraph, unit: Unit, pieces: Sequence[Piece]) -> Family | None:
     """The pieces as a family that takes every number from its first one on, if they do."""
-    by_stretch: dict[int, list[Piece]] = {}
+    by_block: dict[int, list[Piece]] = {}
     for p in sorted(pieces, key=lambda p: p.ref.i):
-        by_stretch.setdefault(p.ref.s, []).append(p)
-    if any(a.ref.c is not b.ref.c for group in by_stretch.values() for a in group for b in group):
+        by_block.setdefault(p.ref.s, []).append(p)
+    if any(a.ref.c is not b.ref.c for group in by_block.values() for a in group for b in group):
         return None
-    uses = {s: len(group) for s, group in by_stretch.items()}
-    lead = numbered(word, unit, uses, 0)
+    uses = {s: len(group) for s, group in by_block.items()}
+    lead = numbered(product, unit, uses, 0)
     if lead is None:
         return None
-    shifts = {p.number - lead[s] - n for s, group in by_stretch.items() for n, p in enumerate(group)}
+    shifts = {p.number - lead[s] - n for s, group in by_block.items() for n, p in enumerate(group)}
     if len(shifts) != 1 or min(shifts) > 0:
         return None
     (shift,) = shifts

@@ -8,11 +8,11 @@ from tilewright.contract.parametric.accesses import Access, Series, overlap, sam
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.matching import Piece, covering
 from tilewright.contract.parametric.order import Order
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_memory(facts: Facts) -> None:
-    """The rules of memory; raises ``NoWord``."""
+    """The rules of memory; raises ``OutsideFragment``."""
     order = Order(facts)
     for xs, ys in facts.accesses.clashing():
         if not _never_meet(facts, xs[0], ys[0]) and not _in_order(order, xs, ys):
@@ -33,8 +33,8 @@ def _never_meet(facts: Facts, x: Access, y: Access) -> bool:
     if one is None or two is None or not same_ring(x.place, y.place) or not one.unit:
         return False
     unit = facts.column[one.unit]
-    period, a = facts.k.ways.residue(x.ref.s, unit, x.place.stages)
-    _, b = facts.k.ways.residue(y.ref.s, unit, x.place.stages)
+    period, a = facts.k.paths.residue(x.ref.s, unit, x.place.stages)
+    _, b = facts.k.paths.residue(y.ref.s, unit, x.place.stages)
     return period > 1 and (a + one.offset - b - two.offset) % period != 0
 
 
@@ -66,22 +66,22 @@ def _in_order(order: Order, xs: Series, ys: Series) -> bool:
 def _one(x: Access, y: Access) -> bool:
     """Whether both are the same op, or one write that threads of a role share."""
     shared = x.ref.site.step is y.ref.site.step and x.ref.c.party == y.ref.c.party
-    return x.ref == y.ref or (shared and x.engine == y.engine == "generic" and x.writes and y.writes)
+    return x.ref == y.ref or (shared and x.generic and y.generic and x.writes and y.writes)
 
 
 def _ordered(order: Order, x: Access, y: Access) -> None:
     before = order.before
     if _one(x, y):
-        alone = x.ref != y.ref or (x is y and x.engine == "generic" and x.writes)
+        alone = x.ref != y.ref or (x is y and x.generic and x.writes)
         if not (alone or (before(x, y, 1) and (x is y or before(y, x, 1)))):
-            raise NoWord(f"{x.engine} of {x.ref.name} on {x.place.buffer.name} may overtake itself")
+            raise OutsideFragment(f"{x.engine} of {x.ref.name} on {x.place.buffer.name} may overtake itself")
         return
     y_earlier = before(y, x, 1)
     if y_earlier and before(x, y, 0):
         return
     if before(x, y, 1) and ((y_earlier and not _coexist(order.facts, x, y)) or before(y, x, 0)):
         return
-    raise NoWord(f"{x.engine} of {x.ref.name} and {y.engine} of {y.ref.name} on {x.place.buffer.name}")
+    raise OutsideFragment(f"{x.engine} of {x.ref.name} and {y.engine} of {y.ref.name} on {x.place.buffer.name}")
 
 
 def _coexist(facts: Facts, x: Access, y: Access) -> bool:
@@ -89,7 +89,7 @@ def _coexist(facts: Facts, x: Access, y: Access) -> bool:
     one, two = x.place.index, y.place.index
     if one is None or two is None or not same_ring(x.place, y.place) or not one.unit:
         return True
-    apart, unit, linked = two.offset - one.offset, facts.column[one.unit], facts.k.ways.linked
+    apart, unit, linked = two.offset - one.offset, facts.column[one.unit], facts.k.paths.linked
     a, b = (y, x) if apart >= 0 else (x, y)
     if x.ref.s == y.ref.s and apart == 0:
         return True
@@ -114,7 +114,7 @@ def _written(order: Order, y: Access, writers: list[Access]) -> None:
                 begin = w.place.end
         if begin >= end:
             return
-    raise NoWord(f"bytes of {y.place.buffer.name} that {y.ref.name} reads may never have been written")
+    raise OutsideFragment(f"bytes of {y.place.buffer.name} that {y.ref.name} reads may never have been written")
 
 
 def _comes_first(order: Order, w: Access, y: Access) -> bool:
@@ -133,7 +133,7 @@ def _by_turns(order: Order, y: Access, writers: list[Access]) -> bool:
 
 
 def _beside(order: Order, y: Access, writers: list[Access]) -> bool:
-    """Whether writes in the same turn of the same stretch, which the word passes as often, cover the use."""
+    """Whether writes in the same turn of the same block, which the product passes as often, cover the use."""
     left = [(y.place.begin, y.place.end)]
     for w in writers:
         beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_ring(w.place, y.place)
@@ -144,7 +144,7 @@ def _beside(order: Order, y: Access, writers: list[Access]) -> bool:
 
 def _each_turn(order: Order, y: Access, writers: list[Access]) -> bool:
     """Whether every way from where the ring's unit turned last passes a write of the same use."""
-    word, index = order.facts.graph.word, y.place.index
+    product, index = order.facts.graph.product, y.place.index
     assert index is not None
     passed = {
         w.ref.s
@@ -157,8 +157,8 @@ def _each_turn(order: Order, y: Access, writers: list[Access]) -> bool:
     }
     if not passed:
         return False
-    turned = [f.target for f in word.flows if index.unit.intersection(f.turns)]
-    return order.facts.passed_since([*word.starts, *turned], passed, y.ref.s, index.unit)
+    turned = [f.target for f in product.edges if index.unit.intersection(f.turns)]
+    return order.facts.passed_since([*product.starts, *turned], passed, y.ref.s, index.unit)
 
 
 def _everywhere(facts: Facts, group: list[Access]) -> bool:
@@ -169,7 +169,7 @@ def _everywhere(facts: Facts, group: list[Access]) -> bool:
     assert index is not None
     one = [a for a in group if a.ref.c is group[0].ref.c]
     pieces = [Piece(a.ref, a.place.index.offset) for a in one if a.place.index is not None]
-    return covering(facts.graph.word, index.unit, list(dict.fromkeys(pieces))) is not None
+    return covering(facts.graph.product, index.unit, list(dict.fromkeys(pieces))) is not None
 
 
 def _without(spans: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.contract.parametric.accesses import TENSOR, Access, same_ring
+from tilewright.contract.parametric.accesses import TRACKED, Access, same_ring
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Mark, Segment
 from tilewright.contract.parametric.matching import BarrierUse, Piece
+from tilewright.contract.parametric.paths import FAR
 from tilewright.contract.parametric.statements import Question, Row
-from tilewright.contract.parametric.ways import FAR
-from tilewright.protocol import ops
+from tilewright.protocol.effects import CP_ASYNC, WGMMA, Queue, Signal
 
 Seen = Callable[[Facts, Ref, BarrierUse, Piece], list[Row]]
 """What an op knows of a wait, by the classes that run it."""
@@ -30,7 +30,7 @@ class Order:
 
     def before(self, x: Access, y: Access, laps: int) -> bool:
         """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
-        use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a stretch, so what holds at one
+        use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at one
         access of a series holds at the later ones."""
         one, two = x.place.index, y.place.index
         if one is not None and two is not None and same_ring(x.place, y.place):
@@ -39,30 +39,26 @@ class Order:
             question = self.k.levels.past
         else:
             question = self.k.levels.earlier
-        return self._synchronous(x, y, question) if x.engine == "generic" else self._asynchronous(x, y, question)
+        return self._synchronous(x, y, question) if x.generic else self._asynchronous(x, y, question)
 
     def _asynchronous(self, x: Access, y: Access, question: Question) -> bool:
-        match x.engine:
-            case "wgmma" | "tma_store":
-                return self._grouped(x, y, question)
-            case "tma_load":
-                return any(question.holds(row) for row in self._landed(x, y))
-            case "dealloc":
-                if x.ref.c is y.ref.c:
-                    return question.holds(self.facts.mine(y.ref, x.ref))
-                return self.facts.knows(y.ref, Segment.MEMORY, x.ref, question)
-            case "cp_async":
-                if y.engine == "cp_async" and x.ref.c.role == y.ref.c.role:
-                    return True  # each thread copies its own part
+        if x.frees:
+            if x.ref.c is y.ref.c:
+                return question.holds(self.facts.mine(y.ref, x.ref))
+            return self.facts.knows(y.ref, Segment.MEMORY, x.ref, question)
+        if x.queue is None:
+            return any(question.holds(row) for row in self._landed(x, y))
+        if x.queue is y.queue is CP_ASYNC and x.ref.c.role == y.ref.c.role:
+            return True  # each thread copies its own part
+        if x.queue is y.queue and x.queue.in_order and x.ref.c is y.ref.c:
+            return True
+        if x.queue in TRACKED:
+            if x.queue is CP_ASYNC:
                 seen = _copy_seen if y.reaches else _plainly(_segment(y))
-                return any(question.holds(row) for row in self._committed(x, y, ops.CpAsyncArrive, seen))
-            case "mma":
-                if y.engine == "mma" and x.ref.c is y.ref.c:
-                    return True  # one thread's tensor-core ops are in order
+            else:
                 seen = _tensor_seen if _fenced(x, y) else _plainly(_segment(y))
-                return any(question.holds(row) for row in self._committed(x, y, ops.Tcgen05Commit, seen))
-            case _:
-                return self._tensor(x, y, question)
+            return any(question.holds(row) for row in self._committed(x, y, x.queue, seen))
+        return self._tensor(x, y, question) if x.queue.tensor_memory else self._grouped(x, y, question)
 
     def _synchronous(self, x: Access, y: Access, question: Question) -> bool:
         register, reaches = x.register, y.reaches
@@ -94,12 +90,12 @@ class Order:
         return fenced is not None and bool(known >> fenced & 1)
 
     def _grouped(self, x: Access, y: Access, question: Question) -> bool:
-        if x.register and x.engine == y.engine == "wgmma":
+        if x.register and x.queue is y.queue:
             return True
         segment = _segment(y)
         for d, mark in self._marks_of(x):
             # one thread's wait speaks for its own stores only
-            if d == y.ref.c.index and (x.engine == "wgmma" or y.ref.c.group.size == 1):
+            if d == y.ref.c.index and (x.queue is WGMMA or y.ref.c.group.size == 1):
                 if self.facts.says_itself(y.ref, "done", mark, question):
                     return True
             elif self.facts.says(y.ref, segment, mark, question):
@@ -112,14 +108,14 @@ class Order:
         if found is None:
             found = self._completions[x] = []
             for d in self.k.classes:
-                if d.role == x.ref.c.role and (x.engine == "wgmma" or d is x.ref.c):
+                if d.role == x.ref.c.role and (x.queue is WGMMA or d is x.ref.c):
                     place = self.facts.position.get((d.index, x.ref.site))
                     if place is not None:
                         found.append((d.index, self.k.marks.done[d.index, place[0], place[1]]))
         return found
 
     def _tensor(self, x: Access, y: Access, question: Question) -> bool:
-        lanes = y.engine in ("ld", "st")
+        lanes = y.queue is not None and y.queue.tensor_memory
         if lanes and x.ref.c is not y.ref.c and x.ref.c.role == y.ref.c.role:
             return True  # each warp reaches its own lanes
         mark = self.k.marks.done[x.ref.c.index, x.ref.s, x.ref.i]
@@ -139,10 +135,10 @@ class Order:
             found = self._told[key] = list(self._waited(x.ref.s, use, number, y.ref, seen))
         return found
 
-    def _committed(self, x: Access, y: Access, kind: type[ops.Op], seen: Seen) -> Iterator[Row]:
+    def _committed(self, x: Access, y: Access, queue: Queue, seen: Seen) -> Iterator[Row]:
         """What waits tell of an op that a later commit (or arrival for its copies) of its threads tracks."""
         for use in self.facts.bars.values():
-            pieces = [p for f in use.arrivals for p in f.pieces if isinstance(p.ref.op, kind)]
+            pieces = [p for f in use.arrivals for p in f.pieces if any(e.after is queue for e in p.ref.op.of(Signal))]
             for piece in pieces:
                 ref = piece.ref
                 if ref.c is not x.ref.c or (ref.s == x.ref.s and ref.i < x.ref.i):
@@ -154,13 +150,13 @@ class Order:
                         yield self.k.closed_row([FAR] * len(self.k.units) + [0, 1], y.ref.s, x.ref.s)
 
     def _covered(self, at: int, here: int, commit: int, row: Row) -> bool:
-        """Whether commits in another stretch, known by ``row``, come after all executions in stretch ``at`` so far."""
+        """Whether commits in another block, known by ``row``, come after all executions in block ``at`` so far."""
         if commit == here:
             return self.k.levels.past.holds(row)
-        return at != here and self.k.levels.earlier.holds(row) and self.k.ways.parted(at, here, commit)
+        return at != here and self.k.levels.earlier.holds(row) and self.k.paths.parted(at, here, commit)
 
     def _waited(self, of: int, use: BarrierUse, number: int, y: Ref, seen: Seen) -> Iterator[Row]:
-        """What waits for a barrier tell, at ``y``, of an op in stretch ``of`` that completes on it in the phase of its
+        """What waits for a barrier tell, at ``y``, of an op in block ``of`` that completes on it in the phase of its
         use ``number``."""
         k, facts = self.k, self.facts
         for cover in use.covers:
@@ -169,7 +165,7 @@ class Order:
             if use.unit:
                 # of waits that take turns, those that may be for a phase of the op
                 column = facts.column[use.unit]
-                pieces = tuple(w for w in pieces if k.ways.meet(of, w.ref.s, column, number - w.number)) or pieces
+                pieces = tuple(w for w in pieces if k.paths.meet(of, w.ref.s, column, number - w.number)) or pieces
             told = [(w, seen(facts, y, use, w)) for w in pieces]
             if use.unit:
                 column = facts.column[use.unit]
@@ -184,11 +180,11 @@ class Order:
 
 def _segment(y: Access) -> Segment:
     """An access by threads needs the effect on memory; the asynchronous proxy that the other one is over."""
-    return Segment.MEMORY if y.engine == "generic" else Segment.SCHEDULE
+    return Segment.MEMORY if y.generic else Segment.SCHEDULE
 
 
 def _fenced(x: Access, y: Access) -> bool:
-    return x.place.memory[0] == "tmem" and y.engine in TENSOR
+    return x.place.memory[0] == "tmem" and not y.frees
 
 
 def _plainly(segment: Segment) -> Seen:

@@ -6,55 +6,56 @@ from collections.abc import Callable, Iterable
 
 from tilewright.contract.parametric.classes import Class
 from tilewright.contract.parametric.equations import Equations, Value
-from tilewright.contract.parametric.marks import Mark, Marks, Segment
+from tilewright.contract.parametric.marks import GROUPS, Mark, Marks, Segment
+from tilewright.contract.parametric.paths import Link, Paths
 from tilewright.contract.parametric.statements import Levels, Passed, Statements
-from tilewright.contract.parametric.ways import Link, Ways
 from tilewright.protocol import ops
-from tilewright.protocol.word import Word
+from tilewright.protocol.effects import Commit, Effect, Fence, Order, Queue, Retire
+from tilewright.protocol.product_graph import ProductGraph
 
 Move = Callable[[int], int]
 
-CHANGES = frozenset((
-    ops.FenceProxyAsync, ops.WgmmaCommit, ops.BulkCommit, ops.WgmmaWait, ops.BulkWait, ops.Tcgen05WaitLd,
-    ops.Tcgen05WaitSt, ops.Tcgen05FenceBefore, ops.Tcgen05Commit, ops.Tcgen05FenceAfter,
-))  # fmt: skip
-"""Ops behind which a class knows more of itself."""
 
-COMMITS: dict[type[object], str] = {ops.WgmmaCommit: "wgmma", ops.BulkCommit: "bulk"}
+def _changes(op: ops.Op) -> tuple[Effect, ...]:
+    """The effects behind which a class knows more of itself."""
+    return tuple(
+        [e for e in op.effects if isinstance(e, Fence | Retire) or (isinstance(e, Commit) and e.queue in GROUPS)]
+    )
 
 
 class Own:
-    """Statements of one class about its own marks, in *blocks* of slots:
+    """Statements of one class about its own marks, in *sections* of slots:
 
     fenced  accesses before its last proxy fence       done  asynchronous ops that are complete
     before  ops before its last tcgen05 before-fence   after ops before its last after-fence
     groups  asynchronous ops committed at least 1, 2, ... groups ago
     """
 
-    def __init__(self, c: Class, marks: Marks, levels: Levels, ways: Ways, word: Word):
-        self.c, self.word, self.ways = c, word, ways
+    def __init__(self, c: Class, marks: Marks, levels: Levels, paths: Paths, product: ProductGraph):
+        self.c, self.product, self.paths = c, product, paths
         self.events, self.completions = marks.events[c.index], marks.completions[c.index]
         fenced = [m for m in self.events if Segment.WRITER_FENCED in m.asked]
         tensor = [m for m in self.events if Segment.TENSOR in m.asked]
-        waits = (op for code in c.ops for op in code if isinstance(op, ops.WgmmaWait | ops.BulkWait))
-        self.depth = max((x.pending + 1 for x in waits), default=1)
+        self._changes = [[_changes(op) for op in code] for code in c.ops]
+        waits = (e for code in self._changes for found in code for e in found if isinstance(e, Retire))
+        self.depth = max((e.pending + 1 for e in waits), default=1)
         self.slots: list[Mark] = []
-        self.fenced = self._block(fenced)
+        self.fenced = self._section(fenced)
         self._fenced_by = {
             space: {m: slot for m, slot in self.fenced.items() if m.fenced_by(space)} for space in ops.FenceSpace
         }
-        self.done = self._block(self.completions)
-        self.before = self._block([*tensor, *(m for m in self.completions if Segment.TENSOR in m.asked)])
-        self.after = self._block(tensor)
-        self.groups = [self._block(self.completions) for _ in range(self.depth)]
-        self.blocks = {"fenced": self.fenced, "done": self.done, "before": self.before, "after": self.after}
-        self.statements = Statements(levels, ways, [m.stretch for m in self.slots])
+        self.done = self._section(self.completions)
+        self.before = self._section([*tensor, *(m for m in self.completions if Segment.TENSOR in m.asked)])
+        self.after = self._section(tensor)
+        self.groups = [self._section(self.completions) for _ in range(self.depth)]
+        self.sections = {"fenced": self.fenced, "done": self.done, "before": self.before, "after": self.after}
+        self.statements = Statements(levels, paths, [m.block for m in self.slots])
         self._places: list[list[int]] = []
         self._passed: dict[int, Passed] = {}
-        self._queues: dict[str, _Queue] = {}
-        self._retired: dict[tuple[str, int], Move] = {}
+        self._queues: dict[Queue, _Queue] = {}
+        self._retired: dict[tuple[Queue, int], Move] = {}
 
-    def _block(self, marks: Iterable[Mark]) -> dict[Mark, int]:
+    def _section(self, marks: Iterable[Mark]) -> dict[Mark, int]:
         out: dict[Mark, int] = {}
         for mark in marks:
             out[mark] = len(self.slots)
@@ -62,21 +63,18 @@ class Own:
         return out
 
     def at(self, s: int, i: int) -> int:
-        """What is known before op ``i`` of stretch ``s``."""
+        """What is known before op ``i`` of block ``s``."""
         return self._places[s][i] if self.slots else 0
 
     @property
     def shape(self) -> tuple[object, ...]:
         """All that the solution depends on: classes of equal shape know the same."""
         steps = tuple(
-            (s, i, type(op), getattr(op, "pending", None), getattr(op, "space", None))
-            for s, code in enumerate(self.c.ops)
-            for i, op in enumerate(code)
-            if type(op) in CHANGES
+            (s, i, changes) for s, code in enumerate(self._changes) for i, changes in enumerate(code) if changes
         )
-        slots = tuple((m.stretch, m.end, m.queue, m.space) for m in self.slots)
-        blocks = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
-        return steps, slots, blocks, tuple(map(len, self.c.code))
+        slots = tuple((m.block, m.end, m.queue, m.space) for m in self.slots)
+        sections = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
+        return steps, slots, sections, tuple(map(len, self.c.code))
 
     def solve(self, solved: dict[tuple[object, ...], Own]) -> None:
         """Finds what is known at every place; ``solved``: classes that have been, by shape."""
@@ -89,46 +87,47 @@ class Own:
         equations = Equations(self.statements.everything)
         steps: list[list[tuple[int, Move]]] = []
         places: list[list[int]] = []
-        for s, code in enumerate(self.c.ops):
+        for s, code in enumerate(self._changes):
             steps.append([])
             places.append([equations.variable()])
-            for i, op in enumerate(code):
-                change = self._step(s, i, op) if type(op) in CHANGES else None
+            for i, changes in enumerate(code):
+                change = self._step(s, i, changes) if changes else None
                 if change is not None:
                     steps[s].append((i, change))
                 places[s].append(places[s][-1] if change is None else equations.variable())
-        for s in self.ways.order:
-            flows = [
+        for s in self.paths.order:
+            edges = [
                 (places[x][-1], self.statements.mover(x, s, Link(turned, frozenset())))
-                for x, turned in self.ways.entering[s]
+                for x, turned in self.paths.entering[s]
             ]
-            first = self.statements.closed(0, s) if s in self.word.starts else self.statements.everything
-            equations.define(places[s][0], [v for v, _ in flows], _met(first, flows))
+            first = self.statements.closed(0, s) if s in self.product.starts else self.statements.everything
+            equations.define(places[s][0], [v for v, _ in edges], _met(first, edges))
             for i, change in steps[s]:
                 equations.define(places[s][i + 1], [places[s][i]], _applied(places[s][i], change))
         equations.solve()
         self._places = [[equations.values[v] for v in at] for at in places]
 
-    def _step(self, s: int, i: int, op: ops.Op) -> Move | None:
-        """What an op changes."""
-        match op:
-            case ops.FenceProxyAsync(space):
+    def _step(self, s: int, i: int, changes: tuple[Effect, ...]) -> Move | None:
+        """What the effects of an op change, one after the other."""
+        found = [x for x in (self._change(s, i, e) for e in changes) if x is not None]
+        if len(found) < 2:
+            return found[0] if found else None
+        first, second = found
+        return lambda x: second(first(x))
+
+    def _change(self, s: int, i: int, effect: Effect) -> Move | None:
+        match effect:
+            case Fence(Order.ASYNC_PROXY, space):
                 return self._adding(self._past(self._fenced_by[space], s, i + 1))
-            case ops.WgmmaCommit() | ops.BulkCommit():
-                return self._commit(s, i, COMMITS[type(op)])
-            case ops.WgmmaWait(pending):
-                return self._retire("wgmma", pending)
-            case ops.BulkWait(pending):
-                return self._retire("bulk", pending)
-            case ops.Tcgen05WaitLd() | ops.Tcgen05WaitSt():
-                queue = "ld" if isinstance(op, ops.Tcgen05WaitLd) else "st"
-                commit, retire = self._commit(s, i, queue), self._retire(queue, 0)
-                return lambda x: retire(commit(x))
-            case ops.Tcgen05FenceBefore() | ops.Tcgen05Commit():
+            case Commit(queue):
+                return self._commit(s, i, queue)
+            case Retire(queue, pending):
+                return self._retire(queue, pending)
+            case Fence(Order.TENSOR_BEFORE):
                 past = self._past(self.before, s, i + 1)
                 finished = self._copier((m for m in self.before if m.queue), self.done, self.before)
                 return lambda x: x | past | finished(x)
-            case ops.Tcgen05FenceAfter():
+            case Fence(Order.TENSOR_AFTER):
                 return self._adding(self._past(self.after, s, i + 1))
             case _:
                 return None
@@ -137,29 +136,29 @@ class Own:
     def _adding(learned: int) -> Move:
         return lambda x: x | learned
 
-    def _past(self, block: dict[Mark, int], s: int, i: int) -> int:
-        """What program order tells before op ``i`` of a stretch of the runs in a block."""
-        found = self._passed.get(id(block))
+    def _past(self, section: dict[Mark, int], s: int, i: int) -> int:
+        """What program order tells before op ``i`` of a block of the runs in a section."""
+        found = self._passed.get(id(section))
         if found is None:
-            runs = ((m, 1 << slot) for m, slot in block.items() if not m.queue)
-            found = self._passed[id(block)] = Passed(self.statements, runs)
+            runs = ((m, 1 << slot) for m, slot in section.items() if not m.queue)
+            found = self._passed[id(section)] = Passed(self.statements, runs)
         return found.before(s, i)
 
     def _copier(self, marks: Iterable[Mark], source: dict[Mark, int], target: dict[Mark, int]) -> Move:
-        """Says what is said of ``marks`` in one block in another one."""
+        """Says what is said of ``marks`` in one section in another one."""
         return self.statements.copier((source[m], target[m]) for m in marks)
 
-    def _commit(self, s: int, i: int, queue: str) -> Move:
+    def _commit(self, s: int, i: int, queue: Queue) -> Move:
         groups = self._queues.get(queue)
         if groups is None:
-            groups = self._queues[queue] = _Queue(self, [m for m in self.completions if m.queue == queue])
+            groups = self._queues[queue] = _Queue(self, [m for m in self.completions if m.queue is queue])
         older, kept, width, issued = groups.older, groups.kept, len(self.completions), groups.issued.before(s, i)
         return lambda x: x & kept | (x & older) << width | issued
 
-    def _retire(self, queue: str, pending: int) -> Move:
+    def _retire(self, queue: Queue, pending: int) -> Move:
         done = self._retired.get((queue, pending))
         if done is None:
-            marks = (m for m in self.completions if m.queue == queue)
+            marks = (m for m in self.completions if m.queue is queue)
             done = self._retired[queue, pending] = self._copier(marks, self.groups[pending], self.done)
         return lambda x: x | done(x)
 
@@ -178,10 +177,10 @@ def _applied(before: int, change: Move) -> Value:
     return lambda values: change(values[before])
 
 
-def _met(first: int, flows: list[tuple[int, Move]]) -> Callable[[list[int]], int]:
+def _met(first: int, edges: list[tuple[int, Move]]) -> Callable[[list[int]], int]:
     def run(values: list[int]) -> int:
         out = first
-        for v, move in flows:
+        for v, move in edges:
             out &= move(values[v])
         return out
 

@@ -1,4 +1,4 @@
-"""Every wait can complete: all it needs is earlier in the word, or beside it and then without a circle."""
+"""Every wait can complete: all it needs is earlier in the product, or beside it and then without a circle."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from tilewright.contract.parametric.classes import Class, Ref
+from tilewright.contract.parametric.evaluation_order import cluster_arrive
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.registers import givers
-from tilewright.contract.parametric.turns import cluster_arrive
-from tilewright.protocol import ops
-from tilewright.protocol.word import NoWord
+from tilewright.protocol import effects
+from tilewright.protocol.effects import Among, Await, Effect, Pool, Retire, Sync
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_progress(facts: Facts) -> None:
-    """No wait waits, through others, for itself: all it needs is earlier in the word, or in the same stretch and
+    """No wait waits, through others, for itself: all it needs is earlier in the product, or in the same block and
     then without a circle."""
     needs: dict[Ref, list[Ref]] = {}
-    for ref in facts.k.ops.of(*BLOCKING):
-        found = list(_needs(facts, ref))
-        if found:
-            needs[ref] = found
+    for c in facts.k.classes:
+        for s, code in enumerate(c.ops):
+            for i, op in enumerate(code):
+                first = op.effects[0] if op.effects else None
+                if isinstance(first, Await | Sync | Retire | Pool) and (found := _needs(facts, Ref(c, s, i), first)):
+                    needs[Ref(c, s, i)] = found
     # an op is reached when the one before it is done; ops that need nobody are done when they are reached
     chains: dict[tuple[Class, int], list[int]] = {}
     for ref in needs:
@@ -45,7 +48,7 @@ def check_progress(facts: Facts) -> None:
                 stack.pop()
                 state[at] = 2
             elif state.get(following) == 1:
-                raise NoWord(f"{at.name} waits in a circle")
+                raise OutsideFragment(f"{at.name} waits in a circle")
             elif following not in state:
                 state[following] = 1
                 stack.append((following, reached_after(following)))
@@ -55,40 +58,38 @@ def check_progress(facts: Facts) -> None:
             visit(ref)
 
 
-BLOCKING = (ops.Wait, ops.BarSync, ops.CtaSync, ops.ClusterWait, ops.WgmmaWait, ops.WarpSync, ops.Setmaxnreg)
-"""Ops that may wait for others."""
-
-
-def _needs(facts: Facts, ref: Ref) -> list[Ref]:
-    """The ops of the same turn of the stretch that an op waits for."""
-    match ref.op:
-        case ops.Wait():
+def _needs(facts: Facts, ref: Ref, effect: Effect) -> list[Ref]:
+    """The ops of the same turn of the block that an op waits for; what blocks is an op's first effect."""
+    match effect:
+        case Await():
             return _needed_arrivals(facts, ref)
-        case ops.BarSync() | ops.CtaSync():
+        case Sync(Among.CTA, waits=True):
             return _needed_partners(facts, ref)
-        case ops.ClusterWait():
+        case Sync(Among.CLUSTER, waits=True):
             return _needed_partners(facts, cluster_arrive(ref))
-        case ops.WgmmaWait() | ops.WarpSync():
+        case Retire(effects.WGMMA) | Sync(Among.WARP):
             # the role's other threads must be there; a warp's sync is not taken to teach anything
             classes = (d for d in facts.k.classes if d.role == ref.c.role and d is not ref.c)
             places = ((d, facts.position.get((d.index, ref.site))) for d in classes)
             return [Ref(d, *place) for d, place in places if place is not None]
+        case Pool():
+            return givers(facts, ref, effect)
         case _:
-            return givers(facts, ref)
+            return []
 
 
 def _needed_arrivals(facts: Facts, ref: Ref) -> list[Ref]:
     use, wait = facts.wait_of[ref]
     out: list[Ref] = []
     if not use.signals and (use.unit or wait.number >= 0):
-        raise NoWord(f"nobody arrives on {use.array[1]}")
+        raise OutsideFragment(f"nobody arrives on {use.array[1]}")
     for family in use.signals:
         ahead = wait.number - family.lead[ref.s]
         if ahead < 0:
             continue
         here = family.at(ref.s)
         if ahead >= len(here):
-            raise NoWord(f"{ref.name} on {use.array[1]} waits for what comes later")
+            raise OutsideFragment(f"{ref.name} on {use.array[1]} waits for what comes later")
         out += [p.ref for p in here[: ahead + 1]]
     return out
 

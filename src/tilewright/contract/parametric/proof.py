@@ -14,63 +14,34 @@ from tilewright.contract.parametric.barriers import check_barrier, check_recycle
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.forms import check_forms
-from tilewright.contract.parametric.learning import learn
 from tilewright.contract.parametric.memory import check_memory
 from tilewright.contract.parametric.progress import check_progress
 from tilewright.contract.parametric.registers import check_pool, check_wgmma_registers
 from tilewright.contract.parametric.tensor_memory import check_tensor_memory
+from tilewright.contract.parametric.transfer import solve
 from tilewright.contract.rules import Rule
-from tilewright.protocol import ops
+from tilewright.protocol import effects, ops
+from tilewright.protocol.effects import (
+    Access,
+    Among,
+    Await,
+    BarrierLife,
+    Effect,
+    Fence,
+    Mode,
+    Part,
+    Proxy,
+    Retire,
+    Signal,
+    Sync,
+    TensorLife,
+)
 from tilewright.protocol.graph import EventGraph, graph_of
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
-from tilewright.protocol.word import NoWord
-
-UNDERSTOOD: dict[type[object], frozenset[str]] = {
-    ops.MbarrierInit: frozenset(("barrier", "slots")),
-    ops.Arrive: frozenset(("bar", "count", "scope", "release")),
-    ops.ArriveExpectTx: frozenset(("bar", "bytes", "scope")),
-    ops.ExpectTx: frozenset(("bar", "bytes")),
-    ops.Wait: frozenset(("bar", "parity", "scope")),
-    ops.TmaLoad: frozenset(("dst", "bar", "ctas", "tensor")),
-    ops.TmaStore: frozenset(("src", "dst", "tensor")),
-    ops.TmaPrefetch: frozenset(),
-    ops.BulkCommit: frozenset(),
-    ops.BulkWait: frozenset(("pending", "read")),
-    ops.Read: frozenset(("region", "private")),
-    ops.Write: frozenset(("region", "private")),
-    ops.FenceProxyAsync: frozenset(("space",)),
-    ops.FenceMbarrierInit: frozenset(),
-    ops.WgmmaFence: frozenset(),
-    ops.Wgmma: frozenset(("accumulator", "operands")),
-    ops.WgmmaCommit: frozenset(),
-    ops.WgmmaWait: frozenset(("pending",)),
-    ops.BarSync: frozenset(("id", "threads", "aligned", "site")),
-    ops.BarArrive: frozenset(("id", "threads")),
-    ops.CtaSync: frozenset(),
-    ops.WarpSync: frozenset(),
-    ops.ClusterArrive: frozenset(("release",)),
-    ops.ClusterWait: frozenset(),
-    ops.Setmaxnreg: frozenset(("registers",)),
-    ops.CpAsync: frozenset(("dst",)),
-    ops.CpAsyncArrive: frozenset(("bar", "noinc")),
-    ops.Tcgen05Alloc: frozenset(("buffer",)),
-    ops.Tcgen05Dealloc: frozenset(("buffer",)),
-    ops.Tcgen05Relinquish: frozenset(),
-    ops.Tcgen05Mma: frozenset(("accumulator", "operands")),
-    ops.Tcgen05Commit: frozenset(("bar", "ctas")),
-    ops.Tcgen05Ld: frozenset(("region",)),
-    ops.Tcgen05St: frozenset(("region",)),
-    ops.Tcgen05WaitLd: frozenset(),
-    ops.Tcgen05WaitSt: frozenset(),
-    ops.Tcgen05FenceBefore: frozenset(),
-    ops.Tcgen05FenceAfter: frozenset(),
-    ops.Advance: frozenset(("counter", "by")),
-}
-"""The ops of the fragment with the fields that are modelled; any other field must have its default."""
-
+from tilewright.protocol.product_graph import OutsideFragment
 
 MAX_PLACEMENTS = 8
-"""Ways tried to lay roles beside the loops that they have no part in."""
+"""Paths tried to lay roles beside the loops that they have no part in."""
 
 
 METHOD = "event graph (all trip counts at once)"
@@ -94,7 +65,7 @@ def _open(reason: str) -> Unknown:
 
 def _placements(protocol: Protocol) -> Iterator[frozenset[str]]:
     """Which roles with fewer loops than others do their work before the loops of a tile: an epilogue does not, who
-    hands out the tiles does. The order of the word is a label, so any placement that is proved will do."""
+    hands out the tiles does. The order of the product is a label, so any placement that is proved will do."""
     depths = {r.name: _depth(r.body) for r in protocol.roles}
     shallow = [name for name, depth in depths.items() if 0 < depth < max(depths.values())]
     for n in range(len(shallow) + 1):
@@ -119,7 +90,7 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
     """``prove`` for a graph already built."""
     try:
         _prove(graph)
-    except NoWord as e:
+    except OutsideFragment as e:
         return _open(str(e))
     return Proved(tuple(Obligation(rule.value.obligation, METHOD) for rule in Rule))
 
@@ -132,7 +103,7 @@ def _prove(graph: EventGraph) -> None:
     init_sites(facts)
     check_pool(facts)
     check_progress(facts)
-    learn(facts)
+    solve(facts)
     for use in facts.bars.values():
         check_barrier(facts, use)
     for ref in facts.syncs:
@@ -144,10 +115,36 @@ def _prove(graph: EventGraph) -> None:
 
 
 def _understood(step: Step) -> None:
-    known = UNDERSTOOD.get(type(step.op))
-    if known is None or (isinstance(step.op, ops.WarpSync) and step.by is not By.ALL):
-        raise NoWord(f"{type(step.op).__name__}")
-    for name, field in step.op.__dataclass_fields__.items():
-        told = field.compare  # what takes no part in equality is told to prices alone
-        if told and name not in known and getattr(step.op, name) != field.default:
-            raise NoWord(f"{type(step.op).__name__} with {name}")
+    """Raises ``OutsideFragment`` for an op with an effect outside the fragment."""
+    for effect in step.op.effects:
+        if _outside(effect, step.by):
+            raise OutsideFragment(f"{type(step.op).__name__}: {_outside(effect, step.by)}")
+
+
+def _outside(effect: Effect, by: By) -> str:
+    """What the event graph has no notion of in an effect; empty if it is of the fragment."""
+    match effect:
+        case Access(proxy=Proxy.TENSORMAP) | Access(mode=Mode.REPLACE) | Fence(_, _, ops.Region()):
+            return "descriptors"
+        case Access(mode=Mode.REDUCE):
+            return "reductions"
+        case Access(pair=True) | TensorLife(pair=True):
+            return "pairs of CTAs"
+        case Access(mode=Mode.READ, until=ops.Slot()):
+            return "copies between CTAs"
+        case Access(part=Part.ONE):
+            return "an address in shared memory"
+        case Signal(raises_count=True):
+            return "arrivals that raise the count"
+        case Await(acquire=False):
+            return "a relaxed wait"
+        case Await(blocks=False) | Await(peeked=True):
+            return "tests of barriers"
+        case Retire(effects.CP_ASYNC):
+            return "groups of cp.async"
+        case Sync(Among.WARP) if by is not By.ALL:
+            return "by some threads"
+        case BarrierLife(begins=False):
+            return "the end of a barrier's life"
+        case _:
+            return ""

@@ -5,63 +5,59 @@ from __future__ import annotations
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.hw.spaces import Space
-from tilewright.protocol import ops
+from tilewright.protocol import effects
+from tilewright.protocol.effects import WGMMA, Access, Fence, Order, Pool
 from tilewright.protocol.graph import Site
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_pool(facts: Facts) -> None:
-    takers = [r for r in facts.k.ops.of(ops.Setmaxnreg) if r.c.group.primary]
+    takers = [(r, pool.registers) for r, pool in facts.k.effects.of(Pool) if r.c.group.primary]
     launch = facts.protocol.registers_per_thread
     free: dict[int, int] = {}
-    for ref in takers:
-        op = ref.op
-        assert isinstance(op, ops.Setmaxnreg)
-        if not 24 <= op.registers <= 256 or op.registers % 8 or facts.repeats(ref.s):
-            raise NoWord("setmaxnreg out of range or in a loop")
-        threads = facts.graph.word.parties[ref.c.party][0].threads
-        free[ref.c.cta] = free.get(ref.c.cta, 0) + (launch - op.registers) * threads
-    if any(v < 0 for v in free.values()) or len({r.s for r in takers}) > 1:
-        raise NoWord("setmaxnreg takes more than was given up")
-    if len({r.c.index for r in takers}) != len(takers):
-        raise NoWord("setmaxnreg twice in a role")
+    for ref, registers in takers:
+        if not 24 <= registers <= 256 or registers % 8 or facts.repeats(ref.s):
+            raise OutsideFragment("setmaxnreg out of range or in a loop")
+        threads = facts.graph.product.parties[ref.c.party][0].threads
+        free[ref.c.cta] = free.get(ref.c.cta, 0) + (launch - registers) * threads
+    if any(v < 0 for v in free.values()) or len({r.s for r, _ in takers}) > 1:
+        raise OutsideFragment("setmaxnreg takes more than was given up")
+    if len({r.c.index for r, _ in takers}) != len(takers):
+        raise OutsideFragment("setmaxnreg twice in a role")
 
 
-def givers(facts: Facts, ref: Ref) -> list[Ref]:
-    launch, op = facts.protocol.registers_per_thread, ref.op
-    assert isinstance(op, ops.Setmaxnreg)
-    if op.registers <= launch or not ref.c.group.primary:
+def givers(facts: Facts, ref: Ref, taken: Pool) -> list[Ref]:
+    launch = facts.protocol.registers_per_thread
+    if taken.registers <= launch or not ref.c.group.primary:
         return []
-    return [
-        r
-        for r in facts.k.ops.of(ops.Setmaxnreg)
-        if r.op.registers < launch and r.c.cta == ref.c.cta and r.c.group.primary  # type: ignore[attr-defined]
-    ]
+    pools = facts.k.effects.of(Pool)
+    return [r for r, pool in pools if pool.registers < launch and r.c.cta == ref.c.cta and r.c.group.primary]
 
 
 def check_wgmma_registers(facts: Facts) -> None:
     """wgmma.fence between register accesses and the wgmma that use them, on every way."""
-    for c in dict.fromkeys(r.c for r in facts.k.ops.of(ops.Wgmma)):
+    for c in dict.fromkeys(r.c for r, x in facts.k.effects.of(Access) if x.queue is WGMMA):
         seen: set[tuple[int, bool]] = set()
-        pending = [(s, True) for s in facts.graph.word.starts]
+        pending = [(s, True) for s in facts.graph.product.starts]
         while pending:
             at = pending.pop()
             if at not in seen:
                 seen.add(at)
                 touched = _touched(facts, c.code[at[0]], at[1])
-                pending += [(x, touched) for x, _ in facts.k.ways.leaving[at[0]]]
+                pending += [(x, touched) for x, _ in facts.k.paths.leaving[at[0]]]
 
 
 def _touched(facts: Facts, code: tuple[Site, ...], touched: bool) -> bool:
     """Whether registers are touched behind the last fence, when they were (or not) on entry to some code."""
     for site in code:
-        match site.step.op:
-            case ops.WgmmaFence():
-                touched = False
-            case ops.Read(region) | ops.Write(region):
-                touched = touched or facts.protocol.buffer(region.buffer).space is Space.REGISTER
-            case ops.Wgmma() if touched:
-                raise NoWord("wgmma without wgmma.fence since its registers")
-            case _:
-                pass
+        for effect in site.step.op.effects:
+            match effect:
+                case Fence(Order.WGMMA):
+                    touched = False
+                case Access(until=effects.WGMMA) if touched:
+                    raise OutsideFragment("wgmma without wgmma.fence since its registers")
+                case Access(region, until=None):
+                    touched = touched or facts.protocol.buffer(region.buffer).space is Space.REGISTER
+                case _:
+                    pass
     return touched

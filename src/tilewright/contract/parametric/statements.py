@@ -1,13 +1,13 @@
-"""Statements about marks as the bits of one integer, so that a whole place of the word is joined or met in one step.
+"""Statements about marks as the bits of one integer, so that a whole place of the product is joined or met in one step.
 
-A *mark* stands for all executions of a run of ops by one class of threads in one stretch, or for the completions of an
+A *mark* stands for all executions of a run of ops by one class of threads in one block, or for the completions of an
 asynchronous op. What may be said of a mark:
 
-    here       all executions in earlier stretches of the word are past, and the one in the stretch where we stand
-    whole      those in earlier stretches are
+    here       all executions in earlier blocks of the product are past, and the one in the block where we stand
+    whole      those in earlier blocks are
     V[u] <= t  those at most ``now(u) - t`` turns of unit u after the start are; t from a short list, -FAR: all ever
 
-Each speaks of every word, so it is sound for all trip counts. One statement about all marks is a *plane* of bits:
+Each speaks of every product, so it is sound for all trip counts. One statement about all marks is a *plane* of bits:
 
     | here | whole | V[0] <= -FAR | V[0] <= t1 | ... | V[1] <= -FAR | ...        a plane: one bit for each slot
 
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from tilewright.contract.parametric.marks import Mark
-from tilewright.contract.parametric.ways import FAR, Link, Ways
+from tilewright.contract.parametric.paths import FAR, Link, Paths
 
 Row = list[int]
 """What is known of one mark: the least threshold of each unit, then whether *whole* and *here* hold (0 yes, 1 no)."""
@@ -54,7 +54,7 @@ class Levels:
         self.past = Question(self.units + 1, 0, 0)
         """All executions until now."""
         self.earlier = Question(self.units, 0, 1)
-        """All executions in earlier stretches."""
+        """All executions in earlier blocks."""
 
     def upto(self, unit: int, bound: int) -> Question:
         """All executions up to ``bound`` turns before now."""
@@ -62,15 +62,15 @@ class Levels:
 
 
 class Statements:
-    """The statements about the marks in some slots, and what follows from the shape of the word."""
+    """The statements about the marks in some slots, and what follows from the shape of the product."""
 
-    def __init__(self, levels: Levels, ways: Ways, stretch_of: Sequence[int]):
-        self.levels, self.ways = levels, ways
-        self.n = n = max(len(stretch_of), 1)
+    def __init__(self, levels: Levels, paths: Paths, block_of: Sequence[int]):
+        self.levels, self.paths = levels, paths
+        self.n = n = max(len(block_of), 1)
         self.low = (1 << n) - 1
         self.everything = (1 << n * levels.planes) - 1
         self.groups: dict[int, int] = {}
-        for slot, s in enumerate(stretch_of):
+        for slot, s in enumerate(block_of):
             self.groups[s] = self.groups.get(s, 0) | 1 << slot
         self.thresholds = self.everything ^ (self.everything & ((1 << 2 * n) - 1))
         """The planes of all units."""
@@ -133,7 +133,7 @@ class Statements:
         return out
 
     def said(self, slots: int, here: int, s: int) -> int:
-        """In stretch ``s``, *whole* of some slots and *here* of some of them, with what follows."""
+        """In block ``s``, *whole* of some slots and *here* of some of them, with what follows."""
         return self.closed(here | slots << self.n, s)
 
     def row(self, x: int, slot: int) -> Row:
@@ -148,7 +148,7 @@ class Statements:
 
     # -- what follows -------------------------------------------------------------------------------------------------
     def closed(self, x: int, s: int) -> int:
-        """``x`` with what follows from the shape of the word, as it stands in stretch ``s``.
+        """``x`` with what follows from the shape of the product, as it stands in block ``s``.
 
         Each implication has one premise, so what closed statements have in common is closed, and their sum.
         """
@@ -173,15 +173,15 @@ class Statements:
         return out | here & from_here | whole & from_before
 
     def _implications(self, s: int) -> tuple[int, int, int, int, int]:
-        """For a stretch: thresholds up to which all earlier executions are covered; those that follow from *here* and
-        from *whole*; slots without earlier executions, and those of other stretches."""
-        least = self.ways.turns
+        """For a block: thresholds up to which all earlier executions are covered; those that follow from *here* and
+        from *whole*; slots without earlier executions, and those of other blocks."""
+        least = self.paths.turns
         covered = from_here = from_before = never = other = 0
         for g, slots in self.groups.items():
             everywhere = self.spread(slots)
             if g != s:
                 other |= slots
-            if not self.ways.reaches[g, s]:
+            if not self.paths.reaches[g, s]:
                 never |= slots
             for u, levels in enumerate(self.levels.of):
                 end = len(levels)
@@ -250,7 +250,7 @@ class Statements:
 
 
 class Passed:
-    """What program order tells a class of its own runs: those in earlier stretches are past, and of those in this one
+    """What program order tells a class of its own runs: those in earlier blocks are past, and of those in this one
     the runs that end before an op."""
 
     def __init__(self, statements: Statements, runs: Iterable[tuple[Mark, int]]):
@@ -260,11 +260,11 @@ class Passed:
         self._runs: dict[int, list[tuple[int, int]]] = {}
         for m, slots in runs:
             self._all |= slots
-            self._runs.setdefault(m.stretch, []).append((m.end, slots))
+            self._runs.setdefault(m.block, []).append((m.end, slots))
         self._known: dict[int, tuple[list[int], list[int]]] = {}
 
     def before(self, s: int, i: int) -> int:
-        """What is known before op ``i`` of a stretch."""
+        """What is known before op ``i`` of a block."""
         found = self._known.get(s)
         if found is None:
             found = self._known[s] = self._in(s)
@@ -272,7 +272,7 @@ class Passed:
         return known[bisect_right(ends, i)]
 
     def _in(self, s: int) -> tuple[list[int], list[int]]:
-        """Where runs of a stretch end, and what is known before the first end, behind it, behind the next, ..."""
+        """Where runs of a block end, and what is known before the first end, behind it, behind the next, ..."""
         statements, here = self._statements, self._runs.get(s, [])
         said = statements.said(self._all, 0, s)
         known = [said]

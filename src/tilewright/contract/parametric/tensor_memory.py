@@ -2,59 +2,61 @@
 
 from __future__ import annotations
 
-from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Segment
 from tilewright.hw.spaces import Space
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
-from tilewright.protocol import ops
-from tilewright.protocol.word import NoWord
+from tilewright.protocol.effects import Relinquish, TensorLife
+from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_tensor_memory(facts: Facts) -> None:
-    """The rules of allocation; raises ``NoWord``."""
+    """The rules of allocation; raises ``OutsideFragment``."""
     for buffer in facts.protocol.buffers:
         if buffer.space is Space.TMEM:
             for cta in range(facts.protocol.cluster):
                 _lifetime(facts, buffer.name, cta)
     for cta in range(facts.protocol.cluster):
-        _columns(facts, [r for r in facts.k.ops.of(ops.Tcgen05Alloc) if r.c.cta == cta and r.c.group.primary])
+        _columns(facts, cta)
 
 
-def _columns(facts: Facts, allocs: list[Ref]) -> None:
+def _columns(facts: Facts, cta: int) -> None:
     """All allocations of a CTA may be held at once, and none asks for more columns than one before it."""
-    size = {r: facts.protocol.buffer(r.op.buffer).size for r in allocs}  # type: ignore[attr-defined]
+    size = {
+        r: facts.protocol.buffer(life.buffer).size
+        for r, life in facts.k.effects.of(TensorLife)
+        if life.begins and r.c.cta == cta and r.c.group.primary
+    }
+    allocs = list(size)
     for x in allocs:
         if sum(size[y] for y in allocs if y.s == x.s) > TMEM_COLUMNS:
-            raise NoWord("allocations of tensor memory that may have to wait for columns")
+            raise OutsideFragment("allocations of tensor memory that may have to wait for columns")
         if any(y.s == x.s and size[y] < size[x] and (y.c is not x.c or y.i < x.i) for y in allocs):
-            raise NoWord("an allocation of tensor memory that may follow a smaller one")
+            raise OutsideFragment("an allocation of tensor memory that may follow a smaller one")
 
 
 def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
-    def mine(kind: type[ops.Tcgen05Alloc] | type[ops.Tcgen05Dealloc]) -> list[Ref]:
-        return [r for r in facts.k.ops.of(kind) if r.op.buffer == buffer and r.c.cta == cta and r.c.group.primary]  # type: ignore[attr-defined]
-
-    word = facts.graph.word
-    allocs, frees = mine(ops.Tcgen05Alloc), mine(ops.Tcgen05Dealloc)
-    if sorted(r.s for r in allocs) != sorted(word.starts) or sorted(r.s for r in frees) != sorted(word.ends):
-        raise NoWord(f"{buffer} is not allocated once at the start and freed once at the end")
+    product, lives = facts.graph.product, facts.k.effects.of(TensorLife)
+    mine = [(r, life) for r, life in lives if life.buffer == buffer and r.c.cta == cta and r.c.group.primary]
+    allocs, frees = [r for r, life in mine if life.begins], [r for r, life in mine if not life.begins]
+    if sorted(r.s for r in allocs) != sorted(product.starts) or sorted(r.s for r in frees) != sorted(product.ends):
+        raise OutsideFragment(f"{buffer} is not allocated once at the start and freed once at the end")
     if any(facts.repeats(r.s) for r in [*allocs, *frees]):
-        raise NoWord(f"{buffer} is allocated or freed in a loop")
-    for ref in facts.k.ops.of(ops.Tcgen05Relinquish):
+        raise OutsideFragment(f"{buffer} is allocated or freed in a loop")
+    for ref, _ in facts.k.effects.of(Relinquish):
         if ref.c.cta == cta and not all(a.c.role == ref.c.role and (a.s, a.i) < (ref.s, ref.i) for a in allocs):
-            raise NoWord("the right to allocate may be given up too early")
+            raise OutsideFragment("the right to allocate may be given up too early")
     for access in (a for series in facts.accesses.series() for a in series):
         if access.place.memory == ("tmem", cta) and access.place.buffer.name == buffer:
             for alloc in allocs:
                 past = facts.k.levels.past
-                if alloc.c is access.ref.c and (alloc.c.group.size == 1 or access.engine == "dealloc"):
+                if alloc.c is access.ref.c and (alloc.c.group.size == 1 or access.frees):
                     known = past.holds(facts.mine(access.ref, alloc))
                 else:
                     known = facts.knows(access.ref, Segment.MEMORY, alloc, past)
                 if not known:
-                    raise NoWord(f"{access.ref.name} may come before {buffer} is allocated")
+                    raise OutsideFragment(f"{access.ref.name} may come before {buffer} is allocated")
             for free in frees:
                 after = access.ref.s == free.s and (access.ref.c is not free.c or access.ref.i > free.i)
-                if (after and access.ref != free) or facts.k.ways.reaches[free.s, access.ref.s]:
-                    raise NoWord(f"{access.ref.name} may come after {buffer} is freed")
+                if (after and access.ref != free) or facts.k.paths.reaches[free.s, access.ref.s]:
+                    raise OutsideFragment(f"{access.ref.name} may come after {buffer} is freed")

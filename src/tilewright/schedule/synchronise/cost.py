@@ -8,6 +8,7 @@ from tilewright.base.expr import Const
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Spot, rewritten
+from tilewright.protocol.effects import Among, Await, Commit, Effect, Fence, Order, Retire, Stage, Sync
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
 from tilewright.protocol.prices import sync_price
 
@@ -19,32 +20,31 @@ _GROUP_IN_FLIGHT = 0.5
 NAMED_BARRIERS = 16
 """Of a CTA (PTX ISA 9.1, 9.7.13.1)."""
 
-_DECIDED = (
-    ops.Wait,
-    ops.BulkWait,
-    ops.CpAsyncWait,
-    ops.WgmmaWait,
-    ops.WgmmaFence,
-    ops.FenceProxyAsync,
-    ops.FenceMbarrierInit,
-    ops.TensormapRelease,
-    ops.TensormapAcquire,
-    ops.Tcgen05WaitLd,
-    ops.Tcgen05WaitSt,
-    ops.Tcgen05FenceBefore,
-    ops.Tcgen05FenceAfter,
-    ops.BarSync,
-    ops.WarpSync,
-)
-"""The ops that the synthesis takes out and puts back: waits, fences, and joins of one role's threads. Arrivals, commits
-and barriers between roles stay, for they say what the phases are."""
-
 
 def is_sync(role: Role, step: Step) -> bool:
-    """Whether the synthesis decides on this step."""
-    if isinstance(step.op, ops.BarSync) and step.op.threads != role.threads:
-        return False
-    return isinstance(step.op, _DECIDED)
+    """Whether the synthesis decides on this step: takes it out and puts it back.
+
+    It does on waits, fences, and joins of one role's threads. Arrivals, commits and barriers between roles stay, for
+    they say what the phases are.
+    """
+    found = [_decided(role, effect) for effect in step.op.effects if not isinstance(effect, Commit)]
+    return bool(found) and all(found)
+
+
+def _decided(role: Role, effect: Effect) -> bool:
+    match effect:
+        case Await():
+            return effect.blocks
+        case Retire():
+            return True
+        case Fence():
+            return effect.order is not Order.ALIAS
+        case Sync(Among.WARP):
+            return True
+        case Sync(Among.CTA, threads=threads):
+            return effect.waits and threads == role.threads
+        case _:
+            return False
 
 
 def stripped(protocol: Protocol) -> Protocol:
@@ -65,9 +65,8 @@ def step_cost(step: Step, depth: int) -> float:
     """Cycles of one op inside ``depth`` loops; a group wait that leaves groups in flight stalls for less."""
     cycles = sync_price(step.op)
     assert cycles is not None, step.op
-    if isinstance(step.op, ops.BulkWait | ops.CpAsyncWait | ops.WgmmaWait):
-        cycles *= _GROUP_IN_FLIGHT**step.op.pending
-        cycles *= 1 if isinstance(step.op, ops.BulkWait) and step.op.read else 1.5
+    for retired in (e for e in step.op.of(Retire) if not e.queue.tensor_memory):
+        cycles *= _GROUP_IN_FLIGHT**retired.pending * (1 if retired.stage is Stage.SOURCE else 1.5)
     return cycles * LOOP_WEIGHT**depth
 
 
@@ -96,9 +95,9 @@ def _free_barrier(protocol: Protocol, role: int) -> int:
     mine: set[int | None] = set()
     others: set[int | None] = {0}
     for i, r in enumerate(protocol.roles):
-        for step in steps(r.body):
-            if isinstance(step.op, ops.BarSync | ops.BarArrive):
-                own = i == role and isinstance(step.op, ops.BarSync) and step.op.threads == r.threads
-                (mine if own else others).add(step.op.id.constant)
+        for sync in (e for step in steps(r.body) for e in step.op.of(Sync)):
+            if sync.number is not None:
+                own = i == role and sync.waits and sync.threads == r.threads
+                (mine if own else others).add(sync.number.constant)
     usable = [n for n in range(1, NAMED_BARRIERS) if n not in others]
     return next((n for n in usable if n in mine), usable[0] if usable else NAMED_BARRIERS - 1)

@@ -5,13 +5,28 @@ Nothing here knows whether a fix is right; the prover does. Fixes come cheapest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from tilewright.base.expr import Const, Expr, Mod, children, sym
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Insertion, Spot, spots
+from tilewright.protocol.effects import (
+    CP_ASYNC,
+    TENSOR,
+    Access,
+    Among,
+    Await,
+    BarrierLife,
+    Count,
+    Engine,
+    Mode,
+    Queue,
+    Retire,
+    Signal,
+    Sync,
+)
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
 from tilewright.protocol.rewrite import expressions_of
 from tilewright.schedule.synchronise.cost import join
@@ -23,27 +38,43 @@ MOST_IN_FLIGHT = 3
 _RACES = ("MBR016", "MBR017", "MBR018", "MBR023", "MBR029")
 _PHASES = ("MBR013", "MBR015")
 
-_GROUP_WAITS: dict[type[object], tuple[type[Any], ...]] = {
-    ops.TmaStore: (ops.BulkWait,),
-    ops.CpAsync: (ops.CpAsyncWait,),
-    ops.Wgmma: (ops.WgmmaWait,),
-    ops.Tcgen05Ld: (ops.Tcgen05WaitLd,),
-    ops.Tcgen05St: (ops.Tcgen05WaitSt,),
+_GROUP_WAITS = {
+    effect.queue: kind
+    for kind in (ops.BulkWait, ops.CpAsyncWait, ops.WgmmaWait, ops.Tcgen05WaitLd, ops.Tcgen05WaitSt)
+    for effect in kind().of(Retire)
 }
-_ARRIVALS = (ops.Arrive, ops.ArriveExpectTx, ops.Tcgen05Commit, ops.CpAsyncArrive)
-_RELEASES = (
-    ops.Arrive,
-    ops.ArriveExpectTx,
-    ops.Tcgen05Commit,
-    ops.CpAsyncArrive,
-    ops.BarArrive,
-    ops.BarSync,
-    ops.CtaSync,
-    ops.ClusterArrive,
-    ops.TmaStore,
-    ops.DsmemCopy,
-)
-"""Ops by which a thread hands on what it has done."""
+"""The op that waits for the groups of a queue."""
+
+Test = Callable[[ops.Op], bool]
+
+
+def _arrives(op: ops.Op) -> bool:
+    return any(signal.arrivals for signal in op.of(Signal))
+
+
+def _hands_on(op: ops.Op) -> bool:
+    """Whether a thread hands on by the op what it has done."""
+    syncs = (sync.arrives and sync.among is not Among.WARP for sync in op.of(Sync))
+    return _arrives(op) or op.engine is Engine.STORES or any(syncs)
+
+
+def _joins_cta(op: ops.Op) -> bool:
+    return any(sync.among is Among.CTA and sync.waits for sync in op.of(Sync))
+
+
+def _arrival(op: ops.Op, tracked: bool = True) -> ops.Slot | None:
+    """The barrier on which an op arrives by itself, with no bytes to come; ``tracked``: or when products are done."""
+    signals = list(op.of(Signal))
+    mine = (x for x in signals if x.arrivals and (x.after is None or (tracked and x.after is TENSOR)))
+    return next((x.bar for x in mine if not any(y.expects for y in signals)), None)
+
+
+def _queued(op: ops.Op, queue: Queue) -> bool:
+    return any(x.queue is queue for x in op.accesses)
+
+
+def _fills(access: Access, buffer: str) -> bool:
+    return access.writes and access.region.buffer == buffer
 
 
 def fixes(protocol: Protocol, clash: Clash) -> Iterator[Fix]:
@@ -70,10 +101,10 @@ class _Mender:
         """A step that writes what the clash reads, where the run met none."""
         if self.step is None:
             return None
-        wanted = {self.clash.buffer}
-        copies = (ops.TmaLoad, ops.DsmemCopy, ops.Write, ops.CpAsync, ops.Tcgen05Mma, ops.Tcgen05Cp, ops.Tcgen05St)
-        writers = (spot for spot, step in self.steps.items() if isinstance(step.op, copies) and spot != self.here)
-        return next((spot for spot in writers if wanted & {r.buffer for r in _regions(self.steps[spot].op)}), None)
+        wanted = self.clash.buffer
+        others = ((spot, step) for spot, step in self.steps.items() if spot != self.here)
+        writers = (spot for spot, step in others if any(_fills(x, wanted) for x in step.op.accesses))
+        return next(writers, None)
 
     def run(self) -> Iterator[Fix]:
         code = self.clash.code
@@ -107,7 +138,7 @@ class _Mender:
     def _among_threads(self) -> bool:
         """Both sides are one role's, and no barrier tracks the other: its threads have to meet."""
         same = self.here is not None and self.there is not None and self.here.role == self.there.role
-        return same and self.other is not None and not hasattr(self.other.op, "bar")
+        return same and self.other is not None and self.other.op.slot is None
 
     # -- one op ---------------------------------------------------------------------------------------------------
     @staticmethod
@@ -122,7 +153,7 @@ class _Mender:
         """Behind the generic access by its own threads, or (cp.async) before its use."""
         assert self.here is not None
         assert self.step is not None
-        if self.there is not None and self.other is not None and not isinstance(self.other.op, ops.CpAsync):
+        if self.there is not None and self.other is not None and not _queued(self.other.op, CP_ASYNC):
             yield self._behind(self.there, ops.FenceProxyAsync(), By.ALL)
         yield self._before(self.here, ops.FenceProxyAsync(), self.step.by)
 
@@ -133,13 +164,15 @@ class _Mender:
         yield after
         if self.there is None or self.other is None:
             return
-        for release in self._next(self.there, _RELEASES):
+        for release in self._next(self.there, _hands_on):
             before = self._before(release, ops.Tcgen05FenceBefore(), self.other.by)
             yield before
             yield (*before, *after)
 
     def _init_fences(self) -> Iterator[Fix]:
-        inits = [(spot, step) for spot, step in self.steps.items() if isinstance(step.op, ops.MbarrierInit)]
+        inits = [
+            (spot, step) for spot, step in self.steps.items() if any(life.begins for life in step.op.of(BarrierLife))
+        ]
         if inits:
             spot, step = inits[-1]
             yield self._behind(spot, ops.FenceMbarrierInit(), step.by)
@@ -147,23 +180,23 @@ class _Mender:
     def _descriptors(self) -> Iterator[Fix]:
         """A rewritten descriptor is released where it was rewritten, and acquired there or before its use."""
         for spot, step in self.steps.items():
-            if isinstance(step.op, ops.TensormapReplace):
+            for rewrite in (x for x in step.op.accesses if x.mode is Mode.REPLACE):
                 assert self.here is not None
-                release = self._behind(spot, ops.TensormapRelease(step.op.map), step.by)
-                yield (*release, *self._behind(spot, ops.TensormapAcquire(step.op.map), step.by))
-                yield (*release, *self._before(self.here, ops.TensormapAcquire(step.op.map), step.by))
+                release = self._behind(spot, ops.TensormapRelease(rewrite.region), step.by)
+                yield (*release, *self._behind(spot, ops.TensormapAcquire(rewrite.region), step.by))
+                yield (*release, *self._before(self.here, ops.TensormapAcquire(rewrite.region), step.by))
 
     # -- joins ----------------------------------------------------------------------------------------------------
     def _joins(self) -> Iterator[Fix]:
         """The threads of a role meet: before the clash, or before its other side is handed on."""
         assert self.here is not None
         if self.there is None:
-            yield from ((Insertion(s, join(self.protocol, s.role)),) for s in self._next(self.here, _RELEASES))
+            yield from ((Insertion(s, join(self.protocol, s.role)),) for s in self._next(self.here, _hands_on))
             return
         if self.here.role == self.there.role:
             yield (Insertion(self.here, join(self.protocol, self.here.role)),)
             yield (Insertion(self.there, join(self.protocol, self.there.role), behind=True),)
-        for release in self._next(self.there, _RELEASES):
+        for release in self._next(self.there, _hands_on):
             yield (Insertion(release, join(self.protocol, release.role)),)
 
     # -- groups ---------------------------------------------------------------------------------------------------
@@ -171,10 +204,10 @@ class _Mender:
         """The other side is a group's access: its threads wait, before the clash or before they hand it on."""
         if self.there is None or self.other is None or self.here is None:
             return
-        kinds = _GROUP_WAITS.get(type(self.other.op), ())
+        kinds = _waits_for(self.other.op)
         mine = self.here.role == self.there.role
-        places = [*self._previous(self.here, (ops.CtaSync, ops.BarSync)), self.here] if mine else []
-        places = list(dict.fromkeys([*places, *self._next(self.there, _RELEASES)]))
+        places = [*self._previous(self.here, _joins_cta), self.here] if mine else []
+        places = list(dict.fromkeys([*places, *self._next(self.there, _hands_on)]))
         waits = [Insertion(p, Step(op, self.other.by)) for kind in kinds for p in places for op in _waits_of(kind)]
         yield from ((wait,) for wait in waits)
         if mine:
@@ -195,7 +228,7 @@ class _Mender:
                 continue
             end = Spot(role, (len(body) - 1,))
             for spot, step in self.steps.items():
-                for kind in _GROUP_WAITS.get(type(step.op), ()) if spot.role == role else ():
+                for kind in _waits_for(step.op) if spot.role == role else ():
                     yield self._behind(end, _waits_of(kind)[-1], step.by)
 
     # -- mbarriers ------------------------------------------------------------------------------------------------
@@ -204,9 +237,9 @@ class _Mender:
         assert self.here is not None
         assert self.step is not None
         slots = {b.name: b.slots for b in self.protocol.barriers}
-        own = getattr(self.step.op, "bar", None)
+        waited = {wait.bar.barrier for wait in self.step.op.of(Await)}
         for name in self._barriers():
-            if isinstance(own, ops.Slot) and own.barrier == name and isinstance(self.step.op, ops.Wait):
+            if name in waited:
                 continue
             scope = ops.Scope.CLUSTER if self._remote(name) else ops.Scope.CTA
             for use in self._uses(slots[name]):
@@ -225,59 +258,50 @@ class _Mender:
         assert self.here is not None
         found: list[str] = []
         if self.there is not None and self.other is not None:
-            bar = getattr(self.other.op, "bar", None)
-            if isinstance(bar, ops.Slot) and not isinstance(self.other.op, ops.Wait):
-                found.append(bar.barrier)
-            next_ones = [self._arrival(s) for s in self._next(self.there, _ARRIVALS)]
+            found += [signal.bar.barrier for signal in self.other.op.of(Signal)]
+            next_ones = [self._arrival(s) for s in self._next(self.there, _arrives)]
             alike = set(self._shared(self.other.op))
             found += [x.barrier for x in next_ones if set(_inner(x.index)) == alike]
             found += [x.barrier for x in next_ones]
         else:
             found += self._given_back()
-        found += [
-            self._arrival(spot).barrier
-            for spot, step in self.steps.items()
-            if spot.role != self.here.role and isinstance(step.op, ops.Arrive | ops.Tcgen05Commit)
-        ]
-        own = {
-            self._arrival(spot).barrier
-            for spot, step in self.steps.items()
-            if spot.role == self.here.role and isinstance(step.op, ops.Arrive)
-        }
+        others = (step.op for spot, step in self.steps.items() if spot.role != self.here.role)
+        found += [bar.barrier for op in others if (bar := _arrival(op)) is not None]
+        mine = (step.op for spot, step in self.steps.items() if spot.role == self.here.role)
+        own = {bar.barrier for op in mine if (bar := _arrival(op, tracked=False)) is not None}
         return [name for name in dict.fromkeys(found) if name not in own]  # it hands on there, it does not take
 
     def _given_back(self) -> Iterator[str]:
         """Barriers on which others arrive once they have read what the clash's own barrier tracks."""
         assert self.here is not None
-        bar = getattr(self.step.op, "bar", None) if self.step is not None else None
-        name = bar.barrier if isinstance(bar, ops.Slot) else ""
-        copies = (step.op for step in self.steps.values() if isinstance(step.op, ops.TmaLoad))
-        tracked = {op.dst.buffer for op in copies if op.bar.barrier == name}
+        bar = self.step.op.slot if self.step is not None else None
+        name = bar.barrier if bar is not None else ""
+        accesses = (x for step in self.steps.values() for x in step.op.accesses if x.writes)
+        tracked = {x.region.buffer for x in accesses if isinstance(x.until, ops.Slot) and x.until.barrier == name}
         for spot, step in self.steps.items():
-            for region in _regions(step.op):
+            for region in step.op.regions:
                 if spot.role != self.here.role and region.buffer in tracked:
                     uses = set(_inner(region.begin))
-                    arrivals = (self._arrival(s) for s in self._next(spot, _ARRIVALS))
+                    arrivals = (self._arrival(s) for s in self._next(spot, _arrives))
                     yield from (x.barrier for x in arrivals if set(_inner(x.index)) == uses)
 
     def _arrival(self, spot: Spot) -> ops.Slot:
-        op = self.steps[spot].op
-        assert isinstance(op, _ARRIVALS)
-        return op.bar
+        return next(x.bar for x in self.steps[spot].op.of(Signal) if x.arrivals)
 
     def _shared(self, op: ops.Op) -> Iterator[Expr]:
         """What numbers the stages of the buffers that both sides of the clash touch, on the side of ``op``."""
         assert self.step is not None
         assert self.other is not None
-        both = {r.buffer for r in _regions(self.step.op)} & {r.buffer for r in _regions(self.other.op)}
-        for region in _regions(op):
+        both = {r.buffer for r in self.step.op.regions} & {r.buffer for r in self.other.op.regions}
+        for region in op.regions:
             if region.buffer in both:
                 yield from _inner(region.begin)
 
     def _remote(self, name: str) -> bool:
         return any(
-            isinstance(step.op, ops.Arrive) and step.op.bar.barrier == name and step.op.bar.cta is not None
+            signal.arrivals and signal.bar.barrier == name and signal.bar.cta is not None
             for step in self.steps.values()
+            for signal in step.op.of(Signal)
         )
 
     def _uses(self, slots: int) -> list[Expr]:
@@ -309,26 +333,31 @@ class _Mender:
         advances = [
             len(list(_loops(body, spot.path)))
             for spot, step in self.steps.items()
-            if spot.role == self.here.role and isinstance(step.op, ops.Advance) and step.op.counter == counter
+            if spot.role == self.here.role and any(e.counter == counter for e in step.op.of(Count))
         ]
         around = list(_loops(body, self.here.path))
         depths = advances or ([around.index(counter) + 1] if counter in around else [0])
         return max(abs(depth - wanted) for depth in depths)
 
     # -- places ---------------------------------------------------------------------------------------------------
-    def _next(self, spot: Spot, kinds: tuple[type[Any], ...]) -> list[Spot]:
-        """Steps of these kinds that the same role runs after ``spot``: later ones in order, then earlier ones of the
-        loops around it."""
-        mine = [s for s in self.steps if s.role == spot.role and isinstance(self.steps[s].op, kinds)]
+    def _next(self, spot: Spot, test: Test) -> list[Spot]:
+        """Steps that pass a test and that the same role runs after ``spot``: later ones in order, then earlier ones of
+        the loops around it."""
+        mine = [s for s in self.steps if s.role == spot.role and test(self.steps[s].op)]
         around = _outermost(self.protocol.roles[spot.role].body, spot.path)
         later = [s for s in mine if s.path > spot.path]
         again = [s for s in mine if s.path <= spot.path and around is not None and s.path[: len(around)] == around]
         return later + again
 
-    def _previous(self, spot: Spot, kinds: tuple[type[Any], ...]) -> list[Spot]:
-        """The nearest step of these kinds before ``spot`` in its own block."""
+    def _previous(self, spot: Spot, test: Test) -> list[Spot]:
+        """The nearest step that passes a test before ``spot`` in its own block."""
         block = [s for s in self.steps if s.role == spot.role and s.path[:-1] == spot.path[:-1] and s < spot]
-        return [s for s in block if isinstance(self.steps[s].op, kinds)][-1:]
+        return [s for s in block if test(self.steps[s].op)][-1:]
+
+
+def _waits_for(op: ops.Op) -> list[type[Any]]:
+    """The ops that wait for the groups that an op's accesses are in."""
+    return [_GROUP_WAITS[q] for q in dict.fromkeys(x.queue for x in op.accesses) if q in _GROUP_WAITS]
 
 
 def _waits_of(kind: type[Any]) -> Sequence[ops.Op]:
@@ -359,13 +388,6 @@ def _inner(e: Expr, slots: int | None = None) -> Iterator[Expr]:
         if isinstance(node, Mod) and (slots is None or node.denominator == Const(slots)):
             yield node.numerator
         pending += children(node)
-
-
-def _regions(op: ops.Op) -> Iterator[ops.Region]:
-    for value in vars(op).values():
-        for item in cast(tuple[Any, ...], value if isinstance(value, tuple) else (value,)):
-            if isinstance(item, ops.Region):
-                yield item
 
 
 def _nodes_around(nodes: tuple[Node, ...], path: tuple[int, ...]) -> Iterator[tuple[Node, tuple[int, ...]]]:

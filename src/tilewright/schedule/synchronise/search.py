@@ -187,7 +187,5 @@ def _depth(nodes: tuple[Node, ...], path: tuple[int, ...]) -> int:
 def unneeded(protocol: Protocol, prove: Prover) -> tuple[Spot, ...]:
     """Sync ops whose removal, each alone, keeps the proof."""
     return tuple(
-        spot
-        for spot, step in spots(protocol)
-        if isinstance(step.op, ops.SYNC_OPS) and prove(replaced(protocol, spot)) is None
+        spot for spot, step in spots(protocol) if ops.only_orders(step.op) and prove(replaced(protocol, spot)) is None
     )

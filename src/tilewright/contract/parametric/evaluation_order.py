@@ -1,0 +1,70 @@
+"""In which order what is known of a block is found out: each op behind those it learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.contract.parametric.classes import Class, Ref
+from tilewright.contract.parametric.facts import Facts
+from tilewright.protocol.effects import Among, Await, Sync
+from tilewright.protocol.product_graph import OutsideFragment
+
+END = 1 << 30
+"""Behind all ops of a block."""
+
+
+def in_evaluation_order(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
+    """The ops of a block that teach, each behind those of the same turn that it learns from, as far as may be."""
+    next_of = {c: found[0] if found else END for c, found in left.items()}
+    at = dict.fromkeys(left, 0)
+    needed: dict[Class, list[Ref]] = {}
+    moved = True
+    while moved:
+        moved = False
+        for c, found in left.items():
+            while at[c] < len(found):
+                ref = Ref(c, s, found[at[c]])
+                if c not in needed:
+                    needed[c] = list(_needed(facts, ref))
+                if any(next_of[other.c] < other.i for other in needed[c]):
+                    break
+                yield ref
+                del needed[c]
+                at[c] += 1
+                next_of[c] = found[at[c]] if at[c] < len(found) else END
+                moved = True
+    for c, found in left.items():
+        yield from (Ref(c, s, i) for i in found[at[c] :])
+
+
+def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
+    """What an op learns from in the same turn of its block."""
+    for effect in ref.op.effects:
+        match effect:
+            case Await():
+                use, wait = facts.wait_of[ref]
+                for family in use.teachers:
+                    ahead = wait.number - family.lead[ref.s]
+                    if ahead >= 0:
+                        yield family.at(ref.s)[ahead].ref
+            case Sync(among, waits=True) if among is not Among.WARP:
+                ref = cluster_arrive(ref) if among is Among.CLUSTER else ref
+                barrier = facts.syncs[ref]
+                for other in barrier.ops:
+                    found, same = barrier.partner(ref, other)
+                    if same:
+                        yield from found
+            case _:
+                pass
+
+
+def cluster_arrive(ref: Ref) -> Ref:
+    """The arrive that a cluster wait belongs to: the op's own last one in the same block."""
+    for i in range(ref.i - 1, -1, -1):
+        found = Ref(ref.c, ref.s, i)
+        sync = next((x for x in found.op.of(Sync) if x.among is Among.CLUSTER), None)
+        if sync is not None and sync.arrives:
+            return found
+        if sync is not None:
+            break
+    raise OutsideFragment("a cluster wait without its arrive")

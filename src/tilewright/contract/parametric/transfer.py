@@ -1,0 +1,356 @@
+"""What an op teaches the class that executes it: phases, thread barriers of threads, issued groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from tilewright.contract.parametric.classes import Class, Ref
+from tilewright.contract.parametric.equations import Equations, Value
+from tilewright.contract.parametric.evaluation_order import cluster_arrive, in_evaluation_order
+from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.marks import Segment
+from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
+from tilewright.contract.parametric.own import Own
+from tilewright.contract.parametric.paths import FAR, Link
+from tilewright.protocol import effects, ops
+from tilewright.protocol.effects import Access, Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
+
+Move = Callable[[int], int]
+Source = tuple[int, Move, Move]
+"""A variable, what is told by it, and what one then knows of what one knew."""
+
+
+def solve(facts: Facts) -> None:
+    """Finds what every class knows at every place."""
+    solved: dict[tuple[object, ...], Own] = {}
+    for own in facts.k.own:
+        own.solve(solved)
+    _TransferFunctions(facts).solve()
+
+
+class _Hand(NamedTuple):
+    """What an arrival hands on: what its class knows there, changed."""
+
+    place: int
+    change: Move
+
+
+class _TransferFunctions:
+    """The equations of what classes know of each other."""
+
+    def __init__(self, facts: Facts):
+        self.facts, self.k = facts, facts.k
+        self.statements = self.k.statements
+        self.equations = Equations(self.statements.everything)
+        self.fenced = {x: self.k.copier(Segment.MEMORY, Segment.FENCED, x) for x in ops.FenceSpace}
+        self.behind = self.k.copier(Segment.TOLD, Segment.TENSOR)
+        self.told_behind = self.k.copier(Segment.TENSOR, Segment.TOLD)
+        self._hands: dict[tuple[Ref, int], _Hand] = {}
+        self._moved: dict[tuple[int, Move, object], int] = {}
+        self._met: dict[tuple[Ref, ...], int] = {}
+        self._shared: dict[int, tuple[Ref, ...]] = {}
+        """Variables of thread barriers, with those who meet as long as there is no equation."""
+        self._issued: dict[Ref, int] = {}
+
+    def solve(self) -> None:
+        """Sets up the equations in an order in which most is known when it is needed, and solves them."""
+        k, variable = self.k, self.equations.variable
+        # places are named before they are computed, since loops lead back
+        taught: dict[tuple[Class, int], list[int]] = {}
+        k.places = []
+        for c in k.classes:
+            k.places.append([])
+            for s, code in enumerate(c.code):
+                at = [variable()]
+                found = taught[c, s] = []
+                for i in range(len(code)):
+                    after = self._after(Ref(c, s, i), at[-1])
+                    if after != at[-1]:
+                        found.append(i)
+                    at.append(after)
+                k.places[c.index].append(at)
+        for s in k.paths.order:
+            for c in k.classes:
+                self._enter(c, s)
+            for ref in in_evaluation_order(self.facts, s, {c: taught[c, s] for c in k.classes}):
+                self._define(ref)
+        self.equations.solve()
+        k.values = self.equations.values
+
+    def _after(self, ref: Ref, before: int) -> int:
+        """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
+        changes = False
+        for effect in ref.op.effects:
+            if isinstance(effect, Access):
+                continue
+            match effect:
+                case Fence(Order.ASYNC_PROXY):
+                    changes = bool(self.k.slots[Segment.FENCED])
+                case Fence(Order.TENSOR_AFTER):
+                    changes = bool(self.k.slots[Segment.TENSOR])
+                case Retire(effects.WGMMA):
+                    self._issued[ref] = self._issues(ref)
+                    changes = bool(self._issued[ref])
+                case Sync(Among.CTA, waits=True):
+                    met = self._all_beside(ref)
+                    if met and not self.k.marks.tensor:
+                        if met not in self._met:
+                            self._met[met] = self.equations.variable()
+                            self._shared[self._met[met]] = met
+                        return self._met[met]
+                    changes = True
+                case Await() | Sync(Among.CLUSTER, waits=True):
+                    changes = True
+                case _:
+                    pass
+        return self.equations.variable() if changes else before
+
+    def _place(self, ref: Ref) -> int:
+        return self.k.places[ref.c.index][ref.s][ref.i]
+
+    def _enter(self, c: Class, s: int) -> None:
+        sources = [
+            self._carried(_Hand(self.k.places[c.index][x][-1], _same), x, s, Link(turned, frozenset()))
+            for x, turned in self.k.paths.entering[s]
+        ]
+        first = self.statements.closed(0, s) if s in self.k.product.starts else self.statements.everything
+        self.equations.define(self.k.places[c.index][s][0], sources, _common(first, sources))
+
+    def _carried(self, hand: _Hand, source: int, target: int, link: Link) -> int:
+        """What is handed on as it reads at the end of a link."""
+        return self._once(hand, self.statements.mover(source, target, link), None)
+
+    def _once(self, hand: _Hand, move: Move, key: object) -> int:
+        """A variable for what is handed on, moved; one for all who ask alike."""
+        place, change = hand
+        found = self._moved.get((place, change, key or move))
+        if found is None:
+            found = self._moved[place, change, key or move] = self.equations.variable()
+            self._changed(found, place, move if change is _same else lambda x: move(change(x)))
+        return found
+
+    # -- taught -------------------------------------------------------------------------------------------------------
+    def _define(self, ref: Ref) -> None:
+        before, after = self._place(ref), self.k.places[ref.c.index][ref.s][ref.i + 1]
+        for effect in ref.op.effects:
+            self._teach(ref, effect, after, before)
+
+    def _teach(self, ref: Ref, effect: Effect, after: int, before: int) -> None:
+        match effect:
+            case Fence(Order.ASYNC_PROXY, space):
+                fenced = self.fenced[space]
+                self._changed(after, before, lambda x: x | fenced(x))
+            case Fence(Order.TENSOR_AFTER):
+                self._changed(after, before, lambda x: x | self.behind(x))
+            case Retire(effects.WGMMA):
+                issued = self._issued[ref]
+                self._changed(after, before, lambda x: x | issued)
+            case Await():
+                self._phase(ref, effect, after, before)
+            case Sync(Among.CTA, waits=True):
+                self._rendezvous(ref, after, before)
+            case Sync(Among.CLUSTER, waits=True):
+                self._rendezvous(cluster_arrive(ref), after, before)
+            case _:
+                pass
+
+    def _changed(self, after: int, before: int, change: Move) -> None:
+        self.equations.define(after, [before], lambda values: change(values[before]))
+
+    def _hand(self, ref: Ref, memory: bool = True) -> _Hand:
+        """What an arrival by an op hands on; one that releases nothing the schedule alone."""
+        return self._handed(ref, self.k.tellable if memory else self.k.schedule)
+
+    def _handed(self, ref: Ref, kept: int) -> _Hand:
+        found = self._hands.get((ref, kept))
+        if found is None:
+            told = self.k.told(ref.c, ref.s, ref.i)
+            behind = self.told_behind if kept != self.k.schedule and self.k.marks.tensor else _nothing
+            found = self._hands[ref, kept] = _Hand(self._place(ref), _telling(told, behind, kept))
+        return found
+
+    # -- phases -------------------------------------------------------------------------------------------------------
+    def _phase(self, ref: Ref, effect: Await, after: int, before: int) -> None:
+        use, wait = self.facts.wait_of[ref]
+        taught: list[tuple[int, list[Source]]] = []
+        for family in use.teachers:
+            kept = self.k.tellable if family in use.arrivals else self.k.schedule
+            sources = list(self._told(family, wait, use, effect))
+            if sources:
+                taught.append((kept, sources))
+
+        def run(values: list[int]) -> int:
+            x = values[before]
+            for kept, sources in taught:
+                told = kept
+                for v, change, elsewhere in sources:
+                    told &= change(values[v]) | elsewhere(x)
+                x |= told
+            return x
+
+        self.equations.define(after, [before, *(v for _, sources in taught for v, _, _ in sources)], run)
+
+    def _told(self, family: Family, wait: Piece, use: BarrierUse, op: Await) -> Iterator[Source]:
+        """What the family's arrival in the awaited phase may hand on, as it reads at the wait, by who made it."""
+        s = wait.ref.s
+        ahead = wait.number - family.lead[s]
+        if ahead >= 0:
+            hand = self._arrival(family.at(s)[ahead], use, op)
+            yield hand.place, hand.change, _nothing
+            return
+        fresh = _may_be_fresh(self.facts, use, s, wait.number)
+        if not use.unit:
+            for piece in family.pieces if not fresh else ():
+                link = self.k.paths.path(piece.ref.s, s, frozenset())
+                if link is not None:
+                    yield self._carried(self._arrival(piece, use, op), piece.ref.s, s, link), _same, _nothing
+            return
+        unit = self.facts.column[use.unit]
+        for piece in family.pieces:
+            link = self.k.paths.link(piece.ref.s, s, unit, piece.number - wait.number)
+            if link is None:
+                continue
+            hand = self._arrival(piece, use, op)
+            if fresh:
+                told = self._if_not_fresh(hand, piece, wait, unit, link)
+            else:
+                told = self._carried(hand, piece.ref.s, s, link)
+            yield told, _same, self._elsewhere(piece, wait, unit) if len(family.pieces) > 1 else _nothing
+
+    def _arrival(self, piece: Piece, use: BarrierUse, wait: Await) -> _Hand:
+        ref = piece.ref
+        signal = next((x for x in ref.op.of(Signal) if x.arrivals), None)
+        if signal is None or signal.release is Release.NOTHING:
+            return self._hand(ref, memory=False)
+        if signal.release is Release.TENSOR:
+            return self._handed(ref, self.k.committed)
+        return self._hand(ref, use.array[0] == ref.c.cta or ops.Scope.CTA not in (signal.scope, wait.scope))
+
+    def _if_not_fresh(self, hand: _Hand, piece: Piece, wait: Piece, unit: int, link: Link) -> int:
+        """A wait that passes on a fresh barrier teaches nothing: of what is told only what speaks of no execution then
+        is kept."""
+        statements, s = self.statements, wait.ref.s
+        growth = tuple(g if u == unit else FAR for u, g in enumerate(link.growth))
+        move = statements.mover(piece.ref.s, s, Link(growth, frozenset(range(self.k.n))))
+        kept = 0
+        for g, slots in statements.groups.items():
+            none_yet = -wait.number - int(self.k.paths.earliest[unit, g])
+            kept |= statements.spread(slots) & statements.from_level(unit, none_yet)
+        return self._once(hand, lambda x: statements.closed(move(x) & kept, s), (move, kept))
+
+    def _elsewhere(self, piece: Piece, wait: Piece, unit: int) -> Move:
+        """What else is known when ``piece`` made the awaited arrival: the iteration of that use went through its
+        blocks, so of others there is no execution in it, and all before it is all until it."""
+        statements = self.statements
+        absent = 0
+        for g, slots in statements.groups.items():
+            if not _together(self.facts, g, piece, unit):
+                absent |= slots
+        until, before = (statements.level(unit, t - wait.number) for t in (0, 1))
+        if until is None or before is None:
+            return _nothing
+        return lambda x: (x >> before & absent) << until
+
+    # -- thread barriers ----------------------------------------------------------------------------------------------
+    def _all_beside(self, ref: Ref) -> tuple[Ref, ...]:
+        """Those whom an op meets, if all are in the same turn of the same block, as for all of them."""
+        barrier = self.facts.syncs[ref]
+        found = [barrier.partner(ref, other) for other in barrier.ops]
+        return tuple(refs[0] for refs, _ in found) if all(same for _, same in found) else ()
+
+    def _rendezvous(self, ref: Ref, after: int, before: int) -> None:
+        if after in self._shared:
+            beside, self._shared[after] = self._shared[after], ()
+            if beside:
+                self._together(after, beside, [])
+            return
+        barrier = self.facts.syncs[ref]
+        told = [before]
+        beside = ()
+        for other, ops_of in barrier.ops.items():
+            found, same = barrier.partner(ref, other)
+            if same:
+                beside += (found[0],)
+                continue
+            blocks = frozenset(s for s, refs in ops_of.items() if refs)
+            links = ((x, self.k.paths.path(x.s, ref.s, blocks)) for x in found)
+            sources = [self._carried(self._arrived(x), x.s, ref.s, link) for x, link in links if link is not None]
+            if len(sources) > 1:
+                v = self.equations.variable()
+                told.append(self.equations.define(v, sources, _common(self.k.tellable, sources)))
+            else:
+                told += sources
+        self._together(after, beside, told)
+
+    def _together(self, after: int, beside: Sequence[Ref], told: list[int]) -> None:
+        """What those who meet tell each other, and what else is told."""
+        hands = [self._arrived(r) for r in beside]
+
+        def run(values: list[int]) -> int:
+            out = 0
+            for place, change in hands:
+                out |= change(values[place])
+            for v in told:
+                out |= values[v]
+            return out
+
+        self.equations.define(after, [*(place for place, _ in hands), *told], run)
+
+    def _arrived(self, ref: Ref) -> _Hand:
+        return self._hand(ref, all(x.release for x in ref.op.of(Sync)))
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+    def _issues(self, ref: Ref) -> int:
+        """A group is done only when every warp has issued its part: the others' issues are past, and with an issue all
+        that its threads did before."""
+        k, own = self.k, self.k.own[ref.c.index]
+        out = 0
+        if not own.completions:
+            return 0
+        slots, statements, known = k.slots[Segment.SCHEDULE], self.statements, own.at(ref.s, ref.i + 1)
+        for mark, issued, earlier in self.facts.issues(ref):
+            slot = own.done[mark]
+            issues = sum(1 << slots[m] for m in issued if m in slots)
+            for plane in range(k.levels.planes):
+                if known >> plane * own.statements.n + slot & 1:
+                    out |= issues << plane * statements.n
+            flag = k.levels.past if mark.block == ref.s else k.levels.earlier
+            if known >> flag.plane * own.statements.n + slot & 1:
+                out |= sum(1 << slots[m] for m in earlier if m in slots) << statements.n
+        return statements.closed(out, ref.s) & k.schedule
+
+
+def _same(x: int) -> int:
+    return x
+
+
+def _nothing(x: int) -> int:
+    return 0
+
+
+def _telling(told: int, behind: Move, kept: int) -> Move:
+    return lambda x: (x | told | behind(x)) & kept
+
+
+def _common(first: int, variables: Sequence[int]) -> Value:
+    """What some variables have in common, of ``first``."""
+
+    def run(values: list[int]) -> int:
+        out = first
+        for v in variables:
+            out &= values[v]
+        return out
+
+    return run
+
+
+def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
+    """Whether a block may be passed while the unit stands at the use that ``piece`` is for."""
+    return facts.k.paths.meet(piece.ref.s, s, column, piece.number)
+
+
+def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:
+    if not use.unit:
+        return number < 0
+    return int(facts.k.paths.earliest[facts.column[use.unit], s]) + number < 0

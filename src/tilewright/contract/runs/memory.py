@@ -1,0 +1,303 @@
+"""Byte regions in a canonical run: which accesses clash, and what orders them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilewright.contract.rules import Policy, Rule
+from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.descriptors import check_acquired, replaced
+from tilewright.contract.runs.evaluation import Place
+from tilewright.contract.runs.groups import enter_group
+from tilewright.contract.runs.machine import Execution, Machine
+from tilewright.contract.runs.peers import note_remote, outlives
+from tilewright.contract.runs.state import EMPTY, A, Cell, F, M, Mark, Record, State, Stream, T, X, stream_of
+from tilewright.hw.spaces import Space
+from tilewright.protocol.effects import Access, Mode, Part, Proxy, Queue
+from tilewright.protocol.model import By
+from tilewright.protocol.operands import Slot
+
+_OF_A_CTA = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED, Space.TMEM))
+_MUST_BE_WRITTEN = frozenset((Space.SHARED, Space.TMEM))
+
+
+class Use(NamedTuple):
+    """A new access; an asynchronous one completes with ``stream`` up to ``seq``."""
+
+    effect: Access
+    stream: Stream | None = None
+    seq: int = 0
+
+    @property
+    def generic(self) -> bool:
+        """Whether threads access the bytes themselves, through the generic proxy."""
+        return self.stream is None and self.effect.proxy is Proxy.GENERIC
+
+    @property
+    def frees(self) -> bool:
+        """Whether it is the end of the bytes' life."""
+        return self.stream is None and self.effect.proxy is Proxy.TENSOR
+
+
+def space_key(agent: Agent, place: Place, cta: int) -> Stream:
+    """The memory that a region lies in: of a role, of a CTA, or common to the cluster."""
+    match place.space:
+        case Space.REGISTER:
+            return ("register", agent.role)
+        case Space.GLOBAL:
+            return ("global",)
+        case Space.TMEM:
+            return ("tmem", cta)
+        case Space.SHARED | Space.DISTRIBUTED_SHARED:
+            return ("shared", cta)
+
+
+def access(x: Execution, effect: Access) -> bool:
+    """An access, in each CTA that it concerns."""
+    if effect.part is Part.ONE and not x.once:
+        return True
+    for rank in _ranks(x, effect):
+        use = _use(x, effect, rank)
+        touch(x, use, rank)
+        if effect.proxy is Proxy.TENSORMAP:
+            check_acquired(x, effect.region)
+    if effect.mode is Mode.REPLACE:
+        replaced(x, effect.region)
+    if effect.until is None and x.m.buffers[effect.region.buffer].space is Space.REGISTER:
+        x.a.dirty = True
+    return True
+
+
+def _ranks(x: Execution, effect: Access) -> Sequence[int | None]:
+    if effect.ranks:
+        return sorted({x.rank(e) for e in effect.ranks})
+    return pair_of(x.agent.cta) if effect.pair else (None,)
+
+
+def pair_of(cta: int) -> tuple[int, int]:
+    """The CTAs of the pair that a CTA belongs to."""
+    return cta // 2 * 2, cta // 2 * 2 + 1
+
+
+def _use(x: Execution, effect: Access, rank: int | None) -> Use:
+    """The access with the stream that tells when it is over; the op of a queue enters its open group."""
+    until = effect.until
+    if until is None:
+        return Use(effect)
+    if isinstance(until, Queue):
+        return Use(effect, stream_of(until, x.agent, effect.stage), enter_group(x, until))
+    b = x.bar(until, rank)
+    return Use(effect, ("bar", b), x.st.bars[b].phase)
+
+
+def touch(x: Execution, use: Use, rank: int | None = None) -> None:
+    """Checks the access against everything its bytes went through, and adds it to their history."""
+    m, st, agent, a, region = x.m, x.st, x.agent, x.a, use.effect.region
+    place = m.place(region)
+    if place.space is Space.REGISTER and not x.once:
+        return
+    cta = m.rank(agent, a, x.step, place.cta) if rank is None or place.space is Space.GLOBAL else rank
+    if cta != agent.cta and not use.frees:
+        note_remote(x, cta)
+    tracked = isinstance(use.effect.until, Slot)
+    if use.stream is not None and (cta != agent.cta or (tracked and _is_dsmem(x))) and place.space in _OF_A_CTA:
+        outlives(x, cta, use.stream, use.seq)
+    begin = place.begin(a.env)
+    end, low = begin + place.size, place.buffer.offset
+    if use.effect.clipped:
+        begin, end = max(begin, low), min(end, low + place.buffer.size)
+        if begin >= end:
+            return
+    if begin < low or end > low + place.buffer.size:
+        raise x.breach(Rule.SLOT_RANGE, f"bytes {begin - low}..{end - low} of {place.buffer.name}")
+    if place.space is Space.TMEM:
+        _allocated(x, place, cta, use)
+    if place.space is Space.GLOBAL and use.generic:
+        st.in_global |= 1 << a.epoch
+    key = space_key(agent, place, cta)
+    starts, cells, first, last = _split(st, key, begin, end)
+    m.spend(len(cells) // 8)
+    new = Record(agent.index, a.epoch, use.effect, use.stream, use.seq, x.step)
+    for i in range(first, last):
+        cell, writes = cells[i], use.effect.writes
+        if not cell.writes and not writes and place.space in _MUST_BE_WRITTEN and not place.buffer.initialised:
+            detail = f"{x.label} reads bytes of {place.buffer.name} never written"
+            raise x.breach(Rule.READ_EARLY, detail, buffer=place.buffer.name)
+        for old in cell.writes:
+            _ordered(x, place, old, True, use)
+        if writes:
+            for old in cell.reads:
+                _ordered(x, place, old, False, use)
+            for old, wrote in cell.older:
+                _ordered(x, place, old, wrote, use)
+            if not use.frees:  # a pair's second dealloc asks again
+                cells[i] = _written(m, agent, cell, new)
+        else:
+            kept = tuple(r for r in cell.reads if r.agent != agent.index or not _alike(r.effect, use.effect))
+            cells[i] = Cell(cell.writes, (*kept, new), cell.older)
+    st.memory[key] = (starts, cells)
+
+
+def _is_dsmem(x: Execution) -> bool:
+    """Whether the op copies between CTAs: its source and its target may outlast it."""
+    return any(e.proxy is Proxy.ASYNC and not e.writes for e in x.step.op.accesses)
+
+
+def _alike(one: Access, two: Access) -> bool:
+    """Whether accesses are made and completed in the same way, so that the later one stands for both."""
+    return one.proxy is two.proxy and one.queue is two.queue
+
+
+def _written(m: Machine, agent: Agent, cell: Cell, new: Record) -> Cell:
+    """The cell after a write. A write that all classes of a role share replaces the bytes part by part: until the last
+    class has written, the history before it still counts."""
+    classes = m.role_agents[agent.role] if new.step.by is By.ALL else [agent]
+    if len(classes) == 1:
+        return Cell((new,), ())
+    ours = {w.agent for w in cell.writes if w.step is new.step and w.agent != agent.index}
+    if ours and all(w.agent != agent.index for w in cell.writes):
+        complete = len(ours) + 1 == len(classes)
+        return Cell((*cell.writes, new), cell.reads, () if complete else cell.older)
+    return Cell((new,), (), (*((w, True) for w in cell.writes), *((r, False) for r in cell.reads)))
+
+
+def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], list[Cell], int, int]:
+    """The space's cells with a boundary at ``begin`` and ``end``, as fresh lists, and the range between."""
+    starts, cells = st.memory.get(key, ([0], [EMPTY]))
+    cells = cells.copy()
+    first = bisect_left(starts, begin)
+    if first == len(starts) or starts[first] != begin:
+        starts = [*starts[:first], begin, *starts[first:]]
+        cells.insert(first, cells[first - 1])
+    last = bisect_left(starts, end, first)
+    if last == len(starts) or starts[last] != end:
+        starts = [*starts[:last], end, *starts[last:]]
+        cells.insert(last, cells[last - 1])
+    return starts, cells, first, last
+
+
+def _allocated(x: Execution, place: Place, cta: int, use: Use) -> None:
+    name, state = place.buffer.name, x.st.tmem.get((place.buffer.name, cta))
+    if state is None or (state[0] != "live" and not use.frees):
+        raise x.breach(Rule.TMEM, f"{x.label} uses {name}, which is {'freed' if state else 'not allocated'}")
+    mine = state[1] == x.agent.index and use.frees  # one thread of a role does both
+    if state[0] != "freed" and not mine and not x.knows(M, state[1], state[2]):
+        raise x.breach(Rule.TMEM, f"the allocation of {name} is not ordered before {x.label}")
+
+
+def _ordered(x: Execution, place: Place, old: Record, old_writes: bool, use: Use) -> None:
+    """Raises unless ``old`` is done, visible and fenced before the new access."""
+    check = _after_sync if old.stream is None else _after_async
+    rule = check(x, place, old, old_writes, use)
+    if rule is None:
+        return
+    found = x.breach(rule, _clash(x, place, old, old_writes, use, rule), (old.agent, old.step))
+    forgiven = (rule is Rule.FENCE_WAR and not old_writes) or (
+        rule is Rule.FENCE_RAW and old.stream is None and _fenced_by_anyone(x, old)
+    )
+    if forgiven and x.m.policy is Policy.LENIENT:
+        x.m.warnings.setdefault((rule, place.buffer.name), found)
+        return
+    raise found
+
+
+def _clash(x: Execution, place: Place, old: Record, old_writes: bool, use: Use, rule: Rule) -> str:
+    verb = "writes" if use.effect.writes else "reads"
+    before = f"{old.effect.name} of {x.m.agents[old.agent].label} that {'wrote' if old_writes else 'reads'} them"
+    match rule:
+        case Rule.FENCE_RAW | Rule.FENCE_WAR:
+            lack = "without a proxy fence after"
+        case Rule.GROUP:
+            lack = "before the group was waited for of"
+        case Rule.TCGEN_FENCE:
+            lack = "without the tcgen05 fences after"
+        case _:
+            lack = "not ordered after"
+    return f"{use.effect.name} of {x.label} {verb} bytes of {place.buffer.name} {lack} {before}"
+
+
+def _race(old_writes: bool, use: Use) -> Rule:
+    if old_writes and use.effect.writes:
+        return Rule.WRITE_WRITE
+    return Rule.READ_EARLY if old_writes else Rule.OVERWRITE
+
+
+def _private(x: Execution, old: Record, use: Use) -> bool:
+    """Whether both are of threads of the role that touch their own parts."""
+    same_role = x.m.agents[old.agent].role == x.agent.role
+    return same_role and old.effect.part is use.effect.part is Part.THREAD
+
+
+def _after_sync(x: Execution, place: Place, old: Record, old_writes: bool, use: Use) -> Rule | None:
+    agent, a, reaches = x.agent, x.a, use.effect.proxy is Proxy.ASYNC
+    own = place.space is Space.REGISTER or _private(x, old, use)
+    if own and not reaches:
+        return None
+    if use.effect.part is Part.SHARED and old.step is x.step and x.m.agents[old.agent].role == agent.role:
+        return None  # the threads of a role share a write among them, each its own part, the same at every turn
+    mine = old.agent == agent.index and (agent.group.size == 1 or own)
+    if not mine and not a.clock[M] >> old.e & 1:
+        return _race(old_writes, use)
+    if not reaches or place.space is Space.REGISTER:
+        return None
+    by_writer = (a.fence if mine else a.clock[F]) >> old.e & 1
+    if old_writes and not use.effect.writes:
+        return None if by_writer else Rule.FENCE_RAW
+    return None if by_writer or _fenced_by_anyone(x, old) else Rule.FENCE_WAR
+
+
+def _fenced_by_anyone(x: Execution, old: Record) -> bool:
+    """Whether a fence lies between a generic access and now, in its own or in another thread."""
+    mine = old.agent == x.agent.index and x.agent.group.size == 1
+    return (x.a.fence if mine else x.a.clock[X]) >> old.e & 1 == 1
+
+
+def _after_async(x: Execution, place: Place, old: Record, old_writes: bool, use: Use) -> Rule | None:
+    m, agent, was, now = x.m, x.agent, old.effect, use.effect
+    same_role = m.agents[old.agent].role == agent.role
+    if was.mode is now.mode is Mode.REDUCE:
+        return None
+    if was.queue is not None and was.queue is now.queue:
+        if was.queue.in_order and old.agent == agent.index:
+            return None
+        if place.space is Space.REGISTER:
+            return None
+        if was.part is Part.THREAD and same_role:
+            return None  # each thread copies its own part
+    lanes = was.part is now.part is Part.WARP
+    if lanes and same_role and old.agent != agent.index:
+        return None
+    assert old.stream is not None
+    marks = [k for k in x.st.marks.get(old.stream, ()) if k.upto >= old.seq and k.acquired]
+    segment = M if use.generic else A
+    told = [k for k in marks if x.saw(segment, k.c, k.e)]
+    alone = was.queue is not None and not was.queue.collective and was.proxy is not Proxy.TENSORMAP
+    if alone and not _private(x, old, use) and not lanes:
+        # one thread's wait speaks for its own ops only: all threads of the class must have waited
+        asked = M if was.proxy is Proxy.GENERIC else segment
+        told = [k for k in told if not k.own or x.knows(asked, k.c, k.e)]
+    if not told:
+        unwaited = same_role and not any(k.c == agent.index for k in marks)
+        grouped = was.queue is not None or was.proxy is Proxy.TENSORMAP
+        return Rule.GROUP if unwaited and grouped else _race(old_writes, use)
+    if place.space is Space.TMEM and not use.frees:
+        return None if any(_tensor_ordered(x, k) for k in told) else Rule.TCGEN_FENCE
+    if was.proxy is Proxy.GENERIC and now.proxy is Proxy.ASYNC:
+        return None if any(_copy_fenced(x, k) for k in told) else Rule.FENCE_RAW
+    return None
+
+
+def _tensor_ordered(x: Execution, k: Mark) -> bool:
+    if k.c == x.agent.index:
+        return k.own or x.a.after >> k.e & 1 == 1
+    return x.a.clock[T] >> k.e & 1 == 1
+
+
+def _copy_fenced(x: Execution, k: Mark) -> bool:
+    """cp.async writes are generic: a fence after their completion, by the copying or the consuming thread."""
+    if k.c == x.agent.index:
+        fenced = x.a.fence >> k.e & 1 == 1
+        return fenced and (not k.own or x.agent.group.size == 1 or x.a.clock[F] >> k.e & 1 == 1)
+    return x.a.clock[X] >> k.e & 1 == 1

@@ -1,0 +1,142 @@
+"""The parametric proof: all canonical runs of a protocol, for every value of its trip counts, up to equal futures.
+
+The only choices of a canonical run are the trip counts. Where one must be decided the run splits in two: the loop ends
+here, or goes on. A state needs no visit if one of the same
+shape that knows no more was met before, so the search ends when nothing new
+comes up: prologue, steady state, drain and carry-over between tiles are covered because every reachable state is, not
+because a list of sizes was tried.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+from tilewright.contract.forms import declared
+from tilewright.contract.rules import Policy, Rule
+from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.evaluation import Breach, OutOfReach, Undecided
+from tilewright.contract.runs.machine import Machine
+from tilewright.contract.runs.normal import normal
+from tilewright.contract.runs.state import Decision, State, Trip
+from tilewright.contract.runs.transfers import TRANSFERS, check_end
+from tilewright.contract.threads import Test
+from tilewright.protocol.model import Protocol
+
+MAX_STATES = 4000
+"""Decision points visited before giving up; the largest protocol here needs about a tenth."""
+
+FIRST_LOOK = 150
+"""Decision points visited where a proof is unlikely: bounds may end the loops, or a breach show early."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A breach with the run that led to it."""
+
+    breach: Breach
+    state: State
+    machine: Machine
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the proof search found: ``failure``, or ``reason`` why it is open, or neither: proved."""
+
+    states: int
+    ends: int
+    merges: int = 0
+    failure: Failure | None = None
+    reason: str = ""
+    warnings: dict[tuple[Rule, str], Breach] = field(default_factory=dict[tuple[Rule, str], Breach])
+
+
+def machine(protocol: Protocol, policy: Policy, fixed: bool = False) -> Machine:
+    """A machine with the semantics of all ops."""
+    return Machine(protocol, TRANSFERS, policy, fixed)
+
+
+def search(m: Machine, limit: int = MAX_STATES) -> Search:
+    """Runs the protocol for all trip counts; breadth first, so a breach is found at small counts.
+
+    States of one shape are merged into one that knows what both know, which keeps the search small. A breach found
+    after that may be the merge's doing: then the search is run again without.
+    """
+    for rule, detail in declared(m.protocol):
+        return Search(0, 0, failure=Failure(Breach(rule, 0, None, detail), m.start(), m))
+    wandering = sorted(f"{counter} of {x.label}" for x in m.agents for counter in x.usage.raw & _endless(m, x))
+    if wandering:
+        found = _search(m, FIRST_LOOK, False)
+        reason = f"the loop counter {wandering[0]} is used in full, so no two iterations are alike"
+        return found if found.failure is not None or not found.reason else replace(found, reason=reason)
+    merged = _search(m, limit, True)
+    if merged.failure is None or not merged.merges:
+        return merged
+    return _search(m, limit, False)
+
+
+def _endless(m: Machine, x: Agent) -> set[str]:
+    """Counters of the agent's loops that no bound of a symbol ends."""
+    return {
+        ins.loop.counter
+        for ins in x.code
+        if isinstance(ins, Test) and any(m.symbols[n].most is None for n in ins.loop.end.symbols & m.trip_names)
+    }
+
+
+def _search(m: Machine, limit: int, merge: bool) -> Search:
+    seen: dict[Hashable, list[int]] = {}
+    queue: deque[State] = deque([m.start()])
+    ends = states = merges = m.spent = 0
+    while queue:
+        st = queue.popleft()
+        try:
+            m.run(st)
+            check_end(m, st)
+            ends += 1
+            continue
+        except Undecided as u:
+            try:
+                form = normal(m, st, u.key)
+            except OutOfReach as e:
+                return Search(states, ends, merges, reason=e.reason, warnings=m.warnings)
+            known = seen.setdefault(form.shape, [])
+            if any(k & ~form.knowledge == 0 for k in known):
+                continue
+            if known and merge:
+                merges += 1
+                known[:] = [known[0] & form.knowledge]
+                form.forget(known[0])
+            else:
+                known[:] = [k for k in known if form.knowledge & ~k]
+                known.append(form.knowledge)
+            states += 1
+            if states > limit:
+                return Search(states, ends, merges, reason=f"more than {limit} distinct states", warnings=m.warnings)
+            queue.extend(_decided(m, st, u))
+        except Breach as breach:
+            return Search(states, ends, merges, Failure(breach, st, m), warnings=m.warnings)
+        except OutOfReach as e:
+            return Search(states, ends, merges, reason=e.reason, warnings=m.warnings)
+    return Search(states, ends, merges, warnings=m.warnings)
+
+
+def _decided(m: Machine, st: State, u: Undecided) -> list[State]:
+    """The two ways on: the count ends at its low bound, or is larger."""
+    symbol = m.symbols[u.key[0]]
+    low = m.trip(st, u.key).low
+    here, more = st.copy(), st
+    here.trips[u.key] = Trip(low, True)
+    here.decided = Decision(u.key, low, st.decided)
+    above = low + symbol.multiple_of
+    out = [here]
+    if symbol.most is None or above <= symbol.most:
+        last = symbol.most is not None and above + symbol.multiple_of > symbol.most
+        more.trips[u.key] = Trip(above, last)
+        if last:
+            more.decided = Decision(u.key, above, st.decided)
+        out.append(more)
+    for s in out:
+        s.blocked.clear()
+    return out

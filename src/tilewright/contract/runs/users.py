@@ -1,0 +1,127 @@
+"""Who may ask about what: the agents that may ever refer to a barrier, a named barrier or bytes.
+
+What nobody can ask about any more need not be told apart (``normal``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.state import Stream
+from tilewright.contract.threads import Do
+from tilewright.hw.spaces import Space
+from tilewright.protocol import ops
+from tilewright.protocol.effects import Await, BarrierLife, Fence, Signal, Sync, TensorLife
+from tilewright.protocol.model import Protocol, steps
+
+SPACES = {
+    Space.REGISTER: "register",
+    Space.GLOBAL: "global",
+    Space.TMEM: "tmem",
+    Space.SHARED: "shared",
+    Space.DISTRIBUTED_SHARED: "shared",
+}
+"""Spaces by the names of the memories they lie in."""
+
+
+class Users:
+    """Per barrier of a CTA: who may refer to it (``bars``), wait for it, signal it."""
+
+    def __init__(self, protocol: Protocol, agents: tuple[Agent, ...]):
+        self._protocol, self._agents = protocol, agents
+        self._found: dict[Stream, tuple[int, ...]] = {}
+        self.bars = self._of_bars(_slots)
+        self.waiters = self._of_bars(_waited_slots)
+        self.signallers = self._of_bars(_signalled_slots)
+        self.unwatched = _unwatched(protocol)
+        lives = (e for role in protocol.roles for s in steps(role.body) for e in s.op.of(BarrierLife))
+        self.invalidated = frozenset(e.barrier for e in lives if not e.begins)
+
+    def _of_bars(self, slots: Callable[[ops.Op], set[str]]) -> list[tuple[int, ...]]:
+        users: dict[str, list[int]] = {b.name: [] for b in self._protocol.barriers}
+        for agent in self._agents:
+            names = {n for ins in agent.code if isinstance(ins, Do) for n in slots(ins.step.op)}
+            for name in names:
+                users[name].append(agent.index)
+        return [tuple(users[b.name]) for b in self._protocol.barriers for _ in range(b.slots)]
+
+    def named(self, key: Stream) -> tuple[int, ...]:
+        """Agents that may use a named barrier."""
+        found = self._found.get(key)
+        if found is None:
+            found = tuple(
+                x.index
+                for x in self._agents
+                if x.cta == key[1] and any(isinstance(i, Do) and _may_name(i.step.op, key[2]) for i in x.code)
+            )
+            self._found[key] = found
+        return found
+
+    def of_bytes(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
+        """Agents that may access bytes of a space."""
+        return self._touching(("all", space, begin, end), space, begin, end, _buffers)
+
+    def writers(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
+        """Agents that may write bytes of a space."""
+        return self._touching(("writers", space, begin, end), space, begin, end, _written_buffers)
+
+    def _touching(
+        self, key: Stream, space: Stream, begin: int, end: int, buffers: Callable[[ops.Op], set[str]]
+    ) -> tuple[int, ...]:
+        found = self._found.get(key)
+        if found is None:
+            names = {
+                b.name
+                for b in self._protocol.buffers
+                if b.offset < end and begin < b.offset + b.size and SPACES[b.space] == space[0]
+            }
+            found = self._found[key] = tuple(
+                x.index
+                for x in self._agents
+                if (space[0] != "register" or x.role == space[1])
+                and any(isinstance(i, Do) and names & buffers(i.step.op) for i in x.code)
+            )
+        return found
+
+
+def _slots(op: ops.Op) -> set[str]:
+    """Barrier arrays an op refers to."""
+    return {e.barrier for e in op.of(BarrierLife)} | _waited_slots(op) | _signalled_slots(op)
+
+
+def _waited_slots(op: ops.Op) -> set[str]:
+    return {e.bar.barrier for e in op.of(Await)}
+
+
+def _signalled_slots(op: ops.Op) -> set[str]:
+    return {e.bar.barrier for e in op.of(Signal)} | {e.barrier for e in op.of(BarrierLife)}
+
+
+def _unwatched(protocol: Protocol) -> frozenset[str]:
+    """Barriers of count 1 that are only ever arrived at: each arrival is a phase of its own, and nobody looks."""
+    effects = [e for role in protocol.roles for s in steps(role.body) for e in s.op.effects]
+    watched = {e.bar.barrier for e in effects if isinstance(e, Await) or (isinstance(e, Signal) and not _plain(e))}
+    watched |= {e.barrier for e in effects if isinstance(e, BarrierLife) and not e.begins}
+    return frozenset(b.name for b in protocol.barriers if b.count == 1) - watched
+
+
+def _plain(signal: Signal) -> bool:
+    """One arrival of a thread, with nothing to wait for."""
+    return signal.arrivals == 1 and signal.after is None
+
+
+def _may_name(op: ops.Op, number: object) -> bool:
+    """Whether an op may use the named barrier of this number."""
+    return any(e.number is not None and e.number.constant in (None, number) for e in op.of(Sync))
+
+
+def _buffers(op: ops.Op) -> set[str]:
+    """Buffers an op accesses."""
+    return {region.buffer for region in op.regions} | {e.buffer for e in op.of(TensorLife)}
+
+
+def _written_buffers(op: ops.Op) -> set[str]:
+    """Buffers an op writes (a descriptor's rewrite and its fences count, its use does not)."""
+    fenced = {e.region.buffer for e in op.of(Fence) if e.region is not None}
+    return {x.region.buffer for x in op.accesses if x.writes} | {e.buffer for e in op.of(TensorLife)} | fenced

@@ -1,0 +1,50 @@
+"""What the fields of an op name: bytes of a buffer, an mbarrier, a scope, a state space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tilewright.base.expr import Const, Expr
+
+ZERO: Expr = Const(0)
+CTA_RANK = "cta"
+"""The symbol that stands for the executing CTA's rank in its cluster."""
+
+
+class Scope(Enum):
+    """Scope of an arrive or a wait: who may rely on the order it makes."""
+
+    CTA = "cta"
+    CLUSTER = "cluster"
+    GPU = "gpu"
+
+
+class FenceSpace(Enum):
+    """The state space whose accesses a proxy fence orders."""
+
+    ALL = "all"
+    SHARED = "shared"
+    GLOBAL = "global"
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bytes ``begin .. begin + size`` of a buffer, of the CTA of rank ``cta`` (None: the executing one).
+
+    Tensor memory counts columns instead of bytes.
+    """
+
+    buffer: str
+    begin: Expr
+    size: int
+    cta: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One mbarrier of an array, of the CTA of rank ``cta`` (None: the executing one)."""
+
+    barrier: str
+    index: Expr = ZERO
+    cta: Expr | None = None

@@ -1,0 +1,91 @@
+"""What all ops have: effects, and a few facts that no effect states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+
+from tilewright.base.expr import Expr
+from tilewright.hw.spaces import Space
+from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Queue, Signal
+from tilewright.protocol.operands import Region, Slot
+
+MEMORY = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED))
+GLOBAL = frozenset((Space.GLOBAL,))
+REGISTERS = frozenset((Space.REGISTER,))
+COLUMNS = frozenset((Space.TMEM,))
+
+Brief: TypeAlias = tuple[str | Expr | Slot | Region, ...]
+"""An op in a few words: text, and operands whose indices are worked out where it is shown."""
+
+E = TypeVar("E")
+
+
+def located(**spaces: frozenset[Space]) -> Mapping[str, frozenset[Space]]:
+    """The state spaces that operands may lie in, by the field."""
+    return spaces
+
+
+class Op:
+    """An operation of a protocol: a frozen dataclass of operands.
+
+    Subclasses list their effects, and state what is so whatever the operands are.
+    """
+
+    grain: ClassVar[Grain] = Grain.THREADS
+    engine: ClassVar[Engine] = Engine.NONE
+    instruction: ClassVar[str] = ""
+    """The row of ``hw.sync_prices``, for ops that have one."""
+    spaces: ClassVar[Mapping[str, frozenset[Space]]] = located()
+    """State spaces that the operands may lie in, by field."""
+    peers: ClassVar[bool] = False
+    """Whether operands may lie in another CTA of the cluster."""
+    swizzled: ClassVar[bool] = False
+    """Whether shared memory is addressed through a swizzle."""
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """The values of its fields."""
+        return tuple([getattr(self, f.name) for f in fields(cast(Any, self))])
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The bytes that its operands name."""
+        listed = (cast(tuple[object, ...], x) if isinstance(x, tuple) else (x,) for x in self.values)
+        return tuple([x for part in listed for x in part if isinstance(x, Region)])
+
+    @property
+    def bulk(self) -> bool:
+        """Whether it is a bulk copy without a tensor map, which moves whole units of 16 bytes."""
+        return False
+
+    @cached_property
+    def effects(self) -> tuple[Effect, ...]:
+        """What the op does, in the order in which it happens."""
+        raise NotImplementedError(type(self).__name__)
+
+    @property
+    def brief(self) -> Brief:
+        """The op in a few words."""
+        return (type(self).__name__,)
+
+    def of(self, kind: type[E]) -> Iterator[E]:
+        """Its effects of one kind."""
+        return (e for e in self.effects if isinstance(e, kind))
+
+    @property
+    def accesses(self) -> Iterator[Access]:
+        """Its accesses to memory."""
+        return self.of(Access)
+
+    @cached_property
+    def queue(self) -> Queue | None:
+        """The queue in whose groups its accesses are done."""
+        return next((x.queue for x in self.accesses), None)
+
+    @property
+    def slot(self) -> Slot | None:
+        """The mbarrier that it signals, waits for or tests."""
+        return next((e.bar for e in self.effects if isinstance(e, Signal | Await)), None)
