@@ -334,6 +334,10 @@ class Arithmetic:
     def _in_range(self, atom: Atom, first: int, count: int, modulus: int) -> Condition:
         """Unsigned data lies among ``count`` numbers from ``first`` on, which go on at 0 behind the last."""
         cases, data = self.cases, self.terms.of(0, atom)
+        known = self.values.numbers(data)
+        if known:
+            numbers = ((c, self.terms.number(p) or 0) for c, p in known)
+            return cases.any(c for c, n in numbers if (n % (1 << atom.bits) - first) % modulus < count)
         inside = cases.both(cases.at_least(data, first), cases.negate(cases.at_least(data, first + count)))
         return cases.either(inside, cases.negate(cases.at_least(data, max(0, first + count - modulus))))
 
