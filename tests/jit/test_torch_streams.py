@@ -29,6 +29,9 @@ def doubled(x: tw.Tensor["N"], y: tw.Tensor["N"], *, scale: tw.f32 = 2.0, bn=64)
 class TorchTensor(FakeTensor):
     """What ``torch.Tensor`` is here."""
 
+    def get_device(self) -> int:
+        return self.device.index
+
 
 @dataclass
 class Streams:
@@ -76,6 +79,16 @@ def test_the_current_stream_is_used(streams: Streams, driver: FakeDriver) -> Non
     doubled(x, y, stream=0xDEF0)
     assert launched_on(driver) == [LEGACY_STREAM, 0xABC0, 0xABC0, 0xDEF0]
     assert streams.asked == [CUDA0] * 3
+
+
+def test_the_handle_is_asked_for_where_pytorch_gives_it(streams: Streams, driver: FakeDriver) -> None:
+    """Its stream object takes ten times as long."""
+    handles = {0: 0x7770, 1: 0x8880}
+    sys.modules["torch"]._C = SimpleNamespace(_cuda_getCurrentRawStream=handles.__getitem__)  # type: ignore[attr-defined]
+    doubled(*pair(TorchTensor))
+    assert current_stream(pair(TorchTensor, Device("cuda", 1))) == 0x8880
+    assert launched_on(driver) == [0x7770]
+    assert not streams.asked
 
 
 def test_it_is_the_stream_of_the_tensors_device(streams: Streams, driver: FakeDriver) -> None:

@@ -19,5 +19,8 @@ def current_stream(values: Iterable[Any]) -> int | None:
         return None
     for value in values:
         if isinstance(value, tensor) and value.is_cuda:
+            raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+            if raw is not None:  # what Inductor's own code calls: 0.3 us, where an object of the stream takes 3
+                return int(raw(value.get_device()))
             return int(torch.cuda.current_stream(value.device).cuda_stream)
     return None
