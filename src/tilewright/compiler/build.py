@@ -36,7 +36,7 @@ def build(program: Program, *, validate: bool = False) -> Artifact:
     """Compile every variant; a kernel that spills is planned again on more threads.
 
     Classes of arguments whose kernels can't be compiled are left out, as long as one is left. With ``validate`` each
-    kernel's PTX is compared with its Transport IR; the image says what came of it.
+    kernel's Tile IR, Transport IR and PTX are compared; the image says what came of it.
     """
     request = program.request
     copying: dict[Staged, PlannedKernel] = {}  # variants that stage the same tensor share the kernel that copies it

@@ -79,8 +79,6 @@ class Arithmetic:
         return self.values.lift(lambda x: self._float_of(x, signed), a)
 
     def _float_of(self, x: Poly, signed: bool) -> Poly:
-        if self.values.is_open(x):
-            return self.values.anything(32)
         number = self.terms.number(x)
         if number is not None:
             return self.floats.constant(float(number if signed else number & ((1 << x.width) - 1)))
@@ -277,16 +275,7 @@ class Arithmetic:
             return self._compare_with(name, kind, word, a.width, number)
         word, number = self._word(b), terms.number(a)
         if word is not None and number is not None:
-            if name in ("eq", "ne"):
-                return self._compare_with(name, kind, word, a.width, number)
-            above = self._compare_with("lt", kind, word, a.width, number + 1)
-            last = (
-                number == (1 << (a.width - 1)) - 1
-                if kind[0] == "s"
-                else number & ((1 << a.width) - 1) == (1 << a.width) - 1
-            )
-            greater = 0 if last else cases.negate(above)
-            return greater if name in ("lt", "gt") else cases.negate(greater)
+            return self._compare_with(name, kind, word, a.width, number, above=True)
         if name in ("eq", "ne"):
             apart = terms.sub(a, b)
             if terms.number(apart) == 0:
@@ -317,15 +306,20 @@ class Arithmetic:
                 return None
         return None if word is None else (*word, number)
 
-    def _compare_with(self, name: str, kind: str, word: tuple[Atom, int, int], width: int, number: int) -> Condition:
-        """sign * data + offset, a word, is less than a number, or equals it."""
+    def _compare_with(
+        self, name: str, kind: str, word: tuple[Atom, int, int], width: int, number: int, *, above: bool = False
+    ) -> Condition:
+        """sign * data + offset, a word, is less than a number (greater, if ``above``), or equals it."""
         atom, sign, offset = word
+        least = -(1 << (width - 1)) if kind[0] == "s" else 0
+        number = number if kind[0] == "s" else number & ((1 << width) - 1)
         if name in ("eq", "ne"):
-            first, count = number - offset, 1
+            first, count = number, 1
+        elif above:
+            first, count = number + 1, least + (1 << width) - 1 - number
         else:
-            least = -(1 << (width - 1)) if kind[0] == "s" else 0
-            number = number if kind[0] == "s" else number & ((1 << width) - 1)
-            first, count = least - offset, number - least
+            first, count = least, number - least
+        first -= offset
         if sign < 0:
             first = 1 - first - count
         inside = self._in_range(atom, first % (1 << width), count, 1 << width)

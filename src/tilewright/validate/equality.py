@@ -97,8 +97,6 @@ class Equality:
         self.scope: Condition = self.cases.true
         """Where, in all, values are compared at present."""
         self._unequal: dict[tuple[Poly, Poly], set[Condition]] = {}
-        self._anywhere: dict[tuple[tuple[Condition, Poly], ...], Condition] = {}
-        """Where a value has any of its cases."""
         self.parents = parents
         self._assumed: set[tuple[int, Poly]] = set()
         self._carries: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {}
@@ -125,9 +123,7 @@ class Equality:
 
     def _covered(self, here: Condition, parts: tuple[tuple[Condition, Poly], ...]) -> bool:
         """Some case of the PTX's value holds everywhere: elsewhere nothing has written it."""
-        anywhere = self._anywhere.get(parts)
-        if anywhere is None:
-            anywhere = self._anywhere[parts] = self.cases.any(condition for condition, _ in parts)
+        anywhere = self.values.anywhere(parts)
         return self.cases.implies(here, anywhere) or self.impossible(self.cases.without(here, anywhere))
 
     def _in_common_terms(self, ir: Value, ptx: Value, care: Condition) -> tuple[tuple[Condition, Poly], ...]:

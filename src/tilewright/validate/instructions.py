@@ -647,12 +647,12 @@ class Instructions:
         order = self._next()
         tensors = {self.located(base)[0]: None for _, base in self.values.parts(address)}
         element = max(self.memory.element_bytes.get(tensor, size) for tensor in tensors)
-        per = element // size if len(sources) % max(1, element // size) == 0 else 1
-        if per > 1:  # words that are parts of elements
+        per = max(1, element // size)
+        if per > 1 and len(sources) % per == 0:  # words that are parts of elements
+            size = element
             words = [self.get(Vector(sources[k : k + per]), 8 * element) for k in range(0, len(sources), per)]
         else:
             words = [self.get(item, self._register_width(item, bits_of(kind))) for item in sources]
-        size *= max(1, per)
         for k, word in enumerate(words):
             place = self.values.add(address, self.terms.const(address.width, k * size))
             self._stored(place, size, word, order)

@@ -46,6 +46,7 @@ class Values:
         self.terms, self.cases = terms, cases
         self._among: dict[tuple[Value, int], Value] = {}
         self._within: dict[tuple[Choice, Condition], Value] = {}
+        self._anywhere: dict[tuple[tuple[Condition, Poly], ...], Condition] = {}
         self.where: Condition = cases.true
         """Of the case that is being computed: what an operation needs is needed there only."""
         self._choices: dict[tuple[tuple[Condition, Poly], ...], Choice] = {}
@@ -160,8 +161,15 @@ class Values:
         key = (value, holds)
         found = self._within.get(key)
         if found is None:
-            written = self.cases.implies(holds, self.cases.any(c for c, _ in value.parts))
+            written = self.cases.implies(holds, self.anywhere(value.parts))
             found = self._within[key] = self.restrict(value, holds) if written else value
+        return found
+
+    def anywhere(self, parts: tuple[tuple[Condition, Poly], ...]) -> Condition:
+        """Where a value has any of its cases: elsewhere nothing has written it."""
+        found = self._anywhere.get(parts)
+        if found is None:
+            found = self._anywhere[parts] = self.cases.any(condition for condition, _ in parts)
         return found
 
     def among(self, value: Value, threads: int) -> Value:
@@ -234,9 +242,7 @@ class Values:
         return chosen.parts if all(self.terms.number(p) is not None for _, p in chosen.parts) else ()
 
     def apply(self, width: int, name: str, *args: object) -> Poly:
-        """The result of an operation that is not looked into: a word of data, left open where an operand is."""
-        if any(isinstance(x, Poly) and self.is_open(x) for x in args):
-            return self.anything(width)
+        """The result of an operation that is not looked into: a word of data."""
         return self.terms.data(width, width, name, *args)
 
     def anything(self, width: int) -> Poly:
