@@ -83,7 +83,7 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("asarray", "LNG007", lambda x, m, n: np.asarray(x[m, n]), lambda x, m, n: np.float32(2) * x[m, n]),
     ("other ranges", "LNG017", lambda x, m, n: x[m, n] + x[n, m], lambda x, m, n: x[m, n] + x[m, n].T.T),
     ("row for column", "LNG017", lambda x, m, n: x[m, n] + x[m, 0], lambda x, m, n: x[m, n] + x[m, 0][:, None]),
-    ("tile as an index", "LNG019", lambda x, m, n: x[x[m, 0], n], lambda x, m, n: x[m, n]),
+    ("tile of floats as an index", "LNG019", lambda x, m, n: x[x[m, 0], n], lambda x, m, n: x[x[m, 0].to(tw.i32), n]),
     ("slice with bounds", "LNG019", lambda x, m, n: x[m, 0:4], lambda x, m, n: x[m, n]),
     ("index into a tile", "LNG019", lambda x, m, n: x[m, n][0], lambda x, m, n: x[m, n][...]),
     ("float as an index", "LNG019", lambda x, m, n: x[m, 1.5], lambda x, m, n: x[m, 0][:, None]),
@@ -121,7 +121,12 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
         lambda x, m, n: m.index[:, None] + 2**31,
         lambda x, m, n: m.index[:, None] + (2**31 - 1),
     ),
-    ("arithmetic on a Range", "LNG023", lambda x, m, n: m + 1, lambda x, m, n: (m.index + 1)[:, None]),
+    (
+        "absent at different places",
+        "LNG035",
+        lambda x, m, n: x[m - 1, n] + x[m + 1, n],
+        lambda x, m, n: x[m - 1, n].fill(0.0) + x[m + 1, n],
+    ),
     ("a tensor as a tile", "LNG023", lambda x, m, n: tw.exp(x), lambda x, m, n: tw.exp(x[m, n])),
     ("maybe a zero divisor", "LNG023", lambda x, m, n: 8 // m.start, lambda x, m, n: 8 // (m.start + 1)),
     ("zero divisor", "LNG023", lambda x, m, n: x.shape[0] % 0, lambda x, m, n: x.shape[0] % 1),
@@ -585,3 +590,18 @@ def test_every_code_has_a_test_here() -> None:
 
     text = "".join(p.read_text() for p in Path(__file__).parent.glob("test_*.py"))
     assert [c.id for c in CODES if f'"{c.id}"' not in text] == []
+
+
+def test_loaded_coordinates_are_added_to_not_stored_to() -> None:
+    @tw.kernel
+    def stored(index: tw.Tensor["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+        m = tw.grid(x, 8)
+        y[index[m]] = x[m]  # <-
+
+    @tw.kernel
+    def added(index: tw.Tensor["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+        m = tw.grid(x, 8)
+        tw.reduce_add(y, index[m], x[m])
+
+    refused(stored, "LNG036", dtypes={"index": tw.i32})
+    traced(added, dtypes={"index": tw.i32})

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of
+from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.writer import Writer
+from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import dialect as t
+from tilewright.transport.base import registers_of
 
 _BATCHED_WORDS = 20
 """Registers of a guarded load up to which all its vectors are in flight before the first is looked at."""
@@ -61,8 +65,18 @@ class AccessWriter(Writer):
         guard = op.guard.expr
         last = guard.substitute({t.REGISTER: Sym(t.REGISTER) + (width - 1)})
         whole = guard if width == 1 else all_of([guard, last])
-        with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1)}):
+        indices: dict[str, Interval] = {
+            index_symbol(k): _values_of(registers_of(index).dtype.dtype) for k, index in enumerate(op.indices)
+        }
+        with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1), **indices}):
             free = guard in self.assumed or self.holds(whole)
+        with self.binding(indices):
+            self._access_elements(op, first, count, whole, free=free)
+
+    def _access_elements(
+        self, op: t.Load | t.Store | t.ReduceAdd, first: Expr, count: int, whole: Expr, *, free: bool
+    ) -> None:
+        width = op.vector.data
         if isinstance(op, t.Load) and width == 1 and self.storages[op.buffer].packed:
             self._load_elements(op, first, count, free=free)
             return
@@ -71,6 +85,7 @@ class AccessWriter(Writer):
             return
         with self.unrolled("v", count // width) as step:
             register = first + step * width
+            self._indices(op, register)
             here = TRUE if free else self.simplified(whole.substitute({t.REGISTER: register}))
             self._place(op, register, inside=here == TRUE)
             with self.braces("" if here == TRUE else f"if ({self.text(here)})"):
@@ -78,6 +93,14 @@ class AccessWriter(Writer):
             if width > 1 and here != TRUE:
                 with self.braces("else"):
                     self._elements(op, register)
+
+    def _indices(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr) -> None:
+        """Declares the elements of the index buffers that belong to one vector."""
+        for k, (index, read) in enumerate(zip(op.indices, op.reads, strict=True)):
+            storage = self.storages[index]
+            place = self.c(read.substitute({t.REGISTER: register}))
+            value = storage.get(self.names[index], place)
+            self.line(f"const {storage.compute} {identifier(index_symbol(k))} = {value};")
 
     def _place(
         self, op: t.Load | t.Store | t.ReduceAdd, register: Expr, safe: str = "", *, inside: bool = True
@@ -100,12 +123,14 @@ class AccessWriter(Writer):
         branch, and are mended when all are in flight; of a long row each at once, lest its addresses take more
         registers than the row. Where the tensor itself starts between boundaries, they are 0 first."""
         guard, width = op.guard.expr, op.vector.data
+        uniform = [] if op.indices else [guard]
         live = TRUE if whole == TRUE else op.live.expr
         together = whole == TRUE or count <= _BATCHED_WORDS * self.storages[op.buffer].per_word
 
         def load(base: Expr, part: int) -> None:
             here = TRUE if guard in self.assumed else whole
             with self.unrolled("v", part // width) as step:
+                self._indices(op, base + step * width)
                 self._load_vector(op, base + step * width, here)
                 if not together and here != TRUE:
                     self._mend(op, base + step * width, here)
@@ -113,11 +138,12 @@ class AccessWriter(Writer):
         def mend(base: Expr, part: int) -> None:
             if guard not in self.assumed:
                 with self.unrolled("v", part // width) as step:
+                    self._indices(op, base + step * width)
                     self._mend(op, base + step * width, whole)
 
-        self.parts(live, [guard], first, count, load, width)
+        self.parts(live, uniform, first, count, load, width)
         if together and whole != TRUE:
-            self.parts(live, [guard], first, count, mend, width)
+            self.parts(live, uniform, first, count, mend, width)
 
     def _load_elements(self, op: t.Load, first: Expr, count: int, *, free: bool) -> None:
         """Single narrow elements: all loads first, then they are packed, so that none waits for the one before. What is
@@ -132,6 +158,7 @@ class AccessWriter(Writer):
 
             def emit(base: Expr, part: int) -> None:
                 with self.unrolled("v", part) as step:
+                    self._indices(op, base + step)
                     here = guard.substitute({t.REGISTER: base + step})
                     place = f"raw[{self.c(base + step - start)}]"
                     if free or guard in self.assumed or self.holds(here):
@@ -143,7 +170,7 @@ class AccessWriter(Writer):
                         self._place(op, base + step)
                         self.line(f"{place} = at[0];")
 
-            self.parts(live, [guard], start, batch, emit)
+            self.parts(live, [] if op.indices else [guard], start, batch, emit)
             with self.unrolled("v", batch) as step:
                 self.line(storage.put_bits(buffer, self.c(start + step), f"raw[{self.c(step)}]"))
 
@@ -218,3 +245,8 @@ class AccessWriter(Writer):
                     self.line(storage.put_bits(buffer, "r", "at[0]"))
                 else:
                     self.line(f"at[0] = {storage.bits(buffer, 'r')};")
+
+
+def _values_of(dtype: DType) -> Interval:
+    """What an element of an integer dtype can be."""
+    return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1

@@ -122,6 +122,8 @@ class _Writing:
                 parts, wide = self._alike(args)
                 return f"({' ^ '.join(parts)})", wide
             case Compare(op, a, b):
+                if not (fits(interval(a, self.bounds), LONG) and fits(interval(b, self.bounds), LONG)):
+                    a, b = _apart(a, b)  # a difference of 64-bit integers may wrap, which these don't
                 return f"({self.emit(a)[0]} {op} {self.emit(b)[0]})", False
             case All(args):
                 return f"({' && '.join(self.emit(a)[0] for a in args)})", False
@@ -182,6 +184,18 @@ class _Writing:
     def _narrowed(self, e: Expr, text: str, wide: bool) -> tuple[str, bool]:
         """The wide text of a value that an ``int`` holds becomes one."""
         return (f"(int){text}", False) if wide and fits(interval(e, self.bounds)) else (text, wide)
+
+
+def _apart(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """The same comparison with what is subtracted on either side added on the other."""
+    gap = b - a
+    terms = gap.terms if isinstance(gap, Sum) else ((gap, 1),)
+    offset = gap.offset if isinstance(gap, Sum) else 0
+    left: Expr = Const(max(-offset, 0))
+    right: Expr = Const(max(offset, 0))
+    for term, c in terms:
+        left, right = (left + term * -c, right) if c < 0 else (left, right + term * c)
+    return left, right
 
 
 def _number(value: int) -> tuple[str, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from xdsl.ir import Operation
 
@@ -15,12 +16,14 @@ from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
-from tilewright.lang.axes import Span
+from tilewright.lang.axes import Span, axis_symbol
 from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
+from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.indirect import scatter_number
 from tilewright.tile.ops import operations, program_index
 from tilewright.transport import dialect as transport
-from tilewright.transport.access import accesses_of
+from tilewright.transport.access import accesses_of, scatter_name
 
 
 @timed("prove")
@@ -108,25 +111,61 @@ def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
     programs = [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(grid)]
     found: list[StoreDomain] = []
     for op in operations(kernel):
-        if not isinstance(op, tile.Store | tile.ReduceAdd):
+        if not isinstance(op, tile.WRITES):
             continue
         indices = [*programs, *_counters(op)]
-        instances = tuple(i.name for i in indices) if isinstance(op, tile.ReduceAdd) else ()
-        coords: list[Expr] = []
-        guard: list[Expr] = []
-        for position, coord in enumerate(c.data for c in op.coords):
-            if not isinstance(coord, Span):
-                coords.append(coord)
-                continue
-            name = own(f"axis{position}")
-            indices.append(Index(name, IndexRole.AXIS, Const(0), Const(coord.size)))
-            coords.append(coord.origin + Sym(name))
-            guard.append(coord.origin + Sym(name) < coord.stop)
+        adds = isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
+        instances = tuple(i.name for i in indices) if adds else ()
+        tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
         location = tile.location_of(op)
-        tensor = tile.tensor_type(op.tensor).tensor_name.data
         place = str(location) if location is not None else ""
-        found.append(StoreDomain(tensor, place, tuple(indices), tuple(coords), all_of(guard), instances))
+        found.append(StoreDomain(tensor, place, (*indices, *axes), tuple(coords), all_of(guard), instances))
     return tuple(found)
+
+
+_Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[Index]]
+"""What is written, at which coordinates, where, over which positions in the tile."""
+
+
+def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
+    """A box of a tensor."""
+    coords: list[Expr] = []
+    guard: list[Expr] = []
+    axes: list[Index] = []
+    for position, coord in enumerate(c.data for c in op.coords):
+        if not isinstance(coord, Span):
+            coords.append(coord)
+            continue
+        at = _along(axes, position, coord)
+        coords.append(at)
+        guard.append(at < coord.stop)
+    return tensor_name(op), coords, guard, axes
+
+
+def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
+    """The elements at computed coordinates that lie in the tensor; at loaded ones all of the tile, by their places."""
+    axes: list[Index] = []
+    guard: list[Expr] = []
+    places: dict[str, Expr] = {}
+    for position, axis in enumerate(tile.tile_type(op.value).axes_tuple):
+        at = _along(axes, position, axis) if isinstance(axis, Span) else Const(0)
+        places[axis_symbol(position)] = at
+        if isinstance(axis, Span):
+            guard.append(at < axis.stop)
+    name = tensor_name(op)
+    if op.indices:
+        return scatter_name(name, scatter_number(op)), list(places.values()), guard, axes
+    coords = [c.expr.substitute(places) for c in op.coords]
+    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
+    inside = [test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)]
+    return name, coords, [*guard, *inside], axes
+
+
+def _along(axes: list[Index], position: int, span: Span) -> Expr:
+    """The coordinate along an axis of the tile, of which ``axes`` gets the index."""
+    name = own(f"axis{position}")
+    axes.append(Index(name, IndexRole.AXIS, Const(0), Const(span.size)))
+    return span.origin + Sym(name)
 
 
 def _counters(op: Operation) -> list[Index]:

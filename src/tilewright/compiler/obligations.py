@@ -81,7 +81,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
     about = {(o.name, o.detail) for o in certificate}
     found: dict[str, None] = {}
     for access in accesses_of(lowered).accesses:
-        if ("guards", inside_of(access)) not in about:
+        if access.bounded and ("guards", inside_of(access)) not in about:
             found[f"guards of {access.op}"] = None
         if access.kind is not AccessKind.READ:
             names = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")

@@ -92,7 +92,7 @@ def _parameter(name: str, arg: BlockArgument) -> TensorParam | ScalarParam:
         assert isinstance(arg.type, tile.TileType)
         return ScalarParam(name, arg.type.element.name)
     users = [use.operation for use in arg.uses]
-    reads = any(isinstance(op, tile.Load | tile.ReduceAdd) for op in users)
-    writes = any(isinstance(op, tile.Store | tile.ReduceAdd) for op in users)
+    reads = any(isinstance(op, tile.Load | tile.Gather | tile.ReduceAdd | tile.ScatterAdd) for op in users)
+    writes = any(isinstance(op, tile.WRITES) for op in users)
     access = Access.READ_WRITE if reads and writes else Access.WRITE if writes else Access.READ
     return TensorParam(name, arg.type.element.name, tuple(d.expr for d in arg.type.dims), access)

@@ -85,7 +85,7 @@ def staged_tensors(kernel: tile.Kernel, facts: Facts) -> tuple[Staged, ...]:
     for load, value, role in _operands(kernel):
         if Analysis(kernel, facts, 1).copied(value, role, COLUMNS) is None:
             uses.setdefault(tensor_name(load), []).append((load, value, role))
-    written = {tensor_name(op) for op in kernel.walk() if isinstance(op, tile.Store | tile.ReduceAdd)}
+    written = {tensor_name(op) for op in kernel.walk() if isinstance(op, tile.WRITES)}
     found: list[Staged] = []
     for name, tensor in tensors_of(kernel).items():
         if name not in uses or name in written:

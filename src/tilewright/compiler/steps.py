@@ -87,7 +87,7 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, PlannedKernel]) -> dict[
 
 
 def _written(kernel: PlannedKernel) -> set[int]:
-    stored = {tensor_name(op) for op in kernel.tile.walk() if isinstance(op, tile.Store | tile.ReduceAdd)}
+    stored = {tensor_name(op) for op in kernel.tile.walk() if isinstance(op, tile.WRITES)}
     return {item.index for name, item in kernel.workspaces.items() if name in stored}
 
 

@@ -132,7 +132,7 @@ def _all_guards(launch: _Launch) -> Iterator[Proof[AccessWitness]]:
     """Accesses that differ in what they are called only (a tensor read and another written at the same places) are one
     question."""
     answers: dict[object, Proof[AccessWitness]] = {}
-    for access in launch.kernel.accesses:
+    for access in (a for a in launch.kernel.accesses if a.bounded):
         question = (access.dims, access.scope, access.conditions, access.guard, access.coords)
         known = answers.get(question)
         if isinstance(known, Proved):

@@ -26,7 +26,7 @@ from tilewright.contract.access_linear import (
     both,
     rewritten,
 )
-from tilewright.protocol.access import AccessMap, Definition, Index
+from tilewright.protocol.access import AccessMap, Definition, Index, Loaded
 
 _NARROWING_ROUNDS = 3
 
@@ -66,6 +66,8 @@ def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Ma
                 local.env[name] = local.form(value)
             case Index():
                 builder.add(item, fixed.get(item.name))
+            case Loaded(name, low, high):
+                builder.any_of(name, low, high)
     predicate = local.formula(source.predicate)
     highs = {v: variables.bounds[v][1] for v in builder.free}
     required = list(_literals(variables, both((*builder.ranges, predicate))))
@@ -96,7 +98,13 @@ class _Indices:
         self.ranges: list[Formula] = []
         expressions = [source.guard, *source.conditions, *source.coords]
         for item in source.scope:
-            expressions += [item.value] if isinstance(item, Definition) else [item.begin, item.end]
+            match item:
+                case Definition():
+                    expressions.append(item.value)
+                case Index():
+                    expressions += [item.begin, item.end]
+                case Loaded():
+                    pass
         self.expressions = [e for e in expressions if not e.polynomial]  # others cut nothing
 
     def add(self, index: Index, given: Linear | None) -> None:
@@ -121,6 +129,13 @@ class _Indices:
         if size is None:
             self.ranges.append(end.plus(value, -1).shifted(-1))
         self.indices[index.name] = self.local.env[index.name] = value
+
+    def any_of(self, name: str, low: int, high: int) -> None:
+        """An integer that may be any, at every point."""
+        variable = self.local.variables.new(name, low, high)
+        self.free.append(variable)
+        self.local.own.add(variable)
+        self.indices[name] = self.local.env[name] = Linear(0, {variable: 1})
 
     def _digits(self, name: str, size: int | None, split: bool) -> Linear:
         """A form with values ``0 <= x < size`` over fresh variables."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tilewright.base.expr import Const, Expr, minimum
+from tilewright.base.expr import Const, Expr, minimum, own
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ UNIT = Unit()
 Axis: TypeAlias = Span | Unit
 Coord: TypeAlias = Span | Expr
 """How a tensor's dimension is accessed: a span keeps the axis, a scalar coordinate drops it."""
+
+
+def axis_symbol(axis: int) -> str:
+    """What stands for the coordinate along axis ``axis`` of the moved tile, in coordinates of gathers and scatters."""
+    return own(f"axis{axis}")
 
 
 def whole(extent: int) -> Axis:

@@ -232,6 +232,12 @@ def where(condition: object, a: object, b: object) -> Tile:
     return Tile(rec, arithmetic.select(rec, test, left, right))
 
 
+def present(x: Tile | Fragment) -> Tile:
+    """Which elements there are, a bool each: those whose computed or loaded coordinates lie inside their tensor."""
+    rec, (operand,) = _operands(x)
+    return Tile(rec, rec.present(arithmetic.lift(rec, operand)))
+
+
 def maximum(a: Any, b: Any) -> Any:
     """The greater of each pair; NaN if either is. Of two integers an integer."""
     return _extremum(BinaryFn.MAX, max, a, b)

@@ -15,11 +15,16 @@ from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A recorded value. ``handle`` is the recorder's own."""
+    """A recorded value. ``handle`` is the recorder's own.
+
+    ``presence``, also its own, says which elements there are; None where all are. An element is absent where a computed
+    or loaded coordinate left its tensor.
+    """
 
     handle: object
     dtype: DType
     axes: tuple[Axis, ...]
+    presence: object = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +60,26 @@ class Recorder(Protocol):
     def load(self, array: Array, coords: Sequence[Coord]) -> Node: ...
     def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None: ...
     def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None: ...
+
+    def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
+        """Whether a scalar coordinate lies inside the tensor in every program, as dispatch may have to check."""
+        ...
+
+    def gather(self, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]) -> Node:
+        """The elements at the coordinates: integers, or integer tiles whose axes are those of ``axes`` or units."""
+        ...
+
+    def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, add: bool) -> None:
+        """Write, or add, the value's elements at coordinates like a gather's."""
+        ...
+
+    def present(self, x: Node) -> Node:
+        """Which elements of ``x`` there are, a bool each."""
+        ...
+
+    def fill(self, x: Node, value: Node) -> Node:
+        """``x``, and ``value`` where an element is absent."""
+        ...
 
     def index(self, span: Span) -> Node: ...
     def scalar(self, value: Expr, dtype: DType) -> Node: ...

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import Const, Expr, Sym
 from tilewright.lang import arithmetic
-from tilewright.lang.axes import Coord, Span, Unit, whole
+from tilewright.lang.axes import UNIT, Axis, Coord, Span, Unit, axis_symbol, whole
+from tilewright.lang.fns import BinaryFn
 from tilewright.lang.operators import operand_of
 from tilewright.lang.places import refuse
-from tilewright.lang.recorder import Array, Recorder
+from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.traced import Traced
-from tilewright.lang.values import Fragment, Int, Range, Scalar, Tile, integer_of, scalar_of, show_key
+from tilewright.lang.values import Int, Range, Scalar, Tile, Value, integer_of, scalar_of, show_key
 
 ADDED_ATOMICALLY = (i32, i64, bf16, f16, f32)
 """Element types that the hardware adds to memory in one step (PTX ISA 9.1, red; CUDA C++ atomicAdd)."""
-
-
-_COMPUTED = (
-    "an index is a place, not a tile, whether loaded or computed: use the Range itself, or .start and .stop in integer "
-    "arithmetic; to read at a shift, pass a view of the tensor that begins there"
-)
-_INDEX_HELP: dict[type, str] = {Tile: _COMPUTED, Fragment: _COMPUTED}
 
 
 class TensorSpec:
@@ -83,8 +79,11 @@ class Tensor(Traced):
 
     def __getitem__(self, key: object) -> Tile:
         rec = self._recorder
-        coords, squeezed = self._coords(key)
-        node = rec.load(self._array, coords)
+        coords = self._coords(key)
+        if any(isinstance(c, Node) for c in coords):
+            return Tile(rec, rec.gather(self._array, *self._indirect(coords)))
+        direct, squeezed = _direct(coords)
+        node = rec.load(self._array, direct)
         if squeezed:  # a whole axis of extent 1 was loaded at coordinate 0 and stays an axis
             node = rec.expand(node, squeezed)
         return Tile(rec, node)
@@ -102,7 +101,7 @@ class Tensor(Traced):
                 required=f"a tensor of {', '.join(map(str, ADDED_ATOMICALLY))}",
                 help="add to a tensor of one of these, and convert it in a kernel of its own",
             )
-        coords, squeezed = self._coords(key)
+        coords = self._coords(key)
         source = operand_of(value)
         if source is None:
             refuse(
@@ -112,17 +111,21 @@ class Tensor(Traced):
                 help="load tensors by indexing them first: y[m] = x[m]",
             )
         node = arithmetic.convert(rec, source, self.dtype)
-        spans = [c for c in coords if isinstance(c, Span)]
-        axes = list[Span | Unit](spans)
+        if any(isinstance(c, Node) for c in coords):
+            places, axes = self._indirect(coords)
+            rec.scatter(self._array, places, arithmetic.broadcast(rec, node, axes), add=add)
+            return
+        direct, squeezed = _direct(coords)
+        axes = list[Span | Unit](c for c in direct if isinstance(c, Span))
         for position in squeezed:
             axes.insert(position, Unit())
         node = arithmetic.broadcast(rec, node, tuple(axes))
         for position in reversed(squeezed):
             node = arithmetic.drop_unit(rec, node, position)
-        (rec.reduce_add if add else rec.store)(self._array, coords, node)
+        (rec.reduce_add if add else rec.store)(self._array, direct, node)
 
-    def _coords(self, key: object) -> tuple[list[Coord], list[int]]:
-        """A coordinate per dimension, and the places of whole unit axes among the axes that are kept."""
+    def _coords(self, key: object) -> list[_Place]:
+        """What stands for each dimension: a range, a whole unit axis, an integer, or a tile of coordinates."""
         items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
         dims = self._array.dims
         if len(items) > len(dims):
@@ -133,42 +136,116 @@ class Tensor(Traced):
                 help="one index per dimension; trailing dimensions of known extent may be left out",
             )
         items += (slice(None),) * (len(dims) - len(items))
-        coords = list[Coord]()
-        squeezed = list[int]()
-        kept = 0
-        for position, (item, dim) in enumerate(zip(items, dims, strict=True)):
-            coord = self._coord(item, dim, position)
-            if isinstance(coord, Unit):
-                squeezed.append(kept)
-                coord = Const(0)
-                kept += 1
-            kept += isinstance(coord, Span)
-            coords.append(coord)
-        return coords, squeezed
+        return [self._coord(item, dim, at) for at, (item, dim) in enumerate(zip(items, dims, strict=True))]
 
-    def _coord(self, item: object, dim: Expr, position: int) -> Coord | Unit:
+    def _coord(self, item: object, dim: Expr, position: int) -> _Place:
         match item:
             case Range():
                 return item.span
             case slice():
-                extent = dim.constant
-                if item == slice(None) and extent is not None:
-                    return whole(extent)
-                refuse(
-                    "LNG002" if item == slice(None) else "LNG019",
-                    found=f"a slice on dimension {position} of {self._array.name}, extent {dim}",
-                    required="a Range for a dimension whose extent is symbolic",
-                    help=f"take the whole axis with n = tw.axis({self._array.name}.shape[{position}], upto=4096)",
-                )
+                return self._slice(cast("slice[Any, Any, Any]", item), dim, position)
             case Scalar() | numbers.Integral():
-                return integer_of(item, f"index {position} of {self._array.name}", code="LNG019")
+                coord = integer_of(item, f"index {position} of {self._array.name}", code="LNG019")
+                if coord.constant is None and not self._recorder.reaches(self._array, position, coord):
+                    return arithmetic.lift(self._recorder, coord)
+                return coord
+            case Value() if item.dtype.is_int:
+                return arithmetic.lift(self._recorder, item._operand())  # pyright: ignore[reportPrivateUsage]
             case _:
                 refuse(
                     "LNG019",
                     found=f"index {position} of {self._array.name} is {show_key([item])[1:-1]}",
-                    required="a Range, an integer of extents and program indices, or an int",
-                    help=_INDEX_HELP.get(type(item), "axes come from tw.grid, tw.stream and tw.axis"),
+                    required="a Range, an integer of extents and program indices, an integer tile, or an int",
+                    help="axes come from tw.grid, tw.stream and tw.axis; cast other tiles with .to(tw.i32)",
                 )
+
+    def _slice(self, item: slice[Any, Any, Any], dim: Expr, position: int) -> _Place:
+        """Part of a dimension of known extent: a whole axis of that many elements, at coordinates from its start."""
+        extent = dim.constant
+        if extent is None:
+            refuse(
+                "LNG002" if item == slice(None) else "LNG019",
+                found=f"a slice on dimension {position} of {self._array.name}, extent {dim}",
+                required="a Range for a dimension whose extent is symbolic",
+                help=f"take the whole axis with n = tw.axis({self._array.name}.shape[{position}], upto=4096)",
+            )
+        if not all(part is None or isinstance(part, numbers.Integral) for part in (item.start, item.stop, item.step)):
+            refuse(
+                "LNG019",
+                found=f"a slice on dimension {position} of {self._array.name} that begins or ends at a value",
+                required="integers known when the kernel is traced",
+                help="walk a part that programs choose with tw.stream(..., start=, until=)",
+            )
+        places = range(*item.indices(extent))
+        if not places:
+            refuse(
+                "LNG019",
+                found=f"a slice of no element on dimension {position} of {self._array.name}, extent {extent}",
+                required="at least one element",
+                help="leave the access out",
+            )
+        axis = whole(len(places))
+        if isinstance(axis, Unit):
+            return _Kept(Const(places[0]))
+        if places == range(len(places)):
+            return axis
+        rec = self._recorder
+        index = rec.index(axis)
+        if places.step != 1:
+            index = arithmetic.binary(rec, BinaryFn.MUL, index, places.step)
+        return arithmetic.binary(rec, BinaryFn.ADD, index, places.start)
+
+    def _indirect(self, coords: Sequence[_Place]) -> tuple[list[Expr | Node], tuple[Axis, ...]]:
+        """Coordinates of a gather or scatter, and the axes of what it moves: those of the index tiles, broadcast to
+        each other, stand where the first of them stands among the dimensions."""
+        rec = self._recorder
+        tiles = iter(arithmetic.align(rec, [c for c in coords if isinstance(c, Node)]))
+        places: list[Expr | Node] = []
+        axes: list[Axis] = []
+        block: range | None = None
+        for coord in coords:
+            match coord:
+                case Span():
+                    places.append(Sym(axis_symbol(len(axes))))
+                    axes.append(coord)
+                case _Kept(at):
+                    places.append(at)
+                    axes.append(UNIT)
+                case Node():
+                    tile = next(tiles)
+                    places.append(tile)
+                    if block is None:
+                        block = range(len(axes), len(axes) + len(tile.axes))
+                        axes += tile.axes
+                case _:
+                    places.append(coord)
+        others = [d for d in range(len(axes)) if block is None or d not in block]
+        return [rec.expand(p, others) if isinstance(p, Node) and others else p for p in places], tuple(axes)
 
     def __repr__(self) -> str:
         return f"Tensor({self._array.name}, {self.dtype}, ({', '.join(map(str, self._array.dims))}))"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A dimension of which one coordinate is taken, as an axis of one element."""
+
+    at: Expr
+
+
+_Place: TypeAlias = Coord | _Kept | Node
+"""How a dimension is accessed: by a range, at an integer, or at the elements of an integer tile."""
+
+
+def _direct(coords: Sequence[_Place]) -> tuple[list[Coord], list[int]]:
+    """Coordinates of a load or store, and the places of unit axes among the axes that are kept."""
+    found: list[Coord] = []
+    units: list[int] = []
+    kept = 0
+    for coord in coords:
+        assert not isinstance(coord, Node)
+        if isinstance(coord, _Kept):
+            units.append(kept)
+        found.append(coord.at if isinstance(coord, _Kept) else coord)
+        kept += isinstance(coord, _Kept | Span)
+    return found, units

@@ -96,14 +96,20 @@ def scalar_of(recorder: Recorder, value: Expr) -> Scalar | int:
 Int: TypeAlias = Scalar | int
 
 
-class Range(Traced):
-    """A place: ``size`` coordinates from ``start``; those at or beyond ``stop`` have no value."""
+class Range(_Recorded):
+    """A place: ``size`` coordinates from ``start``; those at or beyond ``stop`` have no value.
+
+    In arithmetic it is the tile of its coordinates (``index``): ``x[t - 3]`` is ``x[t.index - 3]``.
+    """
 
     __slots__ = ("_recorder", "span")
 
     def __init__(self, recorder: Recorder, span: Span):
         self._recorder = recorder
         self.span = span
+
+    def _operand(self) -> Operand:
+        return self._recorder.index(self.span)
 
     @property
     def index(self) -> Tile:
@@ -128,18 +134,6 @@ class Range(Traced):
     @property
     def recorder(self) -> Recorder:
         return self._recorder
-
-    def _no_number(self, *_: object) -> NoReturn:
-        refuse(
-            "LNG023",
-            found="arithmetic on a Range",
-            required="numbers or tiles",
-            help="use .index for the coordinates as a tile, .start and .stop for its ends; to read at a shift, pass a "
-            "view of the tensor that begins there",
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __floordiv__ = __mod__ = _no_number
-    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = _no_number
 
     def __repr__(self) -> str:
         return f"Range{self.span}"
@@ -185,6 +179,14 @@ class Value(_Recorded):
     def T(self) -> Tile:
         """The axes in reverse order."""
         return self.transpose(*reversed(range(self.ndim)))
+
+    def fill(self, value: object) -> Tile:
+        """The same where elements are present, ``value`` where they are absent: where a computed or loaded coordinate
+        left its tensor. ``value`` is a number or a value that broadcasts to these axes."""
+        rec, source = self._recorder, operand_of(value)
+        if source is None:
+            refuse("LNG026", found=shown(value), required="a number or a tile", help="x[t - 3].fill(0.0)")
+        return Tile(rec, rec.fill(self._operand(), arithmetic.convert(rec, source, self.dtype)))
 
     def transpose(self, *perm: int) -> Tile:
         """Axis i of the result is axis ``perm[i]``."""

@@ -5,8 +5,8 @@ An access map is the set of points
     { (indices) -> coords  |  every index in its range, every condition and the guard hold }
 
 over the parameters of the launch. Indices are the programs' coordinates, loop counters, ``tid`` and ``r``, outermost
-first; ranges, definitions, conditions, guard and coordinates are integer expressions over parameters, indices and
-definitions that come before them.
+first; ranges, definitions, conditions, guard and coordinates are integer expressions over parameters, indices,
+definitions and loaded integers that come before them.
 """
 
 from __future__ import annotations
@@ -67,6 +67,15 @@ class Definition:
 
 
 @dataclass(frozen=True)
+class Loaded:
+    """``name`` is an integer that was loaded or computed from what was: any from ``low`` to ``high``."""
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class AccessMap:
     """All accesses of one op to one tensor.
 
@@ -80,10 +89,13 @@ class AccessMap:
     tensor: str
     kind: AccessKind
     dims: tuple[Expr, ...]
-    scope: tuple[Index | Definition, ...]
+    scope: tuple[Index | Definition | Loaded, ...]
     conditions: tuple[Expr, ...]
     guard: Expr
     coords: tuple[Expr, ...]
+    bounded: bool = True
+    """False where the coordinates are places in a tile, whose elements are written at loaded coordinates: ``guards`` is
+    asked of another map, of these coordinates."""
 
     @property
     def indices(self) -> tuple[Index, ...]:
@@ -102,6 +114,10 @@ class AccessMap:
         """
         known = dict(values)
         for item in self.scope:
+            if isinstance(item, Loaded):
+                if not item.low <= known[item.name] <= item.high:
+                    return None
+                continue
             if isinstance(item, Definition):
                 known[item.name] = item.value.evaluate(known)
                 continue

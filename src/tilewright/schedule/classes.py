@@ -118,6 +118,10 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
             result = op.results[0]
             for i, operand in enumerate(op.operands):
                 yield i, [((operand, d), (result, d)) for d in range(rank_of(result))]
+        case tile.Gather() | tile.Scatter() | tile.ScatterAdd():
+            for i, index in enumerate(op.operands):
+                if index in op.indices:
+                    yield i, [((index, d), (op.moved, d)) for d in range(rank_of(index))]
         case tile.Fragment() | tile.Read():
             yield 0, [((op.operands[0], d), (op.results[0], d)) for d in range(rank_of(op.results[0]))]
         case tile.Write():

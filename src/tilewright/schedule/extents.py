@@ -12,11 +12,10 @@ from math import isqrt, prod
 
 from tilewright.base.expr import FALSE, TRUE, Expr
 from tilewright.hw.target import MAX_VECTOR_BYTES
-from tilewright.lang.axes import Span
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.distribute import floor_power
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.tiles import coords_of, is_tile, moved, spans_of
+from tilewright.schedule.tiles import Access, Indirect, contiguous_along, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
@@ -211,18 +210,19 @@ def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: Facts, owners: M
     """Classes along which a tensor is contiguous that makes up a good part of the traffic."""
     found: list[tuple[int, object]] = []
     for op in kernel.walk():
-        if not isinstance(op, tile.Load | tile.Store | tile.ReduceAdd):
+        if not isinstance(op, Access | Indirect):
             continue
-        tensor, coords = tile.tensor_type(op.tensor), coords_of(op)
-        unit = facts.of(tensor.tensor_name.data).unit_axis
+        tensor = tile.tensor_type(op.tensor)
+        along = contiguous_along(op, facts.of(tensor.tensor_name.data).unit_axis)
         roots = classes.of(moved(op))
-        spans = [c for c in coords if isinstance(c, Span)]
         # an auto's extent is not known yet; all count the same
-        sizes = [_NOMINAL if root in owners else span.size for root, span in zip(roots, spans, strict=True)]
+        sizes = [
+            _NOMINAL if root in owners else span.size
+            for root, span in zip(roots, spans_of(moved(op)), strict=True)
+            if span is not None
+        ]
         weight = prod(sizes) * tensor.element.bytes
-        if unit is None or not isinstance(coords[unit], Span):
-            continue
-        root = roots[sum(isinstance(c, Span) for c in coords[:unit])]
+        root = None if along is None else roots[along]
         if root is not None:
             found.append((weight, root))
     heaviest = max((weight for weight, _ in found), default=0)

@@ -93,6 +93,10 @@ class Lowering(LoopLowering):
                 self.load(op)
             case tile.Store() | tile.ReduceAdd():
                 self.store(op)
+            case tile.Gather():
+                self.gather(op)
+            case tile.Scatter() | tile.ScatterAdd():
+                self.scatter(op)
             case tile.Fragment():
                 self.fragment(op)
             case tile.Read():

@@ -11,11 +11,14 @@ from tilewright.lang.axes import Span
 from tilewright.layout.conversion import conversion_plan
 from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution
+from tilewright.schedule.indirect import Located
 from tilewright.schedule.mapping import Buffered, ClassId
+from tilewright.schedule.plan import aligned
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.staging import Room, convert
 from tilewright.schedule.tiles import (
     Access,
+    Indirect,
     coords_of,
     element,
     hint,
@@ -67,9 +70,7 @@ class MoveLowering(ValueLowering):
             return skew.vector if op in skew.accesses else 1
         tensor = tile.tensor_type(op.tensor)
         width = self.facts.of(tensor.tensor_name.data).vector(tensor.element)
-        while width > 1 and self.placement.divisor(span.origin) % width:
-            width //= 2
-        return width
+        return aligned(width, span.origin)
 
     def load(self, op: tile.Load) -> None:
         value = op.results[0]
@@ -98,13 +99,30 @@ class MoveLowering(ValueLowering):
         kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
         self.emit(kind(self.arguments[op.tensor], source.buffer, coords, guard, vector=width, axis=axis), op)
 
-    def read_by_others(self, op: tile.Store | tile.ReduceAdd, layout: RegisterLayout) -> bool:
+    def gather(self, op: tile.Gather) -> None:
+        value = op.result
+        at = Located(self, op)
+        buffer = self.registers(hint(value), element(value), self.placement.home.registers(self.axes_of[value]))
+        live = self.live(self.axes_of[value], spans_of(value))
+        self.emit(at.access(t.Load, buffer, at.guard, live), op)
+        self.scope.buffers[value] = Buffered(buffer, self.axes_of[value])
+
+    def scatter(self, op: tile.Scatter | tile.ScatterAdd) -> None:
+        source = self.materialise(op.value, op)
+        at = Located(self, op)
+        layout = self.placement.home.layout(self.axes_of[op.value])
+        if self.warps_meet and self.read_by_others(op, layout):
+            self.emit(t.Barrier(), op)
+        guard = all_of([layout.owner_predicate(TID), at.guard])
+        self.emit(at.access(t.Store if isinstance(op, tile.Scatter) else t.ReduceAdd, source.buffer, guard), op)
+
+    def read_by_others(self, op: Access | Indirect, layout: RegisterLayout) -> bool:
         """Threads other than the one that stores an element in ``layout`` have loaded it, and may not have it yet."""
         loads = (use.operation for use in op.tensor.uses)
         layouts = [
             self.placement.distribution_of(load).layout(self.axes_of[load.result])
             for load in loads
-            if isinstance(load, tile.Load)
+            if isinstance(load, tile.Load | tile.Gather)
         ]
         return any(other != layout or other.owner_predicate(TID) != TRUE for other in layouts)
 

@@ -18,7 +18,7 @@ from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
-from tilewright.schedule.tiles import Access, coords_of, element, is_tile, moved, spans_of, tensor_name
+from tilewright.schedule.tiles import Access, Indirect, contiguous_along, element, is_tile, moved, spans_of, tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.transport import dialect as t
@@ -55,16 +55,12 @@ class Placement:
         """The distribution of a load or store: home, or its own where its contiguous axis is another one."""
         return self.foreign.get(op, self.home)
 
-    def divisor(self, value: Expr) -> int:
-        """A known divisor of an expression; 0 if it is always zero."""
-        return divisor(value, {})
-
 
 @dataclass(frozen=True)
 class _Weighed:
     """One access: the class along which memory is contiguous, its vector width there, its bytes per program."""
 
-    op: Access
+    op: Access | Indirect
     unit: ClassId | None
     vector: int
     weight: int
@@ -87,9 +83,7 @@ def place(
     boundaries where that is possible and ``skewed``."""
     threads = threads or pins.threads
     axes_of, sizes = classes.numbered(tiles_of(kernel))
-    accesses = [
-        _weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, tile.Load | tile.Store | tile.ReduceAdd)
-    ]
+    accesses = [_weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, Access | Indirect)]
     together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     order = _order(accesses, sizes)
     vectors = _vectors(accesses, sizes)
@@ -154,7 +148,8 @@ def _is_foreign(
 ) -> bool:
     """Memory is contiguous along another axis than the one the tile is spread for."""
     first = next((c for c in order if c in axes_of[moved(access.op)]), None)
-    return access.unit is not None and access.unit != first and access.elements >= _TRANSPOSE_ELEMENTS
+    large = access.elements >= _TRANSPOSE_ELEMENTS and isinstance(access.op, Access)
+    return large and access.unit is not None and access.unit != first
 
 
 _THREADS = ((32, 320), (64, 640), (128, 2560), (256, 10240), (512, 20480))
@@ -188,7 +183,7 @@ def _occupancy(
     for op in kernel.walk():
         if isinstance(op, tile.Reduce):
             break
-        if isinstance(op, tile.Load):
+        if isinstance(op, tile.Load | tile.Gather):
             count = home.registers(axes_of[op.result])
             words += -(-count * element(op.result).bits // 32)
             widest = max(widest, count)
@@ -205,20 +200,29 @@ def tiles_of(kernel: tile.Kernel) -> list[SSAValue]:
     return [r for op in kernel.walk() for r in op.results if is_tile(r)]
 
 
-def _weigh(op: Access, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], facts: Facts) -> _Weighed:
+def aligned(width: int, begin: Expr) -> int:
+    """The widest vector, of at most ``width`` elements, that ``begin`` is a multiple of."""
+    while width > 1 and divisor(begin, {}) % width:
+        width //= 2
+    return width
+
+
+def _weigh(op: Access | Indirect, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], facts: Facts) -> _Weighed:
     value, tensor = moved(op), tile.tensor_type(op.tensor)
     own = facts.of(tensor.tensor_name.data)
-    coords = coords_of(op)
-    elements = prod(c.size for c in coords if isinstance(c, Span))
+    elements = prod(span.size for span in spans_of(value) if span is not None)
     depth, parent = 0, op.parent_op()
     while parent is not None:
         depth += isinstance(parent, tile.Stream)
         parent = parent.parent_op()
-    unit: ClassId | None = None
-    if own.unit_axis is not None and isinstance(coords[own.unit_axis], Span):
-        unit = axes_of[value][sum(isinstance(c, Span) for c in coords[: own.unit_axis])]
+    along = contiguous_along(op, own.unit_axis)
+    unit = None if along is None else axes_of[value][along]
+    vector = own.vector(tensor.element)
+    if isinstance(op, Indirect) and own.unit_axis is not None:
+        found = tile.moves_along(op, own.unit_axis)
+        vector = 1 if found is None else aligned(vector, found[1])
     weight = elements * tensor.element.bytes * _LOOP_WEIGHT**depth
-    return _Weighed(op, unit, own.vector(tensor.element), weight, elements)
+    return _Weighed(op, unit, vector, weight, elements)
 
 
 _MOST_SKEWED = 72
@@ -231,7 +235,10 @@ def _skew(
     """The skew of the axis that most traffic is contiguous along, if its heavy accesses share one."""
     heaviest = max((a.weight for a in accesses), default=0)
     heavy = [a.op for a in accesses if a.weight * _HEAVY >= heaviest]
-    found = find_skew({a.op: a.unit for a in accesses}, heavy, sizes, facts, axis)
+    boxes = [op for op in heavy if isinstance(op, Access)]
+    if len(boxes) < len(heavy):
+        return None
+    found = find_skew({a.op: a.unit for a in accesses if isinstance(a.op, Access)}, boxes, sizes, facts, axis)
     if found is None:
         return None
     most = _MOST_SKEWED * target.max_threads_per_cta

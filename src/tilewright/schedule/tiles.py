@@ -12,6 +12,9 @@ from tilewright.lang.axes import Coord, Span
 from tilewright.tile import dialect as tile
 
 Access: TypeAlias = tile.Load | tile.Store | tile.ReduceAdd
+"""Ops that move a box of a tensor."""
+Indirect: TypeAlias = tile.Gather | tile.Scatter | tile.ScatterAdd
+"""Ops that move elements at computed and loaded coordinates."""
 
 
 def extents(type_: Attribute) -> tuple[int | None, ...]:
@@ -43,12 +46,25 @@ def coords_of(op: Access) -> tuple[Coord, ...]:
     return tuple(c.data for c in op.coords)
 
 
-def moved(op: Access) -> SSAValue:
+def moved(op: Access | Indirect) -> SSAValue:
     """The tile that an access reads or writes."""
-    return op.result if isinstance(op, tile.Load) else op.value
+    return op.result if isinstance(op, tile.Load | tile.Gather) else op.value
 
 
-def tensor_name(op: Access) -> str:
+def contiguous_along(op: Access | Indirect, dimension: int | None) -> int | None:
+    """The axis of the moved tile along which neighbours are neighbours in the tensor's ``dimension``, if any is."""
+    if dimension is None:
+        return None
+    if isinstance(op, tile.Gather | tile.Scatter | tile.ScatterAdd):
+        found = tile.moves_along(op, dimension)
+        return None if found is None else found[0]
+    coords = coords_of(op)
+    if not isinstance(coords[dimension], Span):
+        return None
+    return sum(isinstance(c, Span) for c in coords[:dimension])
+
+
+def tensor_name(op: Access | Indirect) -> str:
     """Name of the accessed tensor."""
     return tile.tensor_type(op.tensor).tensor_name.data
 
@@ -112,6 +128,6 @@ def hint(value: SSAValue) -> str:
     if value.name_hint:
         return value.name_hint
     op = owner(value)
-    if isinstance(op, tile.Load):
+    if isinstance(op, tile.Load | tile.Gather):
         return tile.tensor_type(op.tensor).tensor_name.data
     return op.name.removeprefix("tile.") if op is not None else "v"

@@ -216,7 +216,8 @@ class Walk:
                 self.cta.declare_shared(op)
             case Load() | Store() | ReduceAdd():
                 buffer, tensor = buffers[op.buffer], self.launch.arguments.tensors[op.tensor]
-                self.launch.memory.access(op, tensor, buffer, self.symbols, agent.moment())
+                indices = [buffers[v] for v in op.indices]
+                self.launch.memory.access(op, tensor, buffer, indices, self.symbols, agent.moment())
                 agent.count(buffer.count)
             case SharedRead() | SharedWrite():
                 buffer = buffers[op.buffer]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -16,6 +16,7 @@ from tilewright.simulate.shadow import Clash as GlobalClash
 from tilewright.simulate.shadow import GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols, Value
 from tilewright.simulate.values import memory_dtype, to_memory, to_registers
+from tilewright.tile.dialect import index_symbol
 from tilewright.transport.dialect import (
     Load,
     ReduceAdd,
@@ -54,12 +55,24 @@ class GlobalMemory:
     traffic: Traffic = field(default_factory=Traffic)
 
     def access(
-        self, op: Load | Store | ReduceAdd, tensor: BoundTensor, buffer: Buffer, symbols: Symbols, at: Moment
+        self,
+        op: Load | Store | ReduceAdd,
+        tensor: BoundTensor,
+        buffer: Buffer,
+        indices: Sequence[Buffer],
+        symbols: Symbols,
+        at: Moment,
     ) -> None:
-        """Run one global access for all threads and registers."""
+        """Run one global access for all threads and registers; ``indices`` are the op's index buffers."""
         shape = buffer.data.shape
+        held = [(i, symbols.index(r, buffer.count).registers) for i, r in zip(indices, op.reads, strict=True)]
+        for k, (index, registers) in enumerate(held):
+            index.touch(op)
+            symbols.bind_elements(index_symbol(k), index.data[:, registers].astype(np.int64))
         coords = [_spread(symbols.of(c.expr, buffer.count), shape) for c in op.coords]
         mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
+        for index, registers in held:
+            index.require(op, mask, registers)
         _check_inside(op, tensor, coords, mask, at)
         buffer.touch(op)
         if op.vector.data > 1:

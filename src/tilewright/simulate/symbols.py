@@ -100,6 +100,12 @@ class Symbols:
         for key in self._users.pop(name, ()):
             self._memo.pop(key, None)
 
+    def bind_elements(self, name: str, values: Array) -> None:
+        """Give ``name`` a value for each thread and register, ``[threads, count]``."""
+        self._values[name] = values
+        for key in self._users.pop(name, ()):
+            self._memo.pop(key, None)
+
     def bind_all(self, items: Iterable[tuple[str, int]]) -> None:
         """``bind`` for each pair."""
         for name, value in items:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Max, Min, Mod, expr, simplify
 from tilewright.diag import Label, Location
-from tilewright.lang.axes import Coord, Span
+from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.places import here, refuse
 from tilewright.lang.recorder import Array
 from tilewright.tile.limits import Limits
@@ -29,9 +29,17 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class _Access:
+    """``axes``: of the tile that a gather or scatter moves; None of other accesses. ``loaded``: some coordinate is."""
+
     use: Use
     coords: tuple[Coord, ...]
     where: Location
+    axes: tuple[Axis, ...] | None = None
+    loaded: bool = False
+
+    def same_elements(self, other: _Access) -> bool:
+        """Every thread finds the same elements at both, where each program does."""
+        return (self.coords, self.axes) == (other.coords, other.axes) and not self.loaded
 
 
 class Accesses:
@@ -47,13 +55,43 @@ class Accesses:
         """Check an access and remember it; ``varying`` are the symbols a plain store has to depend on."""
         for position, (coord, dim) in enumerate(zip(coords, array.dims, strict=True)):
             self._stay_inside(array, position, coord, dim)
-        access = _Access(use, tuple(coords), here())
-        if use is Use.STORE:
+        self._remember(array, _Access(use, tuple(coords), here()), varying)
+
+    def record_indirect(
+        self,
+        use: Use,
+        array: Array,
+        coords: Sequence[Expr],
+        axes: tuple[Axis, ...],
+        loaded: bool,
+        varying: Sequence[str],
+    ) -> None:
+        """The same for a gather or scatter, whose coordinates may leave the tensor: expressions over positions of
+        ranges, as ``Coordinates.placed`` gives them, and over elements of what was ``loaded``."""
+        self._remember(array, _Access(use, tuple(coords), here(), axes, loaded), [] if loaded else varying)
+
+    def _remember(self, array: Array, access: _Access, varying: Sequence[str]) -> None:
+        if access.use is Use.STORE:
             _depends_on(array, access, varying)
         earlier = self._seen.setdefault(array.name, [])
         for other in earlier:
             _agree(array, other, access)
         earlier.append(access)
+
+    def reaches(self, array: Array, position: int, coord: Expr) -> bool:
+        """Whether a coordinate lies inside in every program; what depends on the launch dispatch is asked. Refuses
+        (LNG020) one that lies outside in every program."""
+        dim = array.dims[position]
+        low = self.limits.lower(coord)
+        if self.limits.at_least(coord, dim) or self.limits.at_least(Const(-1), coord):
+            self._refuse(array, position, coord, dim)
+        return low is not None and self.require(Const(0) <= low) and self._below(coord + 1, dim)
+
+    def _below(self, last: Expr, dim: Expr) -> bool:
+        if last == dim or (isinstance(last, Min) and dim in last.args):
+            return True
+        high = self.limits.upper(last)
+        return high is not None and self.require(high <= dim)
 
     def require(self, predicate: Expr) -> bool:
         """Have dispatch check a predicate over extents and scalars; False if no launch can meet it."""
@@ -103,10 +141,7 @@ class Accesses:
         low = self.limits.lower(first)
         if low is None or not self.require(Const(0) <= low):
             self._refuse(array, position, coord, dim)
-        if last == dim or (isinstance(last, Min) and dim in last.args):
-            return
-        high = self.limits.upper(last)
-        if high is None or not self.require(high <= dim):
+        if not self._below(last, dim):
             self._refuse(array, position, coord, dim)
 
     def _refuse(self, array: Array, position: int, coord: Coord, dim: Expr) -> None:
@@ -134,7 +169,8 @@ def _divisors(e: Expr) -> list[Expr]:
 
 
 def _depends_on(array: Array, access: _Access, varying: Sequence[str]) -> None:
-    symbols = frozenset[str]().union(*((c.origin if isinstance(c, Span) else c).symbols for c in access.coords))
+    places = [*access.coords, *(a for a in access.axes or () if isinstance(a, Span))]
+    symbols = frozenset[str]().union(*((c.origin if isinstance(c, Span) else c).symbols for c in places))
     missing = [v for v in varying if v not in symbols]
     if missing:
         loop = missing[0].startswith(COUNTER)
@@ -172,7 +208,7 @@ def _agree(array: Array, earlier: _Access, later: _Access) -> None:
             labels=labels,
         )
     if uses == {Use.STORE}:
-        if earlier.coords == later.coords:
+        if earlier.same_elements(later):
             refuse(
                 "LNG015",
                 found=found,
@@ -181,7 +217,7 @@ def _agree(array: Array, earlier: _Access, later: _Access) -> None:
                 labels=labels,
             )
         return
-    if earlier.coords != later.coords:
+    if not earlier.same_elements(later):
         refuse(
             "LNG014",
             found=found,

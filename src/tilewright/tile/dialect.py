@@ -2,6 +2,7 @@
 
     tile.kernel  one kernel; block arguments are tensors, then runtime scalars
       tile.load / store / reduce_add           between tensors and tiles; coordinates are ranges or scalars
+      tile.gather / scatter / scatter_add      the same at computed and loaded coordinates
       tile.index / scalar / constant           integers and numbers as values
       tile.expand / broadcast / transpose      shapes; element-wise operands have identical axes
       tile.unary / binary / compare / select / cast / reduce / dot
@@ -53,6 +54,7 @@ from tilewright.tile.elements import (
     Unary,
     Write,
 )
+from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, axis_symbol, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.structure import (
     Kernel,
@@ -64,7 +66,11 @@ from tilewright.tile.structure import (
     Yield,
 )
 
+WRITES = (Store, ReduceAdd, Scatter, ScatterAdd)
+"""Ops that write to tensors."""
+
 __all__ = [  # the attributes are part of the dialect: its users import both from here
+    "WRITES",
     "AxisAttr",
     "Binary",
     "BinaryFnAttr",
@@ -81,6 +87,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "ExprAttr",
     "Fragment",
     "FragmentType",
+    "Gather",
     "Index",
     "Kernel",
     "Load",
@@ -93,6 +100,8 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "ReduceAdd",
     "ReduceFnAttr",
     "Scalar",
+    "Scatter",
+    "ScatterAdd",
     "Select",
     "Store",
     "Stream",
@@ -106,9 +115,12 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "UnitAxisAttr",
     "Write",
     "Yield",
+    "axis_symbol",
     "begins_at",
     "fragment_type",
+    "index_symbol",
     "location_of",
+    "moves_along",
     "tensor_type",
     "tile_type",
 ]
@@ -120,6 +132,9 @@ Tile = Dialect(
         Load,
         Store,
         ReduceAdd,
+        Gather,
+        Scatter,
+        ScatterAdd,
         Index,
         Scalar,
         Constant,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import (
+    TRUE,
     Const,
     Expr,
     FloorDiv,
@@ -18,6 +19,7 @@ from tilewright.base.expr import (
     interval,
     maximum,
     minimum,
+    simplify,
 )
 
 _I32: Interval = (-(1 << 31), (1 << 31) - 1)
@@ -44,6 +46,15 @@ class Limits:
         """``symbol`` runs over ``range(count)``; a count that varies itself is bounded first."""
         top = self.upper(count)
         self._greatest[symbol] = None if top is None else top - 1
+
+    def inside(self, coord: Expr, dim: Expr) -> bool:
+        """Whether ``0 <= coord < dim`` in every program of every launch."""
+        return self.at_least(coord, Const(0)) and self.at_least(dim - 1, coord)
+
+    def at_least(self, high: Expr, low: Expr) -> bool:
+        """Whether ``high`` is never less than ``low``."""
+        slack = self.lower(high - low)
+        return slack is not None and simplify(slack >= 0, self.known) == TRUE
 
     def upper(self, e: Expr) -> Expr | None:
         """An expression of launch-time values that is never less than ``e``; None if none is found."""

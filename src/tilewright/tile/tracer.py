@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from types import FrameType
 from typing import NoReturn, cast
@@ -10,9 +11,10 @@ from typing import NoReturn, cast
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
-from tilewright.base.dtypes import DTYPES, DType, tf32
+from tilewright.base.dtypes import DTYPES, DType, bool_, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, simplify, sym
 from tilewright.diag import Label, Location
+from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Coord, Span, show_axes
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
 from tilewright.lang.functions import run_body
@@ -24,8 +26,10 @@ from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Accesses, Use
+from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index, string
+from tilewright.tile.presence import Presence, identity, joint, presence_of, zero_where_absent
 from tilewright.tile.streams import Loop, check_rebinding, enter
 
 MAX_TILE_ELEMENTS = 1 << 20
@@ -54,7 +58,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
         returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
     made = tracer.kernel_op(kernel, names)
-    if not any(isinstance(op, dialect.Store | dialect.ReduceAdd | dialect.Print) for op in made.walk()):
+    if not any(isinstance(op, (*dialect.WRITES, dialect.Print)) for op in made.walk()):
         refuse(
             "LNG032",
             where=kernel.where,
@@ -119,6 +123,8 @@ class Tracer:
         self._grid: tuple[Expr, ...] | None = None
         self._bounds = dict[tuple[Expr, int], None]()
         self._accesses = Accesses(dims, scalars)
+        self._coordinates = Coordinates(self._accesses)
+        self._presences = dict[Presence, Node]()
         self._left_at: Location | None = None
 
     def array(self, value: BlockArgument) -> Array:
@@ -161,14 +167,14 @@ class Tracer:
         op.attributes["loc"] = string(f"{frame.f_code.co_filename}:{frame.f_lineno}")
         self._blocks[-1].add_op(op)
 
-    def _node(self, op: dialect.TileOp) -> Node:
+    def _node(self, op: dialect.TileOp, presence: Presence | None = None) -> Node:
         """Emit an op with a tile as its result."""
         value = op.results[0]
         tile = dialect.tile_type(value)
         axes = tile.axes_tuple
         self._check_size(axes)
         self._emit(op)
-        return Node(value, tile.element, axes)
+        return Node(value, tile.element, axes, presence)
 
     def _check_size(self, axes: tuple[Axis, ...]) -> None:
         elements = prod(a.size for a in axes if a.size not in self._chosen_sizes)
@@ -223,16 +229,125 @@ class Tracer:
 
     def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
         self._record(Use.STORE, array, coords)
-        self._emit(dialect.Store(self._value(value), _tensor(array), coords))
+        self._emit(dialect.Store(self._value(self._zeroed(value)), _tensor(array), coords))
 
     def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
         self._record(Use.ADD, array, coords)
-        self._emit(dialect.ReduceAdd(self._value(value), _tensor(array), coords))
+        self._emit(dialect.ReduceAdd(self._value(self._zeroed(value)), _tensor(array), coords))
 
     def _record(self, use: Use, array: Array, coords: Sequence[Coord]) -> None:
         self._use_coords(coords)
+        self._accesses.record(use, array, coords, self._varying())
+
+    def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
+        self.use(coord)
+        return self._accesses.reaches(array, dimension, coord)
+
+    def gather(self, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]) -> Node:
+        coords = [self._outside_where_absent(c) for c in coords]
+        forms, indices = self._indirect(Use.LOAD, array, coords, axes)
+        node = self._node(dialect.Gather(_tensor(array), forms, indices, axes))
+        inside = tuple(
+            (coord, dim)
+            for coord, dim in zip(coords, array.dims, strict=True)
+            if isinstance(coord, Node) and not self._accesses.limits.inside(self._placed(coord), dim)
+        )
+        key = (tuple(forms), tuple(indices), tuple(dim for _, dim in inside), axes)
+        return replace(node, presence=Presence(key, inside) if inside else None)
+
+    def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, add: bool) -> None:
+        coords = [self._outside_where_absent(c) for c in coords]
+        forms, indices = self._indirect(Use.ADD if add else Use.STORE, array, coords, value.axes)
+        if indices and not add:
+            refuse(
+                "LNG036",
+                found=f"{array.name} stored at coordinates that were loaded",
+                required="each element written by one program, once",
+                help="add with tw.reduce_add(y, index, value); or gather: load x at the source of each place of y",
+            )
+        op = dialect.ScatterAdd if add else dialect.Scatter
+        self._emit(op(self._value(self._zeroed(value)), _tensor(array), forms, indices))
+
+    def _indirect(
+        self, use: Use, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]
+    ) -> tuple[list[Expr], list[SSAValue]]:
+        """The coordinates as expressions, with their index operands; the access is recorded."""
+        leaves: dict[str, SSAValue] = {}
+        forms: list[Expr] = []
+        apart: list[Expr] = []
+        for coord in coords:
+            if isinstance(coord, Expr):
+                self.use(coord)
+                forms.append(coord)
+                apart.append(self._coordinates.placed(coord, axes))
+                continue
+            value = self._value(coord)
+            form = self._coordinates.of(value)
+            found = [s for s in sorted(form.symbols) if s in self._coordinates.leaves]
+            leaves |= {s: self._coordinates.leaves[s] for s in found}
+            forms.append(form)
+            apart.append(self._coordinates.placed(form, axes))
+        numbered = {s: sym(dialect.index_symbol(k)) for k, s in enumerate(leaves)}
+        self._accesses.record_indirect(use, array, apart, axes, bool(leaves), self._varying())
+        return [f.substitute(numbered) for f in forms], [self._of_rank(v, len(axes)) for v in leaves.values()]
+
+    def _placed(self, coord: Node) -> Expr:
+        return self._coordinates.placed(self._coordinates.of(self._value(coord)), coord.axes)
+
+    def _of_rank(self, index: SSAValue, rank: int) -> SSAValue:
+        """An index operand, which may have been computed from a value of no axes."""
+        missing = rank - dialect.tile_type(index).rank
+        return _handle(self.expand(_recorded(index), range(missing))) if missing else index
+
+    def _outside_where_absent(self, coord: Expr | Node) -> Expr | Node:
+        """A coordinate that is itself absent leads nowhere."""
+        return self._filled(coord, -1) if isinstance(coord, Node) and coord.presence is not None else coord
+
+    def _varying(self) -> list[str]:
+        """Program indices and counters that a plain store's coordinates have to depend on."""
         programs = [program_index(i) for i, extent in enumerate(self._grid or ()) if extent.constant != 1]
-        self._accesses.record(use, array, coords, [*programs, *(loop.counter for loop in self._loops)])
+        return [*programs, *(loop.counter for loop in self._loops)]
+
+    # -- absent elements ----------------------------------------------------------------------------------------------
+    def present(self, x: Node) -> Node:
+        presence = presence_of(x)
+        mask = self.constant(True, bool_) if presence is None else self._mask(presence)
+        return arithmetic.broadcast(self, mask, x.axes)
+
+    def fill(self, x: Node, value: Node) -> Node:
+        return self._chosen(x, arithmetic.broadcast(self, value, x.axes)) if x.presence is not None else x
+
+    def _chosen(self, x: Node, otherwise: Node) -> Node:
+        """``x`` where it is present."""
+        operands = (self._value(self.present(x)), self._value(x), self._value(otherwise))
+        return self._node(dialect.Select(*operands))
+
+    def _mask(self, presence: Presence) -> Node:
+        """A bool per element; of a unit axis, one for all along the axis that it is broadcast to."""
+        known = self._presences.get(presence)
+        if known is not None and self._is_open(_handle(known)):
+            return known
+        found: Node | None = None
+        for coord, dim in presence.inside:
+            below = arithmetic.compare(self, CompareFn.LT, coord, dim)
+            test = arithmetic.binary(self, BinaryFn.AND, arithmetic.compare(self, CompareFn.GE, coord, 0), below)
+            found = test if found is None else arithmetic.binary(self, BinaryFn.AND, found, test)
+        assert found is not None
+        for name, positions in presence.shapes:
+            found = (self.expand if name == "expand" else self.transpose)(found, positions)
+        self._presences[presence] = found
+        return found
+
+    def _zeroed(self, x: Node) -> Node:
+        """``x`` with 0 for absent elements."""
+        if x.presence is None:
+            return x
+        if zero_where_absent(_handle(x)):
+            return replace(x, presence=None)
+        return self._filled(x, False if x.dtype.is_bool else 0)
+
+    def _filled(self, x: Node, number: bool | int | float) -> Node:
+        return self.fill(x, arithmetic.convert(self, number, x.dtype))
 
     # -- integers and numbers -----------------------------------------------------------------------------------------
     def index(self, span: Span) -> Node:
@@ -248,39 +363,54 @@ class Tracer:
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def expand(self, x: Node, positions: Sequence[int]) -> Node:
-        return self._node(dialect.Expand(self._value(x), positions))
+        presence = presence_of(x)
+        shaped = presence and presence.shaped("expand", positions)
+        return self._node(dialect.Expand(self._value(x), positions), shaped)
 
     def broadcast(self, x: Node, axes: tuple[Axis, ...]) -> Node:
-        return self._node(dialect.Broadcast(self._value(x), axes))
+        return self._node(dialect.Broadcast(self._value(x), axes), presence_of(x))
 
     def transpose(self, x: Node, perm: Sequence[int]) -> Node:
-        return self._node(dialect.Transpose(self._value(x), perm))
+        presence = presence_of(x)
+        shaped = presence and presence.shaped("transpose", perm)
+        return self._node(dialect.Transpose(self._value(x), perm), shaped)
 
     # -- computing ----------------------------------------------------------------------------------------------------
     def unary(self, fn: UnaryFn, x: Node) -> Node:
-        return self._node(dialect.Unary(fn, self._value(x)))
+        return self._node(dialect.Unary(fn, self._value(x)), presence_of(x))
 
     def binary(self, fn: BinaryFn, a: Node, b: Node) -> Node:
-        return self._node(dialect.Binary(fn, self._value(a), self._value(b)))
+        return self._node(dialect.Binary(fn, self._value(a), self._value(b)), joint(a, b))
 
     def compare(self, fn: CompareFn, a: Node, b: Node) -> Node:
-        return self._node(dialect.Compare(fn, self._value(a), self._value(b)))
+        return self._node(dialect.Compare(fn, self._value(a), self._value(b)), joint(a, b))
 
     def select(self, cond: Node, a: Node, b: Node) -> Node:
-        return self._node(dialect.Select(self._value(cond), self._value(a), self._value(b)))
+        node = self._node(dialect.Select(self._value(cond), self._value(a), self._value(b)))
+        if presence_of(a) == presence_of(b):
+            return replace(node, presence=joint(cond, a))
+        chosen = self.select(replace(cond, presence=None), self.present(a), self.present(b))
+        made = Presence((chosen.handle,), ())
+        self._presences[made] = chosen
+        return replace(node, presence=joint(cond, replace(node, presence=made)))
 
     def cast(self, x: Node, dtype: DType) -> Node:
-        return self._node(dialect.Cast(self._value(x), dtype))
+        return self._node(dialect.Cast(self._value(x), dtype), presence_of(x))
 
     def reduce(self, fn: ReduceFn, x: Node, axis: int) -> Node:
+        if fn is ReduceFn.SUM:
+            x = self._zeroed(x)
+        elif x.presence is not None:
+            x = self._filled(x, identity(fn, x.dtype))
         return self._node(dialect.Reduce(fn, self._value(x), axis))
 
     def dot(self, a: Node, b: Node, *, promoted: bool) -> Node:
-        return self._node(dialect.Dot(self._value(a), self._value(b), promoted=promoted))
+        left, right = self._zeroed(a), self._zeroed(b)
+        return self._node(dialect.Dot(self._value(left), self._value(right), promoted=promoted))
 
     # -- fragments ----------------------------------------------------------------------------------------------------
     def fragment(self, init: Node) -> Cell:
-        op = dialect.Fragment(self._value(init))
+        op = dialect.Fragment(self._value(self._zeroed(init)))
         self._emit(op)
         return Cell(op.result, init.dtype, init.axes)
 
@@ -296,6 +426,8 @@ class Tracer:
                 required="one name for a fragment that is written",
                 help=f"{names[-1]} = {names[0]}.copy() keeps the value of this point",
             )
+        if value.presence is not None:
+            value = self._chosen(value, self.read(cell))
         self._emit(dialect.Write(self._value(cell), self._value(value)))
 
     def print(self, format: str, values: Sequence[Node]) -> None:
@@ -380,6 +512,11 @@ class Tracer:
 
 def _handle(recorded: Node | Cell) -> SSAValue[Attribute]:
     return cast("SSAValue[Attribute]", recorded.handle)
+
+
+def _recorded(value: SSAValue) -> Node:
+    tile = dialect.tile_type(value)
+    return Node(value, tile.element, tile.axes_tuple)
 
 
 def _tensor(array: Array) -> SSAValue[Attribute]:

@@ -17,9 +17,11 @@ from tilewright.protocol.access import (
     Index,
     IndexRole,
     KernelAccesses,
+    Loaded,
     Parameter,
 )
 from tilewright.tile.attributes import TensorType, TileType
+from tilewright.tile.dialect import index_symbol
 from tilewright.transport.asynchronous import (
     WARPGROUP,
     WARPGROUP_THREADS,
@@ -46,6 +48,7 @@ from tilewright.transport.dialect import (
     TransportOp,
     registers_of,
 )
+from tilewright.transport.memory import Scattered
 
 
 def accesses_of(kernel: Kernel) -> KernelAccesses:
@@ -92,6 +95,19 @@ class _Around:
     conditions: tuple[Expr, ...] = ()
 
 
+def scatter_name(tensor: str, number: int) -> str:
+    """What the elements are called that scatter ``number`` of a tile program writes at loaded coordinates: by their
+    places in its tile, as if these were a tensor of their own."""
+    return f"{tensor}, scatter {number}"
+
+
+def _loaded(op: Load | Store | ReduceAdd) -> tuple[Loaded, ...]:
+    """The elements of index buffers that stand in an access's coordinates."""
+    dtypes = (registers_of(index).dtype.dtype for index in op.indices)
+    ends = (1 << dtype.bits - 1 for dtype in dtypes)
+    return tuple(Loaded(index_symbol(k), -end, end - 1) for k, end in enumerate(ends))
+
+
 @dataclass(frozen=True)
 class _Parts:
     """A value that is moved in parts of its registers, one op after another, the ``last``: one access. Of copies out
@@ -104,6 +120,11 @@ class _Parts:
     registers: int
 
     @property
+    def loaded(self) -> tuple[Loaded, ...]:
+        """What its coordinates have of index buffers."""
+        return () if isinstance(self.last, CopyOut) else _loaded(self.last)
+
+    @property
     def where(self) -> tuple[object, ...]:
         """What its parts have in common."""
         op = self.last
@@ -112,7 +133,7 @@ class _Parts:
 
     def joined(self, more: _Parts | _Boxes) -> _Parts | None:
         """With the part that follows it; None where that is none of the registers that follow."""
-        if not isinstance(more, _Parts) or more.where != self.where:
+        if not isinstance(more, _Parts) or more.where != self.where or (more.loaded or self.loaded):
             return None
         following = {REGISTER: Sym(REGISTER) + self.registers}
         if more.guard != self.guard.substitute(following):
@@ -269,11 +290,23 @@ class _Collector:
                     coords, guard = _elements(op, coords, guard)
                     bounds: dict[str, Interval] = {REGISTER: (0, registers - 1)}
                     coords, guard = [simplify(c, bounds) for c in coords], simplify(guard, bounds)
-                self._found(op, op.tensor, _KINDS[type(op)], around, registers, coords, guard)
+                kind = _KINDS[type(op)]
+                if not isinstance(op, CopyOut) and op.scattered is not None:
+                    self._scatter(op, op.scattered, around, registers)
+                    kind = AccessKind.READ  # its places are those of the promise; that they lie inside is asked here
+                self._found(op, op.tensor, kind, around, registers, coords, guard, pending.loaded)
             case _Boxes():
                 self._box(pending)
             case None:
                 pass
+
+    def _scatter(self, op: Load | Store | ReduceAdd, scattered: Scattered, around: _Around, registers: int) -> None:
+        """What is written at loaded coordinates, by the places in its tile: equal ones have equal coordinates."""
+        found = len(self.found)
+        self._found(op, op.tensor, _KINDS[type(op)], around, registers, scattered.at, scattered.within)
+        written = self.found[found]
+        name, dims = scatter_name(written.tensor, scattered.number), (Const(0),) * len(scattered.at)
+        self.found[found] = replace(written, tensor=name, dims=dims, bounded=False)
 
     def _box(self, boxes: _Boxes) -> None:
         """Element ``r`` of a box, clipped by the hardware: the innermost dimension in units of 16 bytes (seen on H200),
@@ -306,6 +339,7 @@ class _Collector:
         registers: int,
         coords: Sequence[Expr],
         guard: Expr,
+        loaded: tuple[Loaded, ...] = (),
     ) -> None:
         tensor = value.type
         assert isinstance(tensor, TensorType)
@@ -325,6 +359,7 @@ class _Collector:
                     *around.scope,
                     threads,
                     Index(REGISTER, IndexRole.REGISTER, Const(0), Const(registers)),
+                    *loaded,
                 ),
                 conditions=tuple(c.substitute(_OWN_WARPGROUP) for c in around.conditions),
                 guard=guard.substitute(_OWN_WARPGROUP),

@@ -49,6 +49,7 @@ from tilewright.transport.elementwise import Yield as Yield
 from tilewright.transport.memory import Load as Load
 from tilewright.transport.memory import ReduceAdd as ReduceAdd
 from tilewright.transport.memory import Registers as Registers
+from tilewright.transport.memory import Scattered as Scattered
 from tilewright.transport.memory import Shared as Shared
 from tilewright.transport.memory import SharedRead as SharedRead
 from tilewright.transport.memory import SharedWrite as SharedWrite

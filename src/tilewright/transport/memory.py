@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import SSAValue
@@ -12,6 +13,7 @@ from xdsl.irdl import (
     operand_def,
     opt_attr_def,
     result_def,
+    var_operand_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
@@ -54,6 +56,15 @@ class Shared(TransportOp):
         )
 
 
+@dataclass(frozen=True)
+class Scattered:
+    """Which elements of a tile an access at loaded coordinates writes (see ``_GlobalAccess``)."""
+
+    number: int
+    at: tuple[Expr, ...]
+    within: Expr
+
+
 class _GlobalAccess(TransportOp):
     """Shared shape of the global accesses: coordinates per tensor dimension, a guard, a vector width.
 
@@ -61,10 +72,20 @@ class _GlobalAccess(TransportOp):
     each of them, consecutive along dimension ``axis`` when ``vector > 1``. A vector is moved in one instruction where
     the guard holds for all its elements, else element by element under each one's guard. ``live`` (see ``Map``) is
     false only where the guard is false for every thread.
+
+    In coordinates and guard ``index_symbol(k)`` is the integer that index buffer k holds in register ``reads[k]``, an
+    expression of ``r`` that is the same for all elements of a vector. One that writes carries out scatter number
+    ``scatter`` of the tile program, of the elements ``at_axes``, coordinates along the axes of its tile, which are in
+    the tile's domain where ``within`` holds.
     """
 
     tensor = operand_def(TensorType)
     buffer = operand_def(RegistersType)
+    indices = var_operand_def(RegistersType)
+    index_registers = opt_attr_def(ArrayAttr[ExprAttr])
+    scatter = opt_attr_def(IntAttr)
+    at_axes = opt_attr_def(ArrayAttr[ExprAttr])
+    within = opt_attr_def(ExprAttr)
     coords = attr_def(ArrayAttr[ExprAttr])
     guard = attr_def(ExprAttr)
     vector = attr_def(IntAttr)
@@ -81,23 +102,44 @@ class _GlobalAccess(TransportOp):
         vector: int = 1,
         axis: int = 0,
         live: Expr = TRUE,
+        indices: Sequence[SSAValue] = (),
+        reads: Sequence[Expr] = (),
+        scattered: Scattered | None = None,
     ):
         super().__init__(
-            operands=[tensor, buffer],
+            operands=[tensor, buffer, list(indices)],
             attributes={
                 "coords": exprs(coords),
+                "index_registers": exprs(reads) if indices else None,
                 "guard": ExprAttr.of(guard),
                 "vector": integer(vector),
                 "axis": integer(axis),
                 "live": ExprAttr.of(live),
+                "scatter": None if scattered is None else integer(scattered.number),
+                "at_axes": None if scattered is None else exprs(scattered.at),
+                "within": None if scattered is None else ExprAttr.of(scattered.within),
             },
         )
+
+    @property
+    def reads(self) -> tuple[Expr, ...]:
+        """The register of each index buffer."""
+        return () if self.index_registers is None else tuple(r.expr for r in self.index_registers)
+
+    @property
+    def scattered(self) -> Scattered | None:
+        """What an access at loaded coordinates writes."""
+        if self.scatter is None or self.at_axes is None or self.within is None:
+            return None
+        return Scattered(self.scatter.data, tuple(c.expr for c in self.at_axes), self.within.expr)
 
     def verify_(self) -> None:
         tensor, registers = self.tensor.type, registers_of(self.buffer)
         assert isinstance(tensor, TensorType)
         if len(self.coords) != len(tensor.dims):
             raise VerifyException(f"{len(self.coords)} coordinates for a tensor of rank {len(tensor.dims)}")
+        if len(self.indices) != len(self.reads):
+            raise VerifyException(f"{len(self.reads)} registers of {len(self.indices)} index buffers")
         if registers.count.data % self.vector.data:
             raise VerifyException(f"{registers.count.data} registers are not whole vectors of {self.vector.data}")
 

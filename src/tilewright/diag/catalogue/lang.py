@@ -122,16 +122,16 @@ CODES: tuple[Code, ...] = (
     Code(
         id="LNG019",
         title="not an index",
-        why="Tensors are accessed at Ranges and integers, whose places are known before data; tiles are not indexed.",
-        bad="x[rows[m]]",
-        good="x[m]",
+        why="Tensors are accessed at Ranges, integers and integer tiles, one a dimension; tiles are not indexed.",
+        bad="x[weights[m]]  # of f32",
+        good="x[rows[m]]  # of i32",
     ),
     Code(
         id="LNG020",
         title="an access can leave its tensor",
         why="Every access is shown to stay inside, from its Range or from what the launch's extents are checked for.",
-        bad="x[p + 1] with p an index over the whole of x",
-        good="x[p]",
+        bad="y[0] = total[m, 0]  # Range m is over another extent",
+        good="y[n] = total[n, 0]",
     ),
     Code(
         id="LNG021",
@@ -235,5 +235,22 @@ CODES: tuple[Code, ...] = (
         bad="row = tw.load(x + offsets, mask=mask)",
         good="row = x[m, n]",
         help="docs/language.md lists the functions and methods",
+    ),
+    Code(
+        id="LNG035",
+        title="operands are absent at different places",
+        why="Where a computed or loaded coordinate leaves its tensor an element is absent. What an absent and a "
+        "present element make together is for the kernel to say.",
+        bad="y[t] = x[t - 1] + x[t + 1]",
+        good="y[t] = x[t - 1].fill(0.0) + x[t + 1].fill(0.0)",
+        source="Tilewright language rules, Coordinates",
+    ),
+    Code(
+        id="LNG036",
+        title="a plain store at loaded coordinates",
+        why="A store promises that each element is written once; loaded coordinates may repeat.",
+        bad="y[rows[m]] = x[m]",
+        good="tw.reduce_add(y, rows[m], x[m])",
+        source="Tilewright language rules, Coordinates",
     ),
 )

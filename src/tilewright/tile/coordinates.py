@@ -1,0 +1,131 @@
+"""Integer tiles read as coordinates: an expression over positions along their axes, and the elements that no expression
+gives (what was loaded, or computed from it beyond its dtype)."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Const, Expr, Sym, expr, maximum, minimum, own
+from tilewright.lang.axes import Axis, Span, axis_symbol
+from tilewright.lang.fns import BinaryFn, UnaryFn
+from tilewright.tile import elements
+from tilewright.tile.accesses import Accesses
+from tilewright.tile.ops import tile_type
+
+_EXACT: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
+    BinaryFn.ADD: operator.add,
+    BinaryFn.SUB: operator.sub,
+    BinaryFn.MUL: operator.mul,
+    BinaryFn.MIN: minimum,
+    BinaryFn.MAX: maximum,
+}
+_DIVISIONS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
+    BinaryFn.FLOORDIV: lambda a, b: a // b,
+    BinaryFn.MOD: operator.mod,
+}
+
+
+@dataclass
+class Coordinates:
+    """Reads the index tiles of one trace. ``leaves`` are the values whose elements stand in expressions, by symbol."""
+
+    accesses: Accesses
+    leaves: dict[str, SSAValue] = field(default_factory=dict[str, SSAValue])
+    _read: dict[SSAValue, Expr] = field(default_factory=dict[SSAValue, Expr])
+    _spans: dict[Span, str] = field(default_factory=dict[Span, str])
+
+    def of(self, value: SSAValue) -> Expr:
+        """The exact integers that the tile's elements are: over ``axis_symbol``s and symbols of ``leaves``."""
+        found = self._read.get(value)
+        if found is None:
+            found = self._computed(value)
+            if found is None or not self._fits(found, value):
+                found = Sym(self._leaf(value))
+            self._read[value] = found
+        return found
+
+    def placed(self, form: Expr, axes: Sequence[Axis]) -> Expr:
+        """``form`` with a symbol of its own for each range, so that bounds of it can be asked."""
+        ranges = {axis_symbol(d): axis for d, axis in enumerate(axes) if isinstance(axis, Span)}
+        return form.substitute({name: Sym(self.position(r)) for name, r in ranges.items() if name in form.symbols})
+
+    def position(self, span: Span) -> str:
+        """The symbol of a coordinate in a range: any in its domain."""
+        name = self._spans.get(span)
+        if name is None:
+            name = self._spans[span] = own(f"i{len(self._spans)}")
+            self.accesses.limits.add(name, span.stop)
+        return name
+
+    def _leaf(self, value: SSAValue) -> str:
+        name = own(f"v{len(self.leaves)}")
+        self.leaves[name] = value
+        self.accesses.limits.known = {**self.accesses.limits.known, name: _range(tile_type(value).element)}
+        return name
+
+    def _computed(self, value: SSAValue) -> Expr | None:
+        """What an op computes; None where its elements are no expression of those of its operands."""
+        match value.owner:
+            case elements.Index():
+                return Sym(axis_symbol(0))
+            case elements.Scalar() as op:
+                return op.expr.expr
+            case elements.Constant() as op:
+                return expr(int(op.value.data))
+            case elements.Cast() as op if tile_type(op.x).element.is_int:
+                return self.of(op.x)
+            case elements.Unary() as op if op.fn.data is UnaryFn.NEG:
+                return -self.of(op.x)
+            case elements.Binary() as op:
+                return self._binary(op)
+            case elements.Broadcast() as op:
+                return self.of(op.x)
+            case elements.Expand() as op:
+                inserted = {p.data for p in op.positions}
+                kept = [d for d in range(tile_type(value).rank) if d not in inserted]
+                return self._renumbered(op, self.of(op.x), kept)
+            case elements.Transpose() as op:
+                order = [p.data for p in op.perm]
+                return self._renumbered(op, self.of(op.x), [order.index(d) for d in range(len(order))])
+            case _:
+                return None
+
+    def _binary(self, op: elements.Binary) -> Expr | None:
+        fn = op.fn.data
+        if fn not in _EXACT and fn not in _DIVISIONS:
+            return None
+        a, b = self.of(op.a), self.of(op.b)
+        if fn in _EXACT:
+            return _EXACT[fn](a, b)
+        positive = b.constant is not None and b.constant > 0
+        return _DIVISIONS[fn](a, b) if positive else None
+
+    def _renumbered(self, op: Operation, form: Expr, axes: list[int]) -> Expr | None:
+        """``form`` where axis d of the operand is axis ``axes[d]``; None for one that leaves stand in, which have the
+        operand's axes."""
+        if not self.leaves.keys().isdisjoint(form.symbols):
+            return None
+        return form.substitute({axis_symbol(d): Sym(axis_symbol(at)) for d, at in enumerate(axes)})
+
+    def _fits(self, form: Expr, value: SSAValue) -> bool:
+        """No element wraps: by its bounds, or because dispatch checks it."""
+        low, high = _range(tile_type(value).element)
+        placed, limits = self.placed(form, tile_type(value).axes_tuple), self.accesses.limits
+        least, most = limits.range(placed)
+        if least is not None and most is not None and low <= least and most <= high:
+            return True
+        if not self.leaves.keys().isdisjoint(form.symbols):
+            return False
+        bottom, top = limits.lower(placed), limits.upper(placed)
+        if bottom is None or top is None:
+            return False
+        return self.accesses.require(Const(low) <= bottom) and self.accesses.require(top <= high)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1

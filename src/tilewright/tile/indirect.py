@@ -1,0 +1,140 @@
+"""Accesses to tensors at computed and loaded coordinates: gathers and scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.ir import SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var_operand_def
+
+from tilewright.base.expr import Expr, own
+from tilewright.lang.axes import Axis, Span, axis_symbol
+from tilewright.tile.attributes import ExprAttr, TensorType, TileType, UnitAxisAttr
+from tilewright.tile.ops import TileOp, exprs, require, tensor_type, tile_type
+
+
+def index_symbol(operand: int) -> str:
+    """What stands for an element of index operand ``operand`` there."""
+    return own(f"index{operand}")
+
+
+class _Indirect(TileOp):
+    """Shared by gathers and scatters: an expression per tensor dimension, over program ids, counters, dimensions and
+    scalars, coordinates along the tile's axes (``axis_symbol``) and elements of the index operands (``index_symbol``).
+
+    An index operand has the tile's rank; along each axis it has the tile's range or one element. Coordinates are exact
+    integers. An element of which some coordinate lies outside the tensor is absent: read as 0, not written.
+    """
+
+    tensor = operand_def(TensorType)
+    coords = attr_def(ArrayAttr[ExprAttr])
+
+    @property
+    def indices(self) -> Sequence[SSAValue]:
+        """The index operands, i32 or i64."""
+        raise NotImplementedError
+
+    @property
+    def moved(self) -> SSAValue:
+        """The tile that is read or written."""
+        raise NotImplementedError
+
+    def verify_(self) -> None:
+        tile, tensor = tile_type(self.moved), tensor_type(self.tensor)
+        require(len(self.coords) == tensor.rank, f"{len(self.coords)} coordinates for a tensor of rank {tensor.rank}")
+        require(tile.element == tensor.element, f"a tile of {tile.element} and a tensor of {tensor.element}")
+        for index in map(tile_type, self.indices):
+            require(index.element.is_int, f"an index of {index.element}")
+            require(index.rank == tile.rank, f"an index of rank {index.rank} for a tile of rank {tile.rank}")
+            for own_axis, axis in zip(index.axes, tile.axes, strict=True):
+                require(own_axis == axis or isinstance(own_axis, UnitAxisAttr), f"index axes {index.axes}")
+
+
+@irdl_op_definition
+class Gather(_Indirect):
+    """The tensor's elements at the coordinates; 0 where one lies outside."""
+
+    name = "tile.gather"
+    index_operands = var_operand_def(TileType)
+    result = result_def(TileType)
+    assembly_format = (
+        "$tensor $coords (`indices` $index_operands^ `:` type($index_operands))? attr-dict "
+        "`:` type($tensor) `->` type($result)"
+    )
+
+    def __init__(self, tensor: SSAValue, coords: Sequence[Expr], indices: Sequence[SSAValue], axes: Sequence[Axis]):
+        super().__init__(
+            operands=[list(indices), tensor],
+            attributes={"coords": exprs(coords)},
+            result_types=[TileType.of(tensor_type(tensor).element, axes)],
+        )
+
+    @property
+    def indices(self) -> Sequence[SSAValue]:
+        return tuple(self.index_operands)
+
+    @property
+    def moved(self) -> SSAValue:
+        return self.result
+
+
+class _Scattering(_Indirect):
+    """Shared by the ops that write at coordinates."""
+
+    value = operand_def(TileType)
+    index_operands = var_operand_def(TileType)
+    assembly_format = (
+        "$value `,` $tensor $coords (`indices` $index_operands^ `:` type($index_operands))? attr-dict "
+        "`:` type($value) `,` type($tensor)"
+    )
+
+    def __init__(self, value: SSAValue, tensor: SSAValue, coords: Sequence[Expr], indices: Sequence[SSAValue]):
+        super().__init__(operands=[value, list(indices), tensor], attributes={"coords": exprs(coords)})
+
+    @property
+    def indices(self) -> Sequence[SSAValue]:
+        return tuple(self.index_operands)
+
+    @property
+    def moved(self) -> SSAValue:
+        return self.value
+
+
+@irdl_op_definition
+class Scatter(_Scattering):
+    """Writes the tile's elements whose coordinates lie in the tensor; each element is written by one program, once."""
+
+    name = "tile.scatter"
+
+
+@irdl_op_definition
+class ScatterAdd(_Scattering):
+    """Adds them; elements and programs may meet."""
+
+    name = "tile.scatter_add"
+
+
+def moves_along(op: Gather | Scatter | ScatterAdd, dimension: int) -> tuple[int, Expr] | None:
+    """The axis of the tile along which coordinate ``dimension`` advances by 1 an element, with the rest of the
+    coordinate: where no other coordinate or index follows that axis. None where there is no such axis."""
+    coords = [c.expr for c in op.coords]
+    for axis, kind in enumerate(tile_type(op.moved).axes_tuple):
+        symbol = axis_symbol(axis)
+        rest = coords[dimension].substitute({symbol: 0})
+        along = isinstance(kind, Span) and coords[dimension].symbols >= {symbol}
+        if not along or (coords[dimension] - rest).text != symbol:
+            continue
+        others = any(symbol in c.symbols for d, c in enumerate(coords) if d != dimension)
+        indexed = any(isinstance(tile_type(i).axes_tuple[axis], Span) for i in op.indices)
+        if not others and not indexed:
+            return axis, rest
+    return None
+
+
+def scatter_number(op: Gather | Scatter | ScatterAdd) -> int:
+    """Which of the kernel's scatters it is, counted from 0."""
+    root = op
+    while (parent := root.parent_op()) is not None:
+        root = parent
+    return next((n for n, other in enumerate(o for o in root.walk() if isinstance(o, _Scattering)) if other is op), 0)

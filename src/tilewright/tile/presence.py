@@ -1,0 +1,78 @@
+"""Absent elements: which elements of a recorded value there are, and what stands for those that there are not.
+
+An element is absent where a computed or loaded coordinate left its tensor. Element-wise results are present where all
+operands are; reductions, contractions and writes skip absent elements, stores write 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from xdsl.ir import OpResult, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr
+from tilewright.lang.fns import ReduceFn
+from tilewright.lang.places import refuse
+from tilewright.lang.recorder import Node
+from tilewright.tile import dialect
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which elements of a value there are: those whose coordinates lie inside, each of ``inside`` below its extent, in
+    the shape that ``shapes`` give. Equal ``key``s say the same."""
+
+    key: tuple[object, ...]
+    inside: tuple[tuple[Node, Expr], ...] = field(compare=False)
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Expansions and transpositions, by their names, with their positions."""
+
+    def shaped(self, name: str, positions: Sequence[int]) -> Presence:
+        """The same after an expansion or a transposition."""
+        return replace(self, shapes=(*self.shapes, (name, tuple(positions))))
+
+
+def presence_of(node: Node) -> Presence | None:
+    """What a trace has noted of a value."""
+    assert node.presence is None or isinstance(node.presence, Presence)
+    return node.presence
+
+
+def joint(*nodes: Node) -> Presence | None:
+    """The presence of what is computed element by element of ``nodes``; refuses (LNG035) several different ones."""
+    found = list(dict.fromkeys(p for p in map(presence_of, nodes) if p is not None))
+    if len(found) > 1:
+        refuse(
+            "LNG035",
+            found=f"{len(found)} operands whose elements are absent at different places",
+            required="operands that left their tensors at the same coordinates",
+            help="say what stands for absent elements: x[t - 1].fill(0.0)",
+        )
+    return found[0] if found else None
+
+
+def zero_where_absent(value: SSAValue) -> bool:
+    """Absent elements hold 0 already: what a gather leaves, as it is or in another shape or dtype."""
+    while isinstance(value, OpResult):
+        match value.owner:
+            case dialect.Gather():
+                return True
+            case dialect.Expand() | dialect.Broadcast() | dialect.Transpose() | dialect.Cast() as op:
+                value = op.operands[0]
+            case _:
+                return False
+    return False
+
+
+def identity(fn: ReduceFn, dtype: DType) -> float | int:
+    """What leaves a reduction as it is."""
+    match fn:
+        case ReduceFn.SUM:
+            return 0.0 if dtype.is_float else 0
+        case ReduceFn.MIN:
+            return math.inf if dtype.is_float else (1 << dtype.bits - 1) - 1
+        case ReduceFn.MAX | ReduceFn.ARGMAX:
+            return -math.inf if dtype.is_float else -(1 << dtype.bits - 1)

@@ -1,0 +1,296 @@
+"""Kernels at computed and loaded coordinates, with NumPy beside them."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+# ruff: noqa: F821, UP037
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A kernel, arguments drawn from a seed (outputs hold what a launch has to overwrite, or to add to), results."""
+
+    kernel: Any
+    draw: Callable[[np.random.Generator], Arrays]
+    expected: Callable[[Arrays], Mapping[str, np.ndarray]]
+    within: float = 0.0
+
+
+CASES: dict[str, Indexed] = {}
+
+
+def case(
+    draw: Callable[[np.random.Generator], Arrays],
+    expected: Callable[[Arrays], Mapping[str, np.ndarray]],
+    within: float = 0.0,
+) -> Callable[[Any], Any]:
+    """Lists a kernel under its name."""
+
+    def note(kernel: Any) -> Any:
+        CASES[kernel.name] = Indexed(kernel, draw, expected, within)
+        return kernel
+
+    return note
+
+
+def floats(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def stale(*shape: int) -> np.ndarray:
+    """An output that has something in it."""
+    return np.full(shape, 7, np.float32)
+
+
+def rows_at(table: np.ndarray, index: np.ndarray, absent: float = 0.0) -> np.ndarray:
+    """``table[index]``, ``absent`` where an index leads outside."""
+    inside = (index >= 0) & (index < len(table))
+    found = table[np.where(inside, index, 0)]
+    return np.where(inside.reshape(inside.shape + (1,) * (found.ndim - inside.ndim)), found, np.float32(absent))
+
+
+# -- loaded coordinates ------------------------------------------------------------------------------------------------
+@case(
+    lambda rng: {
+        "index": rng.integers(-3, 53, 37).astype(np.int32),
+        "table": floats(rng, 50, 100),
+        "y": stale(37, 100),
+    },
+    lambda a: {"y": rows_at(a["table"], a["index"])},
+)
+@tw.kernel
+def embedding(index: tw.Tensor["T"], table: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"]):
+    m, n = tw.grid(y, (4, 64))
+    y[m, n] = table[index[m], n]
+
+
+def _sums(a: Arrays) -> Mapping[str, np.ndarray]:
+    y = a["y"].astype(np.float64)
+    inside = (a["index"] >= 0) & (a["index"] < len(y))
+    np.add.at(y, a["index"][inside], a["x"][inside])
+    return {"y": y}
+
+
+@case(
+    lambda rng: {
+        "index": rng.integers(-3, 12, 37).astype(np.int64) << rng.integers(0, 2, 37) * 40,
+        "x": floats(rng, 37, 100),
+        "y": floats(rng, 9, 100),
+    },
+    _sums,
+    1e-5,
+)
+@tw.kernel
+def index_add(index: tw.Tensor["T"], x: tw.Tensor["T", "D"], y: tw.Tensor["V", "D"]):
+    m, n = tw.grid(x, (4, 64))
+    tw.reduce_add(y, (index[m], n), x[m, n])
+
+
+@case(
+    lambda rng: {
+        "x": floats(rng, 9, 30),
+        "index": rng.integers(-2, 32, (9, 21)).astype(np.int32),
+        "y": stale(9, 21),
+    },
+    lambda a: {"y": np.stack([rows_at(row, at) for row, at in zip(a["x"], a["index"], strict=True)])},
+)
+@tw.kernel
+def take_along_rows(x: tw.Tensor["M", "N"], index: tw.Tensor["M", "K"], y: tw.Tensor["M", "K"]):
+    m, k = tw.grid(y, (4, 16))
+    y[m, k] = x[m.index[:, None], index[m, k]]
+
+
+@case(
+    lambda rng: {
+        "pages": rng.integers(-1, 7, (3, 5)).astype(np.int32),
+        "pool": floats(rng, 6, 8, 16),
+        "y": stale(3, 5, 8, 16),
+    },
+    lambda a: {"y": rows_at(a["pool"], a["pages"])},
+)
+@tw.kernel
+def pages_of(pages: tw.Tensor["B", "P"], pool: tw.Tensor["N", 8, 16], y: tw.Tensor["B", "P", 8, 16]):
+    b, p = tw.grid((y.shape[0], y.shape[1]), (None, None))
+    y[b, p] = pool[pages[b, p]]
+
+
+@case(
+    lambda rng: {
+        "logits": floats(rng, 13, 40),
+        "target": np.r_[-100, rng.integers(0, 40, 12)].astype(np.int64),
+        "loss": stale(13),
+    },
+    lambda a: {
+        "loss": np.where(
+            a["target"] >= 0,
+            np.log(np.exp(a["logits"].astype(np.float64)).sum(1))
+            - np.take_along_axis(a["logits"], np.maximum(a["target"], 0)[:, None], 1)[:, 0],
+            0,
+        )
+    },
+    1e-5,
+)
+@tw.kernel
+def cross_entropy(logits: tw.Tensor["M", "N"], target: tw.Tensor["M"], loss: tw.Tensor["M"]):
+    """Labels of -100 count as no label: their loss is 0."""
+    m = tw.grid(loss, 4)
+    n = tw.axis(logits.shape[1], upto=64)
+    row = logits[m, n]
+    most = row.max(1)
+    total = tw.log(tw.exp(row - most[:, None]).sum(1)) + most
+    loss[m] = total - logits[m.index, target[m]]
+
+
+@case(
+    lambda rng: {
+        "first": rng.integers(-1, 12, 20).astype(np.int32),
+        "second": rng.integers(-1, 11, 10).astype(np.int32),
+        "x": floats(rng, 20),
+        "y": stale(20),
+    },
+    lambda a: {"y": rows_at(a["x"], rows_at(a["second"], a["first"], -1).astype(int), 1.5)},
+)
+@tw.kernel
+def twice(first: tw.Tensor["T"], second: tw.Tensor["U"], x: tw.Tensor["T"], y: tw.Tensor["T"]):
+    """What is absent leads nowhere."""
+    t = tw.grid(y, 16)
+    y[t] = x[second[first[t]]].fill(1.5)
+
+
+# -- computed coordinates ----------------------------------------------------------------------------------------------
+@case(
+    lambda rng: {"x": floats(rng, 1000), "w": floats(rng, 4), "y": stale(1000)},
+    lambda a: {"y": np.convolve(a["x"].astype(np.float64), a["w"])[:1000]},
+    1e-5,
+)
+@tw.kernel
+def causal_conv1d(x: tw.Tensor["T"], w: tw.Tensor[4], y: tw.Tensor["T"]):
+    t = tw.grid(y, 256)
+    acc = tw.zeros((t,), tw.f32)
+    for j in range(4):
+        acc += x[t - j] * w[j]
+    y[t] = acc
+
+
+def _rotated(a: Arrays) -> Mapping[str, np.ndarray]:
+    first, second = a["x"][..., :32], a["x"][..., 32:]
+    cos, sin = a["cos"][:, None], a["sin"][:, None]
+    return {"y": np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)}
+
+
+@case(
+    lambda rng: {
+        "x": floats(rng, 9, 3, 64),
+        "cos": floats(rng, 9, 32),
+        "sin": floats(rng, 9, 32),
+        "y": stale(9, 3, 64),
+    },
+    _rotated,
+    1e-6,
+)
+@tw.kernel
+def rotary(x: tw.Tensor["T", "H", 64], cos: tw.Tensor["T", 32], sin: tw.Tensor["T", 32], y: tw.Tensor["T", "H", 64]):
+    t, h = tw.grid(x, (4, None))
+    first, second = x[t, h, :32], x[t, h, 32:]
+    y[t, h, :32] = first * cos[t] - second * sin[t]
+    y[t, h, 32:] = second * cos[t] + first * sin[t]
+
+
+@case(
+    lambda rng: {"q": floats(rng, 40, 40), "table": floats(rng, 20), "y": stale(40, 40)},
+    lambda a: {"y": a["q"] + rows_at(a["table"], np.subtract.outer(np.arange(40), np.arange(40)) + 8, 1.0)},
+)
+@tw.kernel
+def relative_position(q: tw.Tensor["N", "N"], table: tw.Tensor["R"], y: tw.Tensor["N", "N"]):
+    m, n = tw.grid(y, (16, 16))
+    y[m, n] = q[m, n] + table[m.index[:, None] - n.index[None, :] + 8].fill(1.0)
+
+
+@case(
+    lambda rng: {"x": floats(rng, 301), "y": stale(160)},
+    lambda a: {"y": np.r_[a["x"], np.full(19, -np.inf, np.float32)].reshape(160, 2).max(1)},
+)
+@tw.kernel
+def max_of_pairs(x: tw.Tensor["T"], y: tw.Tensor["U"]):
+    t = tw.grid(y, 64)
+    y[t] = tw.maximum(x[2 * t].fill(-tw.inf), x[2 * t + 1].fill(-tw.inf))
+
+
+@case(
+    lambda rng: {"x": floats(rng, 50), "y": stale(101)},
+    lambda a: {"y": np.r_[np.stack([a["x"], -a["x"][::-1]], 1).ravel(), np.float32(7)]},
+)
+@tw.kernel
+def interleave(x: tw.Tensor["T"], y: tw.Tensor["U"]):
+    """Elements that no coordinate reaches stay as they were."""
+    t = tw.grid(x, 16)
+    y[2 * t] = x[t]
+    y[2 * t + 1] = -x[x.shape[0] - 1 - t]
+
+
+def _convolved(a: Arrays) -> Mapping[str, np.ndarray]:
+    x = np.pad(a["x"].astype(np.float64), ((0, 0), (1, 1), (1, 1)))
+    taps = [a["w"][i, j] * x[:, i : i + 19 : 2, j : j + 17] for i in range(3) for j in range(3)]
+    return {"y": np.sum(taps, axis=0)}
+
+
+@case(
+    lambda rng: {"x": floats(rng, 3, 20, 17), "w": floats(rng, 3, 3), "y": stale(3, 10, 17)},
+    _convolved,
+    1e-5,
+)
+@tw.kernel
+def depthwise_conv2d(x: tw.Tensor["C", "H", "W"], w: tw.Tensor[3, 3], y: tw.Tensor["C", "P", "W"]):
+    """A stride of 2 along rows; padding is what is absent."""
+    c, p, q = tw.grid(y, (None, 4, 16))
+    acc = tw.zeros((p, q), tw.f32)
+    for i in range(3):
+        for j in range(3):
+            acc += x[c, (2 * p.index + i - 1)[:, None], (q.index + j - 1)[None, :]] * w[i, j]
+    y[c, p, q] = acc
+
+
+@case(
+    lambda rng: {"x": floats(rng, 9, 30), "y": stale(9)},
+    lambda a: {"y": np.diff(a["x"], axis=1, prepend=np.float32(-np.inf))[:, 1:].max(1)},
+)
+@tw.kernel
+def steepest(x: tw.Tensor["M", "N"], y: tw.Tensor["M"]):
+    """A reduction skips what is absent."""
+    m = tw.grid(y, 4)
+    n = tw.axis(x.shape[1], upto=32)
+    y[m] = (x[m, n] - x[m, n - 1]).max(1)
+
+
+@case(
+    lambda rng: {"x": floats(rng, 33, 8), "y": stale(33, 8)},
+    lambda a: {"y": np.r_[np.zeros((1, 8), np.float32), a["x"][:-1]] - a["x"]},
+)
+@tw.kernel
+def from_step_before(x: tw.Tensor["T", "D"], y: tw.Tensor["T", "D"]):
+    """A scalar coordinate leaves the tensor in the first program."""
+    t = tw.grid(x.shape[0], None)
+    n = tw.axis(x.shape[1], upto=8)
+    y[t, n] = x[t - 1, n].fill(0.0) - x[t, n]
+
+
+@case(
+    lambda rng: {"x": floats(rng, 12, 10), "y": stale(12, 3)},
+    lambda a: {"y": a["x"][:, 8:2:-2]},
+)
+@tw.kernel
+def backwards(x: tw.Tensor["M", 10], y: tw.Tensor["M", 3]):
+    m = tw.grid(x.shape[0], 4)
+    y[m, :] = x[m, 8:2:-2]
