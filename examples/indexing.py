@@ -1,0 +1,61 @@
+"""Computed and loaded coordinates: rows of a table, sums by index, a convolution, rotary embedding, labels."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel
+def embedding(
+    index: tw.Tensor["T"], table: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"], *, bt=tw.auto, bd=tw.auto
+):
+    """y = table[index]; rows of indices outside the table are 0."""
+    t, d = tw.grid(y, (bt, bd))
+    y[t, d] = table[index[t], d]
+
+
+@tw.kernel
+def index_add(index: tw.Tensor["T"], x: tw.Tensor["T", "D"], y: tw.Tensor["V", "D"], *, bt=tw.auto, bd=tw.auto):
+    """y.index_add_(0, index, x), the gradient of an embedding: indices may repeat, those outside add nothing."""
+    t, d = tw.grid(x, (bt, bd))
+    tw.reduce_add(y, (index[t], d), x[t, d])
+
+
+@tw.kernel
+def causal_conv1d(x: tw.Tensor["T", "D"], w: tw.Tensor[4, "D"], y: tw.Tensor["T", "D"], *, bt=tw.auto, bd=tw.auto):
+    """y[t] = sum over j of w[j] * x[t - j]: steps before the first count as nothing."""
+    t, d = tw.grid(y, (bt, bd))
+    total = tw.zeros((t, d), tw.f32)
+    for j in range(4):
+        total += x[t - j, d].to(tw.f32) * w[j, d]
+    y[t, d] = total
+
+
+@tw.kernel
+def rotate_halves(
+    x: tw.Tensor["T", "H", 128],
+    cos: tw.Tensor["T", 64],
+    sin: tw.Tensor["T", 64],
+    y: tw.Tensor["T", "H", 128],
+    *,
+    bt=tw.auto,
+):
+    """Rotary embedding of the halves of a head, from tables of angles."""
+    t, h = tw.grid((x.shape[0], x.shape[1]), (bt, None))
+    first, second = x[t, h, :64], x[t, h, 64:]
+    y[t, h, :64] = first * cos[t] - second * sin[t]
+    y[t, h, 64:] = second * cos[t] + first * sin[t]
+
+
+@tw.kernel
+def label_loss(logits: tw.Tensor["M", "N"], label: tw.Tensor["M"], loss: tw.Tensor["M"], *, bm=tw.auto):
+    """Cross-entropy by label; a label outside the row, -100 say, has a loss of 0."""
+    m = tw.grid(loss, bm)
+    n = tw.axis(logits.shape[1], upto=65536)
+    row = logits[m, n].to(tw.f32)
+    most = row.max(1)
+    total = tw.log(tw.exp(row - most[:, None]).sum(1)) + most
+    loss[m] = total - logits[m.index, label[m]]
