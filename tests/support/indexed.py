@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -294,3 +295,124 @@ def from_step_before(x: tw.Tensor["T", "D"], y: tw.Tensor["T", "D"]):
 def backwards(x: tw.Tensor["M", 10], y: tw.Tensor["M", 3]):
     m = tw.grid(x.shape[0], 4)
     y[m, :] = x[m, 8:2:-2]
+
+
+# -- loaded bounds -----------------------------------------------------------------------------------------------------
+def _means(a: Arrays) -> Mapping[str, np.ndarray]:
+    ends = np.clip(a["lengths"], 0, a["x"].shape[1])
+    sums = np.array([row[:end].astype(np.float64).sum() for row, end in zip(a["x"], ends, strict=True)])
+    return {"y": sums / np.maximum(ends, 1)}
+
+
+@case(
+    lambda rng: {
+        "lengths": np.r_[0, -5, 100, 2**31 - 1, 1, rng.integers(0, 101, 4)].astype(np.int32),
+        "x": floats(rng, 9, 100),
+        "y": stale(9),
+    },
+    _means,
+    1e-5,
+)
+@tw.kernel
+def mean_of_lengths(lengths: tw.Tensor["B"], x: tw.Tensor["B", "N"], y: tw.Tensor["B"]):
+    """Lengths are clipped to the extent; a negative one is an empty stream."""
+    b = tw.grid(y, None)
+    total = tw.zeros((), tw.f32)
+    for n in tw.stream(x.shape[1], 32, until=lengths[b]):
+        total += x[b, n].sum(0)
+    count = tw.maximum(tw.minimum(lengths[b], x.shape[1]), 1)
+    y[b] = total / count.to(tw.f32)
+
+
+def _segments(a: Arrays) -> Mapping[str, np.ndarray]:
+    clipped = np.clip(a["offsets"], 0, len(a["x"]))
+    pairs = list(pairwise(clipped))
+    return {
+        "y": np.stack([a["x"][lo:hi].max(0, initial=-np.inf) if hi > lo else np.full(20, -np.inf) for lo, hi in pairs])
+    }
+
+
+@case(
+    lambda rng: {
+        "offsets": np.array([0, 7, 7, 50, 48, 2**40, -3, 64], np.int64),
+        "x": floats(rng, 64, 20),
+        "y": stale(7, 20),
+    },
+    _segments,
+)
+@tw.kernel
+def segment_max(offsets: tw.Tensor["S"], x: tw.Tensor["T", "D"], y: tw.Tensor["G", "D"]):
+    """Offsets that do not ascend give empty segments, or such that overlap: nothing is read outside."""
+    g, d = tw.grid(y, (None, 16))
+    most = tw.full((d,), -tw.inf, tw.f32)
+    for t in tw.stream(x.shape[0], 8, start=offsets[g], until=offsets[g + 1]):
+        most.set(tw.maximum(most, x[t, d].max(0)))
+    y[g, d] = most
+
+
+def _attention(a: Arrays) -> Mapping[str, np.ndarray]:
+    rows = []
+    for q, k, v, n in zip(a["q"].astype(np.float64), a["k"], a["v"], a["lengths"], strict=True):
+        s = np.exp(k[:n].astype(np.float64) @ q / 4.0)
+        rows.append((s[:, None] * v[:n]).sum(0) / s.sum() if n else np.zeros(16))
+    return {"o": np.stack(rows)}
+
+
+@case(
+    lambda rng: {
+        "lengths": np.array([0, 1, 37, 64], np.int32),
+        "q": floats(rng, 4, 16),
+        "k": floats(rng, 4, 64, 16),
+        "v": floats(rng, 4, 64, 16),
+        "o": stale(4, 16),
+    },
+    _attention,
+    1e-5,
+)
+@tw.kernel
+def decode(
+    lengths: tw.Tensor["B"],
+    q: tw.Tensor["B", 16],
+    k: tw.Tensor["B", "T", 16],
+    v: tw.Tensor["B", "T", 16],
+    o: tw.Tensor["B", 16],
+):
+    """Attention of one query over as many keys as there are."""
+    b = tw.grid(q.shape[0], None)
+    query = q[b]
+    most, total, acc = tw.full((), -tw.inf, tw.f32), tw.zeros((), tw.f32), tw.zeros((16,), tw.f32)
+    for t in tw.stream(k.shape[1], 16, until=lengths[b]):
+        s = (k[b, t] * query[None, :]).sum(1) * 0.25
+        new = tw.maximum(most, s.max(0))
+        p = tw.exp(s - new)
+        scale = tw.exp(most - new)
+        total.set(total * scale + p.sum(0))
+        acc.set(acc * scale + (p[:, None] * v[b, t]).sum(0))
+        most.set(new)
+    o[b] = tw.where(total > 0, acc / tw.maximum(total, 1e-30), 0.0)
+
+
+@case(
+    lambda rng: {
+        "ends": np.array([3, 0, 90, 33], np.int32),
+        "index": rng.integers(-1, 8, (4, 40)).astype(np.int32),
+        "x": floats(rng, 4, 40),
+        "y": floats(rng, 7),
+    },
+    lambda a: {"y": a["y"].astype(np.float64) + _added(a)},
+    1e-5,
+)
+@tw.kernel
+def ragged_sums(ends: tw.Tensor["B"], index: tw.Tensor["B", "N"], x: tw.Tensor["B", "N"], y: tw.Tensor["V"]):
+    """Added to at loaded places, as often as was loaded."""
+    b = tw.grid(ends, None)
+    for n in tw.stream(x.shape[1], 16, until=ends[b]):
+        tw.reduce_add(y, index[b, n], x[b, n])
+
+
+def _added(a: Arrays) -> np.ndarray:
+    made = np.zeros(len(a["y"]))
+    for end, places, row in zip(a["ends"], a["index"], a["x"], strict=True):
+        kept = (places[:end] >= 0) & (places[:end] < len(made))
+        np.add.at(made, places[:end][kept], row[:end][kept])
+    return made

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Expr, Interval, Sym, expr, interval, simplify
 from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.conversion import CONVERSIONS, ConversionEmitter
@@ -140,6 +141,8 @@ class Emitter(ElementWriter):
                 self.programs(op)
             case t.Let():
                 self.let(op.symbol.data, op.value.expr)
+            case t.Bind():
+                self.bind(op)
             case t.For():
                 self.loop(op)
             case t.If():
@@ -178,6 +181,12 @@ class Emitter(ElementWriter):
         bounds = interval(self.simplified(value), self.bounds)
         self.line(f"const {c_type(bounds)} {identifier(symbol)} = {self.c(value)};")
         self.declare(symbol, bounds)
+
+    def bind(self, op: t.Bind) -> None:
+        symbol = op.symbol.data
+        value = self.storages[op.buffer].get(self.names[op.buffer], "0")
+        self.line(f"const int {identifier(symbol)} = (int){value};")
+        self.declare(symbol, (0, MAX_EXTENT))
 
     def programs(self, op: t.Programs) -> None:
         names, extents = [identifier(n.data) for n in op.names], [e.expr for e in op.extents]

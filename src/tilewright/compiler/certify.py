@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from xdsl.ir import Operation
 
-from tilewright.artifact.schema import Obligation
+from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, Sym, all_of, negate, own
 from tilewright.base.verdict import Proof, Proved
@@ -115,12 +115,23 @@ def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
             continue
         indices = [*programs, *_counters(op)]
         adds = isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
-        instances = tuple(i.name for i in indices) if adds else ()
         tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
+        indices = [*_loaded(kernel, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
+        instances = tuple(i.name for i in indices) if adds else ()
         location = tile.location_of(op)
         place = str(location) if location is not None else ""
         found.append(StoreDomain(tensor, place, (*indices, *axes), tuple(coords), all_of(guard), instances))
     return tuple(found)
+
+
+def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[Index]) -> Iterator[Index]:
+    """Integers that the program loads, of those that a store depends on."""
+    symbols = frozenset[str]().union(*(e.symbols for e in asked))
+    for op in operations(kernel):
+        if isinstance(op, tile.Bind) and op.symbol.data in symbols:
+            inside = {*(i.name for i in _counters(op)), *(program_index(i) for i in range(len(kernel.grid)))}
+            per = tuple(i.name for i in indices if i.name in inside)
+            yield Index(op.symbol.data, IndexRole.LOADED, Const(0), Const(MAX_EXTENT + 1), per=per)
 
 
 _Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[Index]]

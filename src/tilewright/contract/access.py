@@ -34,7 +34,7 @@ from tilewright.contract.access_pieces import Piece, piece_of
 from tilewright.contract.access_radix import Placed, Plane, Radix, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
 from tilewright.contract.access_witness import AccessWitness, Fault, Point, Replay
-from tilewright.protocol.access import AccessKind, AccessMap, KernelAccesses, StoreDomain
+from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, StoreDomain
 
 __all__ = ["AccessWitness", "Fault", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
@@ -301,7 +301,8 @@ class _Cover:
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
-        point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, differ])
+        loaded = list(_loaded_once(one, other))
+        point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, differ, *loaded])
         if point is None:
             return None
         copy = Placed(other, other.points, None, {})
@@ -323,6 +324,8 @@ class _Cover:
         one_access = first is second and at_a == at_b
         if element is None or element != replay.touches(second, at_b) or one_access or not replay.legal():
             return self.proof.doubt(obligation)
+        if any(i.role is IndexRole.LOADED for i in (*first.indices, *second.indices)):
+            return self.proof.doubt(obligation, "what was loaded decides where the program stores")
         points = [(first, at_a), (second, at_b)]
         return Refuted(obligation, replay.witness(Fault.TWICE, first, element, points, first.location))
 
@@ -355,3 +358,11 @@ class _Cover:
             source = self.accesses[0] if self.accesses else member.piece.source
             return Refuted(obligation, replay.witness(fault, source, element, points, member.piece.source.location))
         return None
+
+
+def _loaded_once(one: Piece, other: Piece) -> Iterator[Formula]:
+    """An integer that was loaded is the same at two points of the programs and steps with which it is loaded."""
+    for index in one.source.indices:
+        if index.role is IndexRole.LOADED and index.name in one.indices:
+            apart = [opposite(equal(one.indices[name], other.indices[name])) for name in index.per]
+            yield Either((*apart, equal(one.indices[index.name], other.indices[index.name])))

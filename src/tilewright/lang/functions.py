@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import Expr
 from tilewright.base.expr import minimum as least
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
@@ -22,6 +22,7 @@ from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Fragment, Int, Range, Scalar, Tile, check_dtype, integer_of, scalar_of
 
 Extent: TypeAlias = Tensor | Int
+Bound: TypeAlias = Int | Tile | Fragment
 
 
 def run_body(
@@ -79,9 +80,12 @@ def grid(over: Extent | tuple[Extent, ...], blocks: int | tuple[int | None, ...]
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def axis(extent: Int, upto: int | None = None) -> Range:
-    """A whole axis in every program: a tile of ``upto`` coordinates; launches with a greater extent are refused."""
-    rec = _recorder_of((extent,))
+def axis(extent: Int, upto: int | None = None, start: Bound = 0, until: Bound | None = None) -> Range:
+    """A whole axis in every program: a tile of ``upto`` coordinates; launches with a greater extent are refused.
+
+    It begins at ``start`` and ends at ``until``, which may be loaded, and at the extent at the latest.
+    """
+    rec = _recorder_of((extent, start, until))
     stop = integer_of(extent, "the extent")
     rec.use(stop)
     known = stop.constant
@@ -98,22 +102,40 @@ def axis(extent: Int, upto: int | None = None) -> Range:
         refuse("LNG018", found=f"an extent of {known}", required=f"1 to {limit}", help="raise upto=")
     if known is None:
         limit = rec.bound(stop, limit)
-    return Range(rec, Span(Const(0), limit if known is None else known, stop))
+    begin = _bound(rec, start, "start", stop)
+    end = stop if until is None else least(stop, _bound(rec, until, "until", stop))
+    return Range(rec, Span(begin, limit if known is None else known, end))
 
 
-def stream(extent: Extent, step: int | None, start: Int = 0, until: Int | None = None) -> _Stream:
+def stream(extent: Extent, step: int | None, start: Bound = 0, until: Bound | None = None) -> _Stream:
     """A loop over an axis in tiles of ``step``, from ``start`` to the extent or ``until``, whichever comes first.
 
-    The body is recorded once. With ``step`` None the loop variable is a scalar index.
+    The body is recorded once. With ``step`` None the loop variable is a scalar index. A bound may be loaded,
+    ``until=lengths[b]``: an integer tile of rank 0, which is clipped to the extent, so that a negative length is an
+    empty stream.
     """
     rec = _recorder_of((extent, start, until))
     (stop,) = _extents(extent) if not isinstance(extent, Tensor) or extent.ndim == 1 else (_not_one_axis(extent),)
-    begin = integer_of(start, "start")
+    begin = _bound(rec, start, "start", stop)
     if until is not None:
-        stop = least(stop, integer_of(until, "until"))
+        stop = least(stop, _bound(rec, until, "until", stop))
     for bound in (begin, stop):
         rec.use(bound)
     return _Stream(rec, begin, stop, None if step is None else _tile_extent(step, "the step"))
+
+
+def _bound(rec: Recorder, value: object, what: str, extent: Expr) -> Expr:
+    """Where an axis begins or ends; what was loaded is clipped to ``0 .. extent``."""
+    if not isinstance(value, Tile | Fragment):
+        return integer_of(value, what)
+    if value.ndim or not value.dtype.is_int:
+        refuse(
+            "LNG022",
+            found=f"{what} is {value.dtype} of {value.ndim} axes",
+            required="an int, an integer of extents, program indices and scalars, or one loaded integer",
+            help="load one: until=lengths[b], where b is an index of the grid",
+        )
+    return rec.bind(value._operand(), extent)  # pyright: ignore[reportPrivateUsage] - proxies are this room's
 
 
 class _Stream:

@@ -73,6 +73,11 @@ class Recorder(Protocol):
         """Write, or add, the value's elements at coordinates like a gather's."""
         ...
 
+    def bind(self, x: Node, most: Expr) -> Expr:
+        """An integer of rank 0 that was loaded, clipped to ``0 .. most``, as a symbol of expressions: one value for the
+        whole program."""
+        ...
+
     def present(self, x: Node) -> Node:
         """Which elements of ``x`` there are, a bool each."""
         ...

@@ -35,6 +35,7 @@ class IndexRole(Enum):
     COUNTER = "counter"
     THREAD = "thread"
     REGISTER = "register"
+    LOADED = "loaded"  # an integer that a program loads
     AXIS = "axis"  # position along an axis of a tile
 
 
@@ -56,6 +57,8 @@ class Index:
     begin: Expr
     end: Expr
     step: Expr = ONE
+    per: tuple[str, ...] = ()
+    """Of an integer that is loaded: the indices with which it is loaded anew. Where these are equal, it is."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
 from tilewright.lang.axes import axis_symbol
-from tilewright.schedule.plan import aligned
+from tilewright.schedule.plan import aligned, loaded_of
 from tilewright.schedule.tiles import Indirect, element, moved, spans_of
 from tilewright.schedule.values import ValueLowering
 from tilewright.tile import dialect as tile
@@ -83,6 +84,7 @@ def _limits(kernel: tile.Kernel) -> Limits:
     limits = Limits(sizes, scalars)
     for axis, extent in enumerate(kernel.grid):
         limits.add(program_index(axis), extent.expr)
+    limits.known = {**limits.known, **dict.fromkeys(loaded_of(kernel), (0, MAX_EXTENT))}
     for op in kernel.walk():
         if isinstance(op, tile.Stream):
             limits.add(op.counter.data, op.trip.expr)

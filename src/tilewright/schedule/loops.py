@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, expr, maximum, minimum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.moves import MoveLowering
 from tilewright.schedule.reduce import Reduction, accumulator
@@ -96,6 +96,20 @@ class LoopLowering(MoveLowering):
     def used_directly_after(self, value: SSAValue, op: Operation) -> bool:
         """A use of ``value`` comes after ``op`` or inside it."""
         return any(self.order[u.operation] > self.order[op] for u in value.uses)
+
+    def bind(self, op: tile.Bind) -> None:
+        """An integer that was loaded becomes a symbol. One thread gives it to all, so that none takes another way where
+        memory is overwritten meanwhile."""
+        held = self.materialise(op.value, op).buffer
+        dtype = element(op.value)
+        shared = self.shared_buffer("bound", dtype, 1)
+        self.emit(t.SharedWrite(shared, held, Const(0), Sym(t.THREAD).eq(0)), op)
+        self.emit(t.Barrier(), op)
+        given = self.registers("bound", dtype, 1)
+        self.emit(t.SharedRead(shared, given, Const(0), TRUE), op)
+        if self.loops or self.placement.persistent:
+            self.emit(t.Barrier(), op)
+        self.emit(t.Bind(op.symbol.data, given), op)
 
     def stream(self, op: tile.Stream, *, split: bool) -> None:
         written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))

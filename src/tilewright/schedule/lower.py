@@ -110,6 +110,8 @@ class Lowering(LoopLowering):
                 Reduction(self, op).lower()
             case tile.Stream():
                 self.stream(op, split=split)
+            case tile.Bind():
+                self.bind(op)
             case Relayout():
                 self.relayout(op)
             case tile.Print():

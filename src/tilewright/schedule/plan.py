@@ -8,6 +8,7 @@ from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Expr, Interval, Sym, divisor
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
@@ -265,8 +266,8 @@ def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict
 
 
 def program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
-    """Spans that don't move with a stream, in order of appearance."""
-    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)}
+    """Spans that don't move with a stream, nor depend on what is loaded, in order of appearance."""
+    counters = {s.counter.data for s in kernel.walk() if isinstance(s, tile.Stream)} | loaded_of(kernel)
     found: dict[Span, None] = {}
     for value in tiles_of(kernel):
         for span in spans_of(value):
@@ -278,7 +279,13 @@ def program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:
 def _bounds(kernel: tile.Kernel, threads: int, skew: Skew | None) -> dict[str, Interval]:
     """Known intervals of symbols."""
     found: dict[str, Interval] = {t.THREAD: (0, threads - 1), **dict.fromkeys(symbols_of(kernel), (0, None))}
+    found |= dict.fromkeys(loaded_of(kernel), (0, MAX_EXTENT))
     return found if skew is None else {**found, SYMBOL: (0, skew.vector - 1)}
+
+
+def loaded_of(kernel: tile.Kernel) -> set[str]:
+    """Symbols of integers that programs load."""
+    return {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
 
 
 def symbols_of(kernel: tile.Kernel) -> set[str]:

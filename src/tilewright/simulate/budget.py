@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from xdsl.ir import Block
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Interval, ceildiv, interval
 from tilewright.diag import fail
 from tilewright.transport.asynchronous import Elected, Role, Wgmma
 from tilewright.transport.dialect import (
+    Bind,
     Fold,
     For,
     If,
@@ -80,6 +82,8 @@ def _block(block: Block, bounds: dict[str, Interval]) -> int:
                 total += op.n.data  # a matrix product is one call however deep
             case Let():
                 bounds[op.symbol.data] = interval(op.value.expr, bounds)
+            case Bind():
+                bounds[op.symbol.data] = (0, MAX_EXTENT)
             case Map():
                 total += op.count.data * max(len(list(op.body.block.ops)) - 1, 1)
             case Shuffle():

@@ -34,6 +34,7 @@ from tilewright.simulate.symbols import Shared as SharedValues
 from tilewright.transport.asynchronous import WARPGROUP, Advance, CopyOut, Counter, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     Barrier,
+    Bind,
     Exchange,
     Fold,
     For,
@@ -205,6 +206,8 @@ class Walk:
         match op:
             case Let():
                 self.symbols.bind(op.symbol.data, self.symbols.uniform(op.value.expr))
+            case Bind():
+                self.symbols.bind(op.symbol.data, buffers[op.buffer].uniform(op))
             case Counter():
                 self.symbols.bind(op.symbol.data, op.start.data)
             case Advance():

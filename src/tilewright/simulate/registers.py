@@ -40,6 +40,20 @@ class Buffer:
     def count(self) -> int:
         return self.data.shape[1]
 
+    def uniform(self, op: TransportOp) -> int:
+        """Register 0, an integer that all threads hold; refuses (SIM021) different ones."""
+        self.require(op, index=np.zeros(1, np.int64))
+        values = self.data[:, 0]
+        if (values != values[0]).any():
+            thread = int((values != values[0]).argmax())
+            refuse(
+                op,
+                "SIM021",
+                found=f"{int(values[thread])} in thread {thread + self.first_thread}, {int(values[0])} in the first",
+                required="one integer for all threads that take the same way",
+            )
+        return int(values[0])
+
     def rows(self, first: int, count: int) -> Buffer:
         """The same registers, of some of the threads."""
         part = slice(first, first + count)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Max, Min, Mod, expr, simplify
+from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Max, Min, Mod, expr, own, simplify
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.places import here, refuse
@@ -50,6 +51,14 @@ class Accesses:
         self.requires = dict[Expr, None]()
         self._seen = dict[str, list[_Access]]()
         self._in_range = set[Expr]()
+        self._loaded = set[str]()
+
+    def loaded_symbol(self) -> str:
+        """A symbol for a loaded integer that was clipped to an extent."""
+        name = own(f"b{len(self._loaded)}")
+        self._loaded.add(name)
+        self.limits.known = {**self.limits.known, name: (0, MAX_EXTENT)}
+        return name
 
     def record(self, use: Use, array: Array, coords: Sequence[Coord], varying: Sequence[str]) -> None:
         """Check an access and remember it; ``varying`` are the symbols a plain store has to depend on."""
@@ -94,8 +103,11 @@ class Accesses:
         return high is not None and self.require(high <= dim)
 
     def require(self, predicate: Expr) -> bool:
-        """Have dispatch check a predicate over extents and scalars; False if no launch can meet it."""
+        """Have dispatch check a predicate over extents and scalars; False if no launch can meet it, or if it is about
+        what is loaded."""
         decided = simplify(predicate, self.limits.known)
+        if not self._loaded.isdisjoint(decided.symbols):
+            return False
         if decided not in (TRUE, FALSE):
             self.requires[decided] = None
         return decided != FALSE

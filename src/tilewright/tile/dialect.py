@@ -8,6 +8,7 @@
       tile.unary / binary / compare / select / cast / reduce / dot
       tile.fragment / read / write             mutable tiles
       tile.stream                              a loop over ranges, body recorded once
+      tile.bind                                a loaded integer as a symbol of bounds and coordinates
       tile.print
 
 Elements outside a range's domain have no value: reductions and contractions skip them, stores don't write them.
@@ -57,6 +58,7 @@ from tilewright.tile.elements import (
 from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, axis_symbol, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.structure import (
+    Bind,
     Kernel,
     Load,
     Print,
@@ -74,6 +76,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "AxisAttr",
     "Binary",
     "BinaryFnAttr",
+    "Bind",
     "BoundAttr",
     "Broadcast",
     "Cast",
@@ -152,6 +155,7 @@ Tile = Dialect(
         Read,
         Write,
         Stream,
+        Bind,
         Yield,
         Print,
     ],

@@ -238,6 +238,24 @@ class Stream(TileOp):
 
 
 @irdl_op_definition
+class Bind(TileOp):
+    """Names an integer of rank 0, which was loaded, for the ops that follow in this block and the regions inside them;
+    it is in ``0 .. MAX_EXTENT``."""
+
+    name = "tile.bind"
+    symbol = attr_def(StringAttr)
+    value = operand_def(TileType)
+    assembly_format = "$symbol `to` $value attr-dict `:` type($value)"
+
+    def __init__(self, symbol: str, value: SSAValue):
+        super().__init__(operands=[value], attributes={"symbol": StringAttr(symbol)})
+
+    def verify_(self) -> None:
+        tile = tile_type(self.value)
+        require(tile.rank == 0 and tile.element.is_int, f"an integer of rank 0, not {tile}")
+
+
+@irdl_op_definition
 class Print(TileOp):
     """Prints ``format`` with the operands' elements in place of each ``{}``."""
 

@@ -11,7 +11,7 @@ from typing import NoReturn, cast
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
-from tilewright.base.dtypes import DTYPES, DType, bool_, tf32
+from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, simplify, sym
 from tilewright.diag import Label, Location
 from tilewright.lang import arithmetic
@@ -124,6 +124,7 @@ class Tracer:
         self._bounds = dict[tuple[Expr, int], None]()
         self._accesses = Accesses(dims, scalars)
         self._coordinates = Coordinates(self._accesses)
+        self._bound_in = dict[str, Block]()  # where symbols of loaded integers have a meaning
         self._presences = dict[Presence, Node]()
         self._left_at: Location | None = None
 
@@ -208,7 +209,9 @@ class Tracer:
         )
 
     def use(self, value: Expr) -> None:
-        if not self._closed.isdisjoint(value.symbols):
+        bound = [self._bound_in[s] for s in value.symbols & self._bound_in.keys()]
+        ended = any(all(block is not b for b in self._blocks) for block in bound)
+        if ended or not self._closed.isdisjoint(value.symbols):
             refuse(
                 "LNG012",
                 found=f"the position {value} of a stream that has ended",
@@ -458,6 +461,15 @@ class Tracer:
     def bound(self, extent: Expr, upto: int) -> int:
         self._bounds[extent, upto] = None
         return min(upto, self._limits.get(extent, upto))
+
+    def bind(self, x: Node, most: Expr) -> Expr:
+        self.use(most)
+        below = arithmetic.binary(self, BinaryFn.MIN, arithmetic.cast(self, self._zeroed(x), i64), most)
+        clipped = arithmetic.binary(self, BinaryFn.MAX, below, 0)
+        symbol = self._accesses.loaded_symbol()
+        self._bound_in[symbol] = self._blocks[-1]
+        self._emit(dialect.Bind(symbol, self._value(clipped)))
+        return sym(symbol)
 
     def open_stream(self, start: Expr, stop: Expr, step: int, frame: FrameType) -> OpenStream:
         self.use(start)

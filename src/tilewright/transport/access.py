@@ -9,6 +9,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, negate, own, simplify
 from tilewright.protocol.access import (
     AccessKind,
@@ -37,6 +38,7 @@ from tilewright.transport.asynchronous import (
 from tilewright.transport.dialect import (
     REGISTER,
     THREAD,
+    Bind,
     For,
     If,
     Kernel,
@@ -214,6 +216,12 @@ class _Collector:
         named = Definition(op.symbol.data, op.value.expr)
         self.around = replace(self.around, scope=(*self.around.scope, named))
 
+    def bind(self, op: Bind) -> None:
+        """The same for an integer that is loaded: it may be any."""
+        per = tuple(i.name for i in self.around.scope if isinstance(i, Index) and i.role is not IndexRole.LOADED)
+        loaded = Index(op.symbol.data, IndexRole.LOADED, Const(0), Const(MAX_EXTENT + 1), per=per)
+        self.around = replace(self.around, scope=(*self.around.scope, loaded))
+
     def programs(self, op: Programs) -> None:
         """Each program is one role's of those that take turns: where all do the same, it stands once."""
         self._settle()
@@ -356,7 +364,7 @@ class _Collector:
                 dims=tuple(d.expr for d in tensor.dims),
                 scope=(
                     *([_EVERY_CTA] if outside else []),
-                    *around.scope,
+                    *_named(around, [*coords, guard]),
                     threads,
                     Index(REGISTER, IndexRole.REGISTER, Const(0), Const(registers)),
                     *loaded,
@@ -366,6 +374,25 @@ class _Collector:
                 coords=tuple(c.substitute(_OWN_WARPGROUP) for c in coords),
             )
         )
+
+
+def _named(around: _Around, expressions: Sequence[Expr]) -> tuple[Index | Definition, ...]:
+    """What is open around an access, without the loaded integers that its place does not depend on, and without what
+    is named after those."""
+    asked = frozenset[str]().union(*(e.symbols for e in [*expressions, *around.conditions]))
+    for item in reversed(around.scope):
+        if isinstance(item, Index):
+            asked |= frozenset() if item.role is IndexRole.LOADED else item.begin.symbols | item.end.symbols
+        elif item.name in asked:
+            asked |= item.value.symbols
+    loaded = {i.name for i in around.scope if isinstance(i, Index) and i.role is IndexRole.LOADED} - asked
+    kept: list[Index | Definition] = []
+    for item in around.scope:
+        if isinstance(item, Definition) and not loaded.isdisjoint(item.value.symbols):
+            loaded.add(item.name)
+        elif item.name not in loaded:
+            kept.append(item)
+    return tuple(kept)
 
 
 def _made(op: ThreadCopies | CopyOut) -> Expr:
@@ -384,6 +411,7 @@ def _elements(op: ThreadCopies | CopyOut, coords: Sequence[Expr], made: Expr) ->
 
 _VISITS: dict[type[Operation], Callable[[_Collector, Any], None]] = {
     Let: _Collector.let,
+    Bind: _Collector.bind,
     Programs: _Collector.programs,
     For: _Collector.loop,
     If: _Collector.branch,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, Region
+from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, Region, SSAValue
 from xdsl.irdl import (
     attr_def,
     irdl_attr_definition,
     irdl_op_definition,
+    operand_def,
     opt_attr_def,
     region_def,
     traits_def,
@@ -21,7 +22,7 @@ from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import MAX_CTA_THREADS, TARGETS, Target
 from tilewright.tile.dialect import ExprAttr
-from tilewright.transport.base import TransportOp, exprs
+from tilewright.transport.base import RegistersType, TransportOp, exprs
 
 
 def _strings(items: Sequence[str]) -> ArrayAttr[StringAttr]:
@@ -214,6 +215,20 @@ class Let(TransportOp):
 
 
 @irdl_op_definition
+class Bind(TransportOp):
+    """Names an integer that was loaded, register 0 of ``buffer``, for the ops that follow in this block and the regions
+    inside them. All threads of the CTA hold the same, from 0 to ``MAX_EXTENT``: one of them has given it to the others.
+    """
+
+    name = "transport.bind"
+    symbol = attr_def(StringAttr)
+    buffer = operand_def(RegistersType)
+
+    def __init__(self, symbol: str, buffer: SSAValue):
+        super().__init__(operands=[buffer], attributes={"symbol": StringAttr(symbol)})
+
+
+@irdl_op_definition
 class For(TransportOp):
     """``for counter in range(begin, end, step)``; the bounds are the same for all threads of the CTA."""
 
@@ -261,6 +276,6 @@ class Barrier(TransportOp):
         super().__init__()
 
 
-OPS = [Kernel, Programs, Let, For, If, Barrier]
+OPS = [Kernel, Programs, Let, Bind, For, If, Barrier]
 ATTRIBUTES = [Workspace]
 """Registered by the ``Transport`` dialect."""

@@ -94,7 +94,7 @@ def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
                 trips.add(op.end.expr > 0)
             case t.Programs():
                 varying |= {n.data for n in op.names}
-            case a.Counter() | t.Let():
+            case a.Counter() | t.Let() | t.Bind():
                 varying.add(op.symbol.data)
             case _:
                 pass
@@ -115,6 +115,8 @@ class _Extraction:
         self.trips: dict[tuple[Expr, Expr], str] = {}
         self.conditions: dict[Expr, str] = {}
         self.counters: dict[str, int] = {}
+        self.loaded: dict[str, set[str]] = {}
+        """Loaded integers, each with the programs and loops that load it anew."""
 
     def run(self) -> Protocol:
         accesses = self.accesses
@@ -201,6 +203,8 @@ class _Extraction:
                 return self._if(op, scope)
             case t.Let():
                 scope.let(op.symbol.data, op.value.expr)
+            case t.Bind():
+                self.loaded[op.symbol.data] = {*scope.programs, *scope.loops}
             case a.Counter():
                 self.counters[op.symbol.data] = op.start.data
             case a.Advance():
@@ -228,10 +232,11 @@ class _Extraction:
 
     def _per(self, node: Expr, scope: Scope) -> str | None:
         """The loop with which a value changes: the innermost one whose names it uses."""
+        symbols = node.symbols.union(*(self.loaded[s] for s in node.symbols & self.loaded.keys()))
         for counter in reversed(scope.loops):
-            if counter != PROGRAM_LOOP and counter in node.symbols:
+            if counter != PROGRAM_LOOP and counter in symbols:
                 return counter
-        return PROGRAM_LOOP if PROGRAM_LOOP in scope.loops and node.symbols & set(scope.programs) else None
+        return PROGRAM_LOOP if PROGRAM_LOOP in scope.loops and symbols & set(scope.programs) else None
 
     def _for(self, op: t.For, scope: Scope) -> tuple[Node, ...]:
         begin, end = self._alike(op, op.begin.expr, scope), self._alike(op, op.end.expr, scope)

@@ -174,4 +174,13 @@ CODES: tuple[Code, ...] = (
         good="programs over ceildiv(rows, 2) * 2 rows, with guarded stores",
         source="transport.programs",
     ),
+    Code(
+        id="SIM021",
+        title="threads hold different integers where one is meant",
+        why="A bound or coordinate that was loaded decides which way all threads go. One of them reads it and gives it "
+        "to the others: memory may be overwritten between two reads.",
+        bad="bind to what each thread has loaded by itself",
+        good="shared_write by thread 0; barrier; shared_read by all; bind",
+        source="transport.bind",
+    ),
 )
