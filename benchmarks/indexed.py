@@ -5,8 +5,7 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
     python benchmarks/indexed.py build
     python benchmarks/indexed.py run --json benchmarks/results/indexed.json [--compile]
 
-Timed as ``memory_bound.py`` says; every result is compared with float64 on the same device, with indices that repeat and
-that lie outside where PyTorch has a meaning for them.
+Timed as ``memory_bound.py`` says; every result is compared with float64 on the same device. Indices repeat.
 """
 
 from __future__ import annotations

@@ -9,9 +9,7 @@ import tilewright as tw
 
 
 @tw.kernel
-def embedding(
-    index: tw.Tensor["T"], table: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"], *, bt=tw.auto, bd=tw.auto
-):
+def embedding(index: tw.Tensor["T"], table: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"], *, bt=tw.auto, bd=tw.auto):
     """y = table[index]; rows of indices outside the table are 0."""
     t, d = tw.grid(y, (bt, bd))
     y[t, d] = table[index[t], d]

@@ -364,8 +364,25 @@ def test_stream_bounds() -> None:
     def by_data(x: tw.Tensor["M", "N"], lengths: tw.Tensor["M"], y: tw.Tensor["M"]):
         m = tw.grid(y, None)
         total = tw.zeros((), tw.f32)
-        for n in tw.stream(x.shape[1], 8, until=lengths[m]):  # <-
+        for n in tw.stream(x.shape[1], 8, until=lengths[m]):
             total += x[m, n].sum(0)
+        y[m] = total
+
+    @tw.kernel
+    def by_several(x: tw.Tensor["M", "N"], lengths: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        total = tw.zeros((m,), tw.f32)
+        for n in tw.stream(x.shape[1], 8, until=lengths[m]):  # <-
+            total += x[m, n].sum(1)
+        y[m] = total
+
+    @tw.kernel
+    def behind_its_stream(x: tw.Tensor["M", "N"], lengths: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, None)
+        total = tw.zeros((), tw.f32)
+        for k in tw.stream(lengths, None):
+            inner = tw.axis(x.shape[1], upto=64, until=lengths[k])
+        total += x[m, inner].sum(0)  # <-
         y[m] = total
 
     @tw.kernel
@@ -380,7 +397,10 @@ def test_stream_bounds() -> None:
         for n in tw.stream(16, 8):
             y[m, n] = x[m][:, None]  # <-
 
-    refused(by_data, "LNG022", dtypes={"lengths": tw.i32})
+    traced(by_data, dtypes={"lengths": tw.i32})
+    refused(by_data, "LNG022", marked=False)  # a length of f32
+    refused(by_several, "LNG022", dtypes={"lengths": tw.i32})
+    refused(behind_its_stream, "LNG012", dtypes={"lengths": tw.i32})
     refused(two_axes, "LNG021")
     refused(beyond, "LNG020")
 

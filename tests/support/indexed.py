@@ -416,3 +416,24 @@ def _added(a: Arrays) -> np.ndarray:
         kept = (places[:end] >= 0) & (places[:end] < len(made))
         np.add.at(made, places[:end][kept], row[:end][kept])
     return made
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+@case(
+    lambda rng: {
+        "index": rng.integers(-2, 52, 100).astype(np.int32),
+        "x": floats(rng, 50, 200),
+        "w": floats(rng, 72, 200),
+        "y": stale(100, 72),
+    },
+    lambda a: {"y": rows_at(a["x"], a["index"]).astype(np.float64) @ a["w"].T},
+    1e-4,
+)
+@tw.kernel
+def gathered_product(index: tw.Tensor["M"], x: tw.Tensor["V", "K"], w: tw.Tensor["N", "K"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    rows = index[m]
+    for k in tw.stream(x.shape[1], 32):
+        acc += tw.dot(x[rows, k], w[n, k].T)
+    y[m, n] = acc

@@ -13,6 +13,7 @@ from tilewright.compiler.maps import prove_maps
 from tilewright.compiler.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.passes import timed
 from tilewright.compiler.scratch import OBLIGATION, scratch_of
+from tilewright.compiler.uniform import UNIFORM, bound_in
 from tilewright.contract import check
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
@@ -88,6 +89,8 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
             found |= {f"{name} of {access.tensor}": None for name in names if (name, access.tensor) not in about}
     if scratch_of(lowered) and OBLIGATION not in held:
         found[OBLIGATION] = None
+    if bound_in(lowered) and UNIFORM not in held:
+        found[UNIFORM] = None
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
     found |= {

@@ -13,6 +13,7 @@ from tilewright.compiler.passes import timed
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.scratch import require_filled
+from tilewright.compiler.uniform import require_uniform
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.lower import Lowering
@@ -59,6 +60,7 @@ def plan_kernel(
             break
     memory = (
         *require_filled(kernel, lowered),
+        *require_uniform(kernel, lowered),
         *require_offsets(kernel, lowered),
         *require_protocols(kernel, lowered),
     )

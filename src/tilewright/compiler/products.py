@@ -22,6 +22,7 @@ from tilewright.compiler.offsets import prove_offsets
 from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.scratch import prove_scratch
+from tilewright.compiler.uniform import prove_uniform
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
@@ -172,6 +173,7 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
     about_memory = (
         lambda: prove_stores(kernel, lowered),
         lambda: prove_scratch(lowered),
+        lambda: prove_uniform(lowered),
         lambda: prove_offsets(lowered),
     )
     protocols = lambda: prove_protocols(lowered, replay=False)  # noqa: E731

@@ -154,7 +154,7 @@ class Tensor(Traced):
             case _:
                 refuse(
                     "LNG019",
-                    found=f"index {position} of {self._array.name} is {show_key([item])[1:-1]}",
+                    found=f"index {position} of {self._array.name} is {_shown(item)}",
                     required="a Range, an integer of extents and program indices, an integer tile, or an int",
                     help="axes come from tw.grid, tw.stream and tw.axis; cast other tiles with .to(tw.i32)",
                 )
@@ -249,3 +249,8 @@ def _direct(coords: Sequence[_Place]) -> tuple[list[Coord], list[int]]:
         found.append(coord.at if isinstance(coord, _Kept) else coord)
         kept += isinstance(coord, _Kept | Span)
     return found, units
+
+
+def _shown(item: object) -> str:
+    """What stands for an index that can't be one."""
+    return f"a tile of {item.dtype}" if isinstance(item, Value) else show_key([item])[1:-1]

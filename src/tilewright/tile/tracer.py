@@ -209,6 +209,12 @@ class Tracer:
         )
 
     def use(self, value: Expr) -> None:
+        self._require_open(value)
+        self._accesses.check_divisors(value)
+        self._accesses.check_range(value)
+
+    def _require_open(self, value: Expr) -> None:
+        """Refuse counters of streams, and integers loaded in streams, that have ended."""
         bound = [self._bound_in[s] for s in value.symbols & self._bound_in.keys()]
         ended = any(all(block is not b for b in self._blocks) for block in bound)
         if ended or not self._closed.isdisjoint(value.symbols):
@@ -218,12 +224,12 @@ class Tracer:
                 required="positions of this stream or of the code around it",
                 help="use an extent, or .stop of a Range of the grid, after the stream",
             )
-        self._accesses.check_divisors(value)
-        self._accesses.check_range(value)
 
     def _use_coords(self, coords: Sequence[Coord]) -> None:
         for coord in coords:
             self.use(coord.origin if isinstance(coord, Span) else coord)
+            if isinstance(coord, Span):
+                self._require_open(coord.stop)
 
     # -- memory -------------------------------------------------------------------------------------------------------
     def load(self, array: Array, coords: Sequence[Coord]) -> Node:

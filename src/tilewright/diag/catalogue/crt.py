@@ -60,4 +60,13 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         source="tilewright.compiler.offsets",
         help=_REPORT,
     ),
+    Code(
+        "CRT009",
+        "a loaded bound that threads may see differently",
+        "A bound or a coordinate that was loaded becomes a symbol that loops and branches go by: all threads must hold "
+        "the same, even where the tensor it came from is overwritten meanwhile. The kernel is not emitted. This is a "
+        "defect of the compiler.",
+        source="tilewright.compiler.uniform",
+        help=_REPORT,
+    ),
 )

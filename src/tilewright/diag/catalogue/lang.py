@@ -142,10 +142,10 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         id="LNG022",
-        title="a bound is not an integer known before data is loaded",
-        why="A stream's length decides what is copied when; it may depend on extents, program indices and scalars.",
-        bad="tw.stream(N, 64, until=lengths[b])",
-        good="tw.stream(N, 64, until=m.stop)",
+        title="a bound is no integer",
+        why="A stream's bounds are one integer for the whole program, of extents, indices and scalars, or loaded.",
+        bad="tw.stream(N, 64, until=lengths[m])  # a Range of lengths",
+        good="tw.stream(N, 64, until=lengths[b])  # b an index of the grid",
         source="Tilewright language rules, Domains",
     ),
     Code(
