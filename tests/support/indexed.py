@@ -230,6 +230,19 @@ def max_of_pairs(x: tw.Tensor["T"], y: tw.Tensor["U"]):
 
 
 @case(
+    lambda rng: {"x": floats(rng, 3, 20, 30), "y": stale(3, 10, 15)},
+    lambda a: {"y": a["x"].astype(np.float64).reshape(3, 10, 2, 15, 2).mean((2, 4))},
+    1e-6,
+)
+@tw.kernel
+def average_pool(x: tw.Tensor["C", "H", "W"], y: tw.Tensor["C", "P", "Q"]):
+    """Index tiles of one axis stand like Ranges."""
+    c, h, w = tw.grid(y, (None, 8, 8))
+    rows = [x[c, 2 * h + i, 2 * w + j].fill(0.0) for i in range(2) for j in range(2)]
+    y[c, h, w] = (rows[0] + rows[1] + rows[2] + rows[3]) * 0.25
+
+
+@case(
     lambda rng: {"x": floats(rng, 50), "y": stale(101)},
     lambda a: {"y": np.r_[np.stack([a["x"], -a["x"][::-1]], 1).ravel(), np.float32(7)]},
 )

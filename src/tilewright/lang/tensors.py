@@ -196,13 +196,18 @@ class Tensor(Traced):
         return arithmetic.binary(rec, BinaryFn.ADD, index, places.start)
 
     def _indirect(self, coords: Sequence[_Place]) -> tuple[list[Expr | Node], tuple[Axis, ...]]:
-        """Coordinates of a gather or scatter, and the axes of what it moves: those of the index tiles, broadcast to
-        each other, stand where the first of them stands among the dimensions."""
+        """Coordinates of a gather or scatter, and the axes of what it moves, in the order of the subscript.
+
+        Index tiles of at most one axis each stand where the first over their Range does; others are broadcast to each
+        other and stand where the first of them does.
+        """
         rec = self._recorder
-        tiles = iter(arithmetic.align(rec, [c for c in coords if isinstance(c, Node)]))
-        places: list[Expr | Node] = []
+        tiles = [c for c in coords if isinstance(c, Node)]
+        apart = all(len(tile.axes) <= 1 for tile in tiles)
+        pending = iter(tiles if apart else arithmetic.align(rec, tiles))
+        places: list[Expr | tuple[Node, range]] = []
         axes: list[Axis] = []
-        block: range | None = None
+        blocks: dict[object, range] = {}
         for coord in coords:
             match coord:
                 case Span():
@@ -212,15 +217,21 @@ class Tensor(Traced):
                     places.append(at)
                     axes.append(UNIT)
                 case Node():
-                    tile = next(tiles)
-                    places.append(tile)
+                    tile = next(pending)
+                    block = blocks.get(tile.axes)
                     if block is None:
-                        block = range(len(axes), len(axes) + len(tile.axes))
+                        block = blocks[tile.axes] = range(len(axes), len(axes) + len(tile.axes))
                         axes += tile.axes
+                    places.append((tile, block))
                 case _:
                     places.append(coord)
-        others = [d for d in range(len(axes)) if block is None or d not in block]
-        return [rec.expand(p, others) if isinstance(p, Node) and others else p for p in places], tuple(axes)
+        return [self._spread(p, len(axes)) if isinstance(p, tuple) else p for p in places], tuple(axes)
+
+    def _spread(self, place: tuple[Node, range], rank: int) -> Node:
+        """An index tile over ``rank`` axes, its own where ``place`` says."""
+        tile, own = place
+        others = [d for d in range(rank) if d not in own]
+        return self._recorder.expand(tile, others) if others else tile
 
     def __repr__(self) -> str:
         return f"Tensor({self._array.name}, {self.dtype}, ({', '.join(map(str, self._array.dims))}))"

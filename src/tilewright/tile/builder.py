@@ -1,4 +1,4 @@
-"""A kernel's IR while its body runs: where ops are appended, the grid, the streams that are open, and what may be used."""
+"""A kernel's IR while its body runs: where ops are appended, the grid, the open streams, and what may be used."""
 
 from __future__ import annotations
 
