@@ -207,6 +207,11 @@ class AccessWriter(Writer):
             for line in storage.vector_store(buffer, "r", width, "at"):
                 self.line(line)
             return
+        vectors = self.kernel.target.compute_capability >= (9, 0)
+        added = storage.vector_add("at", buffer, "r", width) if vectors else ""
+        if added:
+            self.line(added)
+            return
         for e in range(width):
             self.line(f"{storage.atomic_add(f'at + {e}', buffer, f'(r + {e})')};")
 

@@ -199,6 +199,22 @@ class Storage:
                 words.append(f"{place} = (int){source}" if load else f"(unsigned){place}")
         return words
 
+    def vector_add(self, pointer: str, name: str, first: str, width: int) -> str:
+        """Statement that adds ``width`` elements from ``first`` to memory by one instruction of sm_90 (PTX ISA 9.1, red);
+        each is added atomically, relaxed at gpu scope. Empty where there is none."""
+        match self.dtype.name:
+            case "f32" if width in (2, 4):
+                words, form, kind = width, f"v{width}.f32", "f"
+            case "bf16" | "f16" if width in (2, 4, 8):
+                words, kind = width // 2, "r"
+                form = f"noftz.{f'v{words}.' if words > 1 else ''}{self.dtype.name}x2"
+            case _:
+                return ""
+        places = ", ".join(f"%{k + 1}" for k in range(words))
+        values = ", ".join(f'"{kind}"({name}[({first}) / {self.per_word} + {k}])' for k in range(words))
+        operand = f"{{{places}}}" if words > 1 else places
+        return f'asm volatile("red.global.add.{form} [%0], {operand};" :: "l"({pointer}), {values} : "memory");'
+
     def atomic_add(self, pointer: str, name: str, index: str) -> str:
         """Expression that adds element ``index`` to memory atomically, relaxed at gpu scope."""
         match self.dtype.name:
