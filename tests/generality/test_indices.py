@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from support.indexed import CASES, Arrays, Indexed
+from support.indexed import CASES, Arrays, Indexed, facts_of
 from support.ptx_driver import run_artifact
-from tilewright.base.dtypes import DTYPES
-from tilewright.schedule.facts import Facts, Observed, observe_facts
 
-SHORT = {"float32": "f32", "int32": "i32", "int64": "i64"}
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+
+import hostile_indices
 
 
 def drawn(case: Indexed, seed: int) -> tuple[Arrays, Arrays]:
     arrays = case.draw(np.random.default_rng(seed))
     return arrays, {n: np.asarray(a) for n, a in case.expected(arrays).items()}
-
-
-def facts_of(arrays: Arrays) -> Facts:
-    """Of tensors that begin at multiples of 16 bytes."""
-    seen = {
-        n: Observed(DTYPES[SHORT[a.dtype.name]], 0, a.shape, tuple(s // a.itemsize for s in a.strides))
-        for n, a in arrays.items()
-    }
-    return observe_facts(seen)
 
 
 def assert_agree(case: Indexed, arrays: Arrays, expected: Arrays) -> None:
@@ -48,3 +42,10 @@ def test_ptx_machine_agrees_with_numpy(name: str) -> None:
     driver = run_artifact(artifact, arrays, schedules=2)
     assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
     assert_agree(case, arrays, expected)
+
+
+@pytest.mark.parametrize("name", sorted(hostile_indices.INDEXED))
+def test_hostile_indices_touch_nothing_outside(name: str) -> None:
+    arrays = CASES[name].draw(np.random.default_rng(0))
+    artifact = CASES[name].kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
+    assert [hostile_indices.judged(name, artifact, seed) for seed in range(5)] == ["agree"] * 5

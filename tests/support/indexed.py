@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from tilewright.base.dtypes import DTYPES
+from tilewright.schedule.facts import Facts, Observed, observe_facts
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,6 +46,18 @@ def case(
         return kernel
 
     return note
+
+
+SHORT = {"float32": "f32", "int32": "i32", "int64": "i64"}
+
+
+def facts_of(arrays: Arrays) -> Facts:
+    """Of tensors that begin at multiples of 16 bytes."""
+    seen = {
+        n: Observed(DTYPES[SHORT[a.dtype.name]], 0, a.shape, tuple(s // a.itemsize for s in a.strides))
+        for n, a in arrays.items()
+    }
+    return observe_facts(seen)
 
 
 def floats(rng: np.random.Generator, *shape: int) -> np.ndarray:

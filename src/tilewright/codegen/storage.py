@@ -200,8 +200,8 @@ class Storage:
         return words
 
     def vector_add(self, pointer: str, name: str, first: str, width: int) -> str:
-        """Statement that adds ``width`` elements from ``first`` to memory by one instruction of sm_90 (PTX ISA 9.1, red);
-        each is added atomically, relaxed at gpu scope. Empty where there is none."""
+        """Statement that adds ``width`` elements from ``first`` to memory by one instruction of sm_90 (PTX ISA 9.1,
+        red); each is added atomically, relaxed at gpu scope. Empty where there is none."""
         match self.dtype.name:
             case "f32" if width in (2, 4):
                 words, form, kind = width, f"v{width}.f32", "f"

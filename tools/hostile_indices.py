@@ -1,0 +1,109 @@
+"""Index tensors that somebody else filled: negative, huge, repeated, descending offsets, lengths beyond the tensor.
+
+    python tools/hostile_indices.py [--cases 20000] [--seed 0] [--json benchmarks/results/hostile_indices.json]
+
+Each case is a kernel of tests/support/indexed.py whose integer tensors are overwritten. The simulator refuses accesses
+outside of tensors, the PTX machine has red zones around them and stops what doesn't end; their results must be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
+os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
+
+from support.indexed import CASES, Arrays, facts_of  # noqa: E402
+from support.ptx_driver import run_artifact  # noqa: E402
+
+INDEXED = {
+    name: case
+    for name, case in CASES.items()
+    if any(a.dtype.kind == "i" for a in case.draw(np.random.default_rng(0)).values())
+}
+
+
+def hostile(rng: np.random.Generator, like: np.ndarray, extents: list[int]) -> np.ndarray:
+    """Integers of the same dtype and shape: some that a kernel expects, and the worst of the rest."""
+    info = np.iinfo(like.dtype)
+    near = [e + d for e in extents for d in (-1, 0, 1)]
+    pool = np.array(
+        [*near, 0, 1, -1, -2, info.max, info.min, info.max - 1, info.max // 2, 1 << 31, 1 << 32, -(1 << 31)]
+    )
+    pool = pool[(pool >= info.min) & (pool <= info.max)]
+    kept = rng.random(like.shape) < rng.choice([0.0, 0.5, 0.9])
+    drawn = np.where(kept, like, rng.choice(pool, like.shape).astype(like.dtype))
+    return np.sort(drawn)[::-1].copy() if rng.random() < 0.1 and like.ndim == 1 else drawn.astype(like.dtype)
+
+
+def judged(name: str, artifact: Any, seed: int) -> str:
+    """``agree``, or what went wrong."""
+    case, rng = INDEXED[name], np.random.default_rng(seed)
+    arrays = case.draw(rng)
+    extents = sorted({n for a in arrays.values() for n in a.shape})
+    for key, array in arrays.items():
+        if array.dtype.kind == "i":
+            arrays[key] = hostile(rng, array, extents)
+    simulated: Arrays = {n: a.copy() for n, a in arrays.items()}
+    given = {n: a.copy() for n, a in arrays.items()}
+    case.kernel(**simulated)
+    driver = run_artifact(artifact, arrays)
+    faults = [str(f) for _, report in driver.reports for f in report.faults]
+    if faults:
+        return f"the PTX machine: {faults[0]}"
+    for key in arrays:
+        close = np.isclose(
+            arrays[key].astype(np.float64), simulated[key].astype(np.float64), 1e-5, 1e-5, equal_nan=True
+        )
+        if not close.all():
+            return f"{key} differs at {np.argwhere(~close)[0].tolist()}"
+        if given[key].dtype.kind == "i" and not np.array_equal(given[key], arrays[key]):
+            return f"{key} was written"
+    return "agree"
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--cases", type=int, default=20000)
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--json", default="")
+    options = arguments.parse_args()
+    started, found = time.monotonic(), Counter[str]()
+    artifacts: dict[str, Any] = {}
+    wrong: list[dict[str, object]] = []
+    for number in range(options.cases):
+        name = sorted(INDEXED)[number % len(INDEXED)]
+        if name not in artifacts:
+            arrays = INDEXED[name].draw(np.random.default_rng(0))
+            dtypes = {n: a.dtype.name for n, a in arrays.items()}
+            artifacts[name] = INDEXED[name].kernel.compile(dtypes=dtypes, facts=facts_of(arrays))
+        answer = judged(name, artifacts[name], options.seed + number)
+        found[answer if answer == "agree" else "wrong"] += 1
+        if answer != "agree":
+            wrong.append({"kernel": name, "seed": options.seed + number, "what": answer})
+            print(f"{name} {options.seed + number}: {answer}", flush=True)
+    seconds = round(time.monotonic() - started, 1)
+    print(f"{options.cases} cases of {len(INDEXED)} kernels: {dict(found)}, {seconds} s")
+    if options.json:
+        document = {
+            "cases": options.cases,
+            "seed": options.seed,
+            "kernels": sorted(INDEXED),
+            **found,
+            "failures": wrong,
+        }
+        Path(options.json).write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
