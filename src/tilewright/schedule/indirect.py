@@ -43,8 +43,8 @@ class Located:
         checks = [test for c, dim in zip(forms, dims, strict=True) for test in _tests(limits, c, dim)]
         within = lowering.valid(axes, spans, places)
         self.guard = all_of([within, *(test.substitute(at) for test in checks)])
-        owned = all_of([home.layout(axes).owner_predicate(TID), within])
-        self.scattered = t.Scattered(scatter_number(op), tuple(at.values()), owned) if self.buffers else None
+        self.within = within
+        self.scattered = t.Scattered(scatter_number(op), tuple(at.values())) if self.buffers else None
         self.vector, self.axis = 1, 0
         facts = lowering.facts.of(tile.tensor_type(op.tensor).tensor_name.data)
         along = None if facts.unit_axis is None else tile.moves_along(op, facts.unit_axis)
@@ -58,19 +58,20 @@ class Located:
             self.axis = facts.unit_axis or 0
 
     def access(
-        self, kind: type[t.Load | t.Store | t.ReduceAdd], buffer: SSAValue, guard: Expr, live: Expr = TRUE
+        self, kind: type[t.Load | t.Store | t.ReduceAdd], buffer: SSAValue, owner: Expr = TRUE, live: Expr = TRUE
     ) -> t.Load | t.Store | t.ReduceAdd:
-        """The transport op."""
+        """The transport op, by the threads that ``owner`` holds for."""
         return kind(
             self.tensor,
             buffer,
             self.coords,
-            guard,
+            all_of([owner, self.guard]),
             vector=self.vector,
             axis=self.axis,
             live=live,
             indices=[held.buffer for held in self.buffers],
             reads=self.reads,
+            within=all_of([owner, self.within]),
             scattered=self.scattered if kind is not t.Load else None,
         )
 

@@ -104,7 +104,7 @@ class MoveLowering(ValueLowering):
         at = Located(self, op)
         buffer = self.registers(hint(value), element(value), self.placement.home.registers(self.axes_of[value]))
         live = self.live(self.axes_of[value], spans_of(value))
-        self.emit(at.access(t.Load, buffer, at.guard, live), op)
+        self.emit(at.access(t.Load, buffer, live=live), op)
         self.scope.buffers[value] = Buffered(buffer, self.axes_of[value])
 
     def scatter(self, op: tile.Scatter | tile.ScatterAdd) -> None:
@@ -113,8 +113,8 @@ class MoveLowering(ValueLowering):
         layout = self.placement.home.layout(self.axes_of[op.value])
         if self.warps_meet and self.read_by_others(op, layout):
             self.emit(t.Barrier(), op)
-        guard = all_of([layout.owner_predicate(TID), at.guard])
-        self.emit(at.access(t.Store if isinstance(op, tile.Scatter) else t.ReduceAdd, source.buffer, guard), op)
+        kind = t.Store if isinstance(op, tile.Scatter) else t.ReduceAdd
+        self.emit(at.access(kind, source.buffer, layout.owner_predicate(TID)), op)
 
     def read_by_others(self, op: Access | Indirect, layout: RegisterLayout) -> bool:
         """Threads other than the one that stores an element in ``layout`` have loaded it, and may not have it yet."""

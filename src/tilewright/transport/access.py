@@ -311,7 +311,15 @@ class _Collector:
     def _scatter(self, op: Load | Store | ReduceAdd, scattered: Scattered, around: _Around, registers: int) -> None:
         """What is written at loaded coordinates, by the places in its tile: equal ones have equal coordinates."""
         found = len(self.found)
-        self._found(op, op.tensor, _KINDS[type(op)], around, registers, scattered.at, scattered.within)
+        self._found(
+            op,
+            op.tensor,
+            _KINDS[type(op)],
+            around,
+            registers,
+            scattered.at,
+            op.guard.expr if op.within is None else op.within.expr,
+        )
         written = self.found[found]
         name, dims = scatter_name(written.tensor, scattered.number), (Const(0),) * len(scattered.at)
         self.found[found] = replace(written, tensor=name, dims=dims, bounded=False)

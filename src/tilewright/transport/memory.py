@@ -62,7 +62,6 @@ class Scattered:
 
     number: int
     at: tuple[Expr, ...]
-    within: Expr
 
 
 class _GlobalAccess(TransportOp):
@@ -74,9 +73,10 @@ class _GlobalAccess(TransportOp):
     false only where the guard is false for every thread.
 
     In coordinates and guard ``index_symbol(k)`` is the integer that index buffer k holds in register ``reads[k]``, an
-    expression of ``r`` that is the same for all elements of a vector. One that writes carries out scatter number
-    ``scatter`` of the tile program, of the elements ``at_axes``, coordinates along the axes of its tile, which are in
-    the tile's domain where ``within`` holds.
+    expression of ``r`` that is the same for all elements of a vector. Of an access at computed or loaded coordinates the
+    elements are those ``within`` the tile's domain; the guard has besides only tests that the coordinates lie in the
+    tensor. One that writes at loaded ones carries out scatter number ``scatter`` of the tile program, of the elements
+    ``at_axes``, coordinates along the axes of its tile.
     """
 
     tensor = operand_def(TensorType)
@@ -104,6 +104,7 @@ class _GlobalAccess(TransportOp):
         live: Expr = TRUE,
         indices: Sequence[SSAValue] = (),
         reads: Sequence[Expr] = (),
+        within: Expr | None = None,
         scattered: Scattered | None = None,
     ):
         super().__init__(
@@ -117,7 +118,7 @@ class _GlobalAccess(TransportOp):
                 "live": ExprAttr.of(live),
                 "scatter": None if scattered is None else integer(scattered.number),
                 "at_axes": None if scattered is None else exprs(scattered.at),
-                "within": None if scattered is None else ExprAttr.of(scattered.within),
+                "within": None if within is None else ExprAttr.of(within),
             },
         )
 
@@ -129,9 +130,9 @@ class _GlobalAccess(TransportOp):
     @property
     def scattered(self) -> Scattered | None:
         """What an access at loaded coordinates writes."""
-        if self.scatter is None or self.at_axes is None or self.within is None:
+        if self.scatter is None or self.at_axes is None:
             return None
-        return Scattered(self.scatter.data, tuple(c.expr for c in self.at_axes), self.within.expr)
+        return Scattered(self.scatter.data, tuple(c.expr for c in self.at_axes))
 
     def verify_(self) -> None:
         tensor, registers = self.tensor.type, registers_of(self.buffer)

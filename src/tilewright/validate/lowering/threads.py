@@ -11,8 +11,9 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Compare, Const, Expr, Mod, negate
+from tilewright.base.expr import Compare, Const, Expr, Mod, Sym, conjuncts, negate
 from tilewright.tile.attributes import TensorType, TileType
+from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -40,6 +41,21 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Pr
     for axis, at in enumerate(coords):
         total = total + at.prints * word(key("axis", axis))
     return mix(total, key("element"))
+
+
+def guard_of(op: t.Load | t.Store | t.ReduceAdd) -> Expr:
+    """The guard of an access; at computed and loaded coordinates without the tests that they lie in the tensor: there an
+    element outside is 0, and is not written, in either IR."""
+    if op.within is None:
+        return op.guard.expr
+    kind = op.tensor.type
+    assert isinstance(kind, TensorType)
+    dims, coords = [d.expr for d in kind.dims], [c.expr for c in op.coords]
+    tests = {test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)}
+    domain, guard = set(conjuncts(op.within.expr)), set(conjuncts(op.guard.expr))
+    if not domain <= guard <= domain | tests:
+        raise Undecided(f"the guard {op.guard.expr} of an access at computed coordinates", place_of(op))
+    return op.within.expr
 
 
 class Path:
@@ -431,22 +447,45 @@ class Threads:
     def load(self, op: t.Load) -> None:
         count = size_of(op.buffer)
         self.place(count)
+        need = self.indexed(op)
         tensor = tensor_of(op.tensor)
         coords = [self.integers(c.expr) for c in op.coords]
         terms = np.atleast_2d(loaded(tensor, self.written.get(tensor, frozenset()), coords))
-        guard = self.resolved(self.integers.bounds(op.guard.expr))
-        value = chosen(guard, Value(terms), Value(np.zeros((1, 1), np.uint64)))
+        guard = self.resolved(self.integers.bounds(guard_of(op)))
+        value = chosen(guard, Value(terms, need=need), Value(np.zeros((1, 1), np.uint64)))
         self.write(op.buffer, _wide(value, count), self.resolved(self.integers.bounds(op.live.expr)), 0, count)
 
     def store(self, op: t.Store | t.ReduceAdd) -> None:
         count = size_of(op.buffer)
         self.place(count)
+        need = self.indexed(op)
         tensor, adds = tensor_of(op.tensor), isinstance(op, t.ReduceAdd)
         if self.counts:
             coords = [self.integers(c.expr) for c in op.coords]
-            bounds = self.resolved(self.integers.bounds(op.guard.expr))
-            self.stores.append(Stored(tensor, adds, self.around, coords, self.held[op.buffer], bounds, place_of(op)))
+            bounds = self.resolved(self.integers.bounds(guard_of(op)))
+            value = self.held[op.buffer]
+            value = replace(value, need=merged(value.need, need)) if need else value
+            self.stores.append(Stored(tensor, adds, self.around, coords, value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
+
+    def indexed(self, op: t.Load | t.Store | t.ReduceAdd) -> Atoms:
+        """The elements of index buffers become coordinates; where they are these."""
+        need: Atoms = {}
+        for k, (buffer, read) in enumerate(zip(op.indices, op.reads, strict=True)):
+            at, size = self.numbers(read), size_of(buffer)
+            value = self.held[buffer].at(lambda x, at=at, size=size: _picked(x, at, size)).flat()
+            need = merged(need, value.need)
+            self.integers.bind(index_symbol(k), Number(np.zeros((1, 1), np.int64), value.terms))
+        return need
+
+    def bind(self, op: t.Bind) -> None:
+        """A symbol that stands for what was loaded."""
+        value = self.held[op.buffer].flat()
+        first = value.terms[:1, :1]
+        if (value.terms[:, :1] != first).any() or any((c > ALWAYS).any() for c in value.need.values()):
+            raise Undecided("an integer that threads hold apart", place_of(op))
+        name = op.symbol.data
+        self.integers.bind(name, Number(np.zeros((1, 1), np.int64), first, Sym(name)))
 
     # -- shared memory and moves between registers --------------------------------------------------------------------
     def shared_write(self, op: t.SharedWrite) -> None:
@@ -593,6 +632,7 @@ _COPIES = {
 DATA = frozenset({*WRITES, *_COPIES, t.For})
 VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.Let: Threads.let,
+    t.Bind: Threads.bind,
     t.Programs: Threads.programs,
     t.If: Threads.branch,
     t.For: Threads.loop,

@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Min, Sym, maximum
-from tilewright.lang.axes import Axis, Span
+from tilewright.lang.axes import Axis, Span, axis_symbol
 from tilewright.lang.fns import ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
@@ -96,10 +96,14 @@ class Tiles:
         found: list[Number] = []
         for axis, span in enumerate(spans):
             assert isinstance(span, Span)
-            origin = self.integers(span.origin)
-            along = np.arange(span.size).reshape(_along(axis, span.size, len(spans)))
-            found.append(Number(along + origin.number.reshape(()), origin.rest.reshape(())))
+            found.append(self._place(axis, span, len(spans)))
         return found
+
+    def _place(self, axis: int, span: Span, rank: int) -> Number:
+        """The coordinates along one axis of a tile."""
+        origin = self.integers(span.origin)
+        along = np.arange(span.size).reshape(_along(axis, span.size, rank))
+        return Number(along + origin.number.reshape(()), origin.rest.reshape(()))
 
     def domain(self, spans: Sequence[Axis], axes: Sequence[int]) -> Bounds:
         """Which elements are in the domains of some axes."""
@@ -287,8 +291,44 @@ class Tiles:
             self.stores.append(Stored(name, adds, self.around, self.coords(op), value, bounds, _where(op)))
         self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
 
+    def reached(self, op: tile.Gather | tile.Scatter | tile.ScatterAdd) -> tuple[list[Number], list[Axis]]:
+        """The coordinates that a gather or scatter finds, for each of its elements, and the tile's axes."""
+        axes = list(tile_type(op.moved).axes_tuple)
+        for axis, span in enumerate(axes):
+            if isinstance(span, Span):
+                self.integers.bind(axis_symbol(axis), self._place(axis, span, len(axes)))
+        for k, index in enumerate(op.indices):
+            zero = np.zeros((1,) * len(axes), np.int64)
+            self.integers.bind(tile.index_symbol(k), Number(zero, self.held[index]))
+        found = [self.integers(c.expr) for c in op.coords]
+        return [Number(_of_rank(at.number, len(axes)), _of_rank(at.rest, len(axes))) for at in found], axes
+
+    def gather(self, op: tile.Gather) -> None:
+        name = tile.tensor_type(op.tensor).tensor_name.data
+        coords, _ = self.reached(op)
+        self.held[op.result] = loaded(name, self.written.get(name, frozenset()), coords)
+
+    def scatter(self, op: tile.Scatter | tile.ScatterAdd) -> None:
+        name, adds = tile.tensor_type(op.tensor).tensor_name.data, isinstance(op, tile.ScatterAdd)
+        if self.counts:
+            coords, axes = self.reached(op)
+            value = Value(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
+            bounds = self.domain(axes, range(len(axes)))
+            self.stores.append(Stored(name, adds, self.around, coords, value, bounds, _where(op)))
+        self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
+
+    def bind(self, op: tile.Bind) -> None:
+        name = op.symbol.data
+        value = self.held[op.value].reshape(1, 1)
+        self.integers.bind(name, Number(np.zeros((1, 1), np.int64), value, Sym(name)))
+
     def skip(self, op: Operation) -> None:
         """What computes nothing."""
+
+
+def _of_rank(x: Numbers, rank: int) -> Numbers:
+    """An array that may have got axes of one element before its own."""
+    return x.reshape(x.shape[x.ndim - rank :]) if x.ndim > rank else x
 
 
 def _along(axis: int, size: int, rank: int) -> tuple[int, ...]:
@@ -321,11 +361,7 @@ def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
     begun = False
     for o in ops:
         begun = begun or (isinstance(o, tile.Read) and o in late)
-        if (
-            begun
-            and o not in late
-            and isinstance(o, tile.Read | tile.Write | tile.Store | tile.ReduceAdd | tile.Stream)
-        ):
+        if begun and o not in late and isinstance(o, (tile.Read, tile.Write, tile.Stream, *tile.WRITES)):
             return None
     users = {u.operation for o in late for r in o.results for u in r.uses}
     if not late or not users <= late:
@@ -362,6 +398,10 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Load: Tiles.load,
     tile.Store: Tiles.store,
     tile.ReduceAdd: Tiles.store,
+    tile.Gather: Tiles.gather,
+    tile.Scatter: Tiles.scatter,
+    tile.ScatterAdd: Tiles.scatter,
+    tile.Bind: Tiles.bind,
     tile.Print: Tiles.skip,
     tile.Yield: Tiles.skip,
 }
