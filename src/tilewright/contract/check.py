@@ -20,7 +20,7 @@ from tilewright.contract.runs.state import Decision
 from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
 from tilewright.contract.timeline import Timeline
 from tilewright.diag import Diagnostic
-from tilewright.protocol import to_text
+from tilewright.protocol import expand, to_text
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.validate import problems
@@ -87,6 +87,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
+    protocol = expand(protocol)
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)

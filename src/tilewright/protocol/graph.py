@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym, sym
+from tilewright.base.expr import Const, Expr, Sum, Sym, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.align_roles import product_graph_of
@@ -23,6 +23,7 @@ from tilewright.protocol.edit import apart
 from tilewright.protocol.effects import Await
 from tilewright.protocol.model import Buffer, By, Protocol, Step
 from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, turned
+from tilewright.protocol.recover import phase_use, slot_use, stage_use
 
 MAX_LOOPS = 10
 """Of a product whose counters are followed: which loops one follows is tried for every set of them."""
@@ -188,39 +189,25 @@ class EventGraph:
         if cta is None or not 0 <= cta < self.protocol.cluster:
             raise OutsideFragment(f"CTA {slot.cta}")
         key = (cta, slot.barrier)
-        match slot.index:
-            case Const(0) if barrier.slots == 1:
-                return key, None
-            case Mod(inner, Const(m)) if m == barrier.slots:
-                return key, self.index(site, inner)
-            case _:
-                raise OutsideFragment(f"slot {slot.index} of {slot.barrier}")
+        use = slot_use(slot.index, barrier.slots)
+        if use is not None:
+            return key, self.index(site, use)
+        if barrier.slots == 1 and slot.index.constant == 0:
+            return key, None
+        raise OutsideFragment(f"slot {slot.index} of {slot.barrier}")
 
     def awaited(self, site: Site, wait: Await) -> Index:
         """The phase that a wait is for, as the use of the ring that it follows, up to two laps (which parity hides)."""
         slots = self.protocol.barrier(wait.bar.barrier).slots
         _, slot = self.slot(site, wait.bar)
-        lap = self._lap(site, wait.parity, slots)
-        if slot is not None and (slot.unit != lap.unit or (slot.offset - lap.offset) % slots):
+        phase = phase_use(wait.parity, slots)
+        if phase is None:
+            raise OutsideFragment(f"parity {wait.parity}")
+        use = self.index(site, phase.use)
+        offset = use.offset + phase.laps * slots
+        if slot is not None and (slot.unit != use.unit or (slot.offset - offset) % slots):
             raise OutsideFragment(f"a wait whose slot {wait.bar.index} and parity {wait.parity} are of different uses")
-        return Index(lap.unit, lap.offset % (2 * slots))
-
-    def _lap(self, site: Site, parity: Expr, slots: int) -> Index:
-        """``parity`` as ``(index // slots) % 2``."""
-        match parity:
-            case Const(value) if slots == 1:
-                return Index(frozenset(), value)
-            case Mod(inner, Const(2)):
-                return self._lap(site, inner, slots)
-            case Sum(offset, ((term, 1 | -1),)):
-                found = self._lap(site, term, slots)
-                return Index(found.unit, found.offset + offset * slots)
-            case FloorDiv(inner, Const(d)) if d == slots:
-                return self.index(site, inner)
-            case Sym() if slots == 1:
-                return self.index(site, parity)
-            case _:
-                raise OutsideFragment(f"parity {parity}")
+        return Index(use.unit, offset % (2 * slots))
 
     # -- bytes --------------------------------------------------------------------------------------------------------
     def place(self, site: Site, region: ops.Region, cta: int | None = None) -> Place:
@@ -251,15 +238,13 @@ class EventGraph:
         return Place(memory, buffer, offset, end, index, stages, stage, buffer.offset)
 
     def _begin(self, site: Site, begin: Expr) -> tuple[int, Index | None, int, int]:
-        match begin:
-            case Const(value):
-                return value, None, 1, 0
-            case Mod(inner, Const(m)) if m > 1:
-                return 0, self.index(site, inner), m, 1
-            case Sum(offset, ((Mod(inner, Const(m)), factor),)) if m > 1 and factor > 0:
-                return offset, self.index(site, inner), m, factor
-            case _:
-                raise OutsideFragment(f"byte position {begin}")
+        """A byte position as an offset in a stage, its use, how many stages there are, and their size."""
+        if begin.constant is not None:
+            return begin.constant, None, 1, 0
+        stage = stage_use(begin)
+        if stage is None or stage.offset.constant is None:
+            raise OutsideFragment(f"byte position {begin}")
+        return stage.offset.constant, self.index(site, stage.use), stage.stages, stage.stage_bytes
 
 
 def _advance(step: Step, name: str) -> int:

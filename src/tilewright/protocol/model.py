@@ -107,6 +107,33 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class Pipeline:
+    """A multi-stage pipeline: ``stages`` stages of every buffer of ``data``, handed over by two arrays of mbarriers.
+
+    A phase of the full barriers has ``producers`` arrivals, one of the empty barriers ``consumers``. ``full`` and
+    ``empty`` name the arrays where they are not the pipeline's name with that ending.
+    """
+
+    name: str
+    stages: int
+    data: tuple[str, ...] = ()
+    producers: int = 1
+    consumers: int = 1
+    full: str = ""
+    empty: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The array on which producers arrive."""
+        return self.full or f"{self.name}_full"
+
+    @property
+    def empty_name(self) -> str:
+        """The array on which consumers arrive."""
+        return self.empty or f"{self.name}_empty"
+
+
+@dataclass(frozen=True)
 class Role:
     """Threads that run one program. Roles take warps in the order of the protocol.
 
@@ -123,7 +150,10 @@ class Role:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Everything the checker sees. ``registers_per_thread`` at launch bounds the pool of setmaxnreg."""
+    """Everything the checker sees. ``registers_per_thread`` at launch bounds the pool of setmaxnreg.
+
+    A protocol with ``pipelines`` has ops on their uses; provers judge what it expands to (``protocol.pipelines``).
+    """
 
     name: str
     roles: tuple[Role, ...]
@@ -132,6 +162,7 @@ class Protocol:
     symbols: tuple[Symbol, ...] = ()
     cluster: int = 1
     registers_per_thread: int = 168
+    pipelines: tuple[Pipeline, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """The buffer ``name``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from tilewright.base.expr import Expr, ExprLike, expr
 from tilewright.protocol import ops
@@ -50,6 +50,26 @@ def mapped(item: Any, change: Callable[[Expr], Expr]) -> Any:
         if new is not old:
             changed[name] = new
     return replace(item, **changed) if changed else item
+
+
+Operand: TypeAlias = ops.Slot | ops.Region
+
+
+def with_operands(op: ops.Op, change: Callable[[Operand], Operand]) -> ops.Op:
+    """The op with its slots and regions replaced; itself where nothing is."""
+
+    def new(value: object) -> object:
+        if isinstance(value, ops.Slot | ops.Region):
+            return change(value)
+        if isinstance(value, tuple):
+            parts = cast(tuple[object, ...], value)
+            found = tuple(map(new, parts))
+            return found if any(a is not b for a, b in zip(found, parts, strict=True)) else parts
+        return value
+
+    fields: dict[str, Any] = cast(Any, op).__dataclass_fields__
+    changed = {name: found for name in fields if (found := new(old := getattr(op, name))) is not old}
+    return replace(cast(Any, op), **changed) if changed else op
 
 
 def symbols_of(step: Step) -> frozenset[str]:

@@ -13,7 +13,8 @@ from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS, Space
 from tilewright.hw.target import MAX_CTA_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.effects import BarrierLife, Count, Effect, Grain, Sync, TensorLife
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.pipelines import Pipelines, expand
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
@@ -29,10 +30,52 @@ def require_valid(protocol: Protocol) -> None:
 
 
 def problems(protocol: Protocol) -> Iterator[Diagnostic]:
-    """Everything wrong with the form of ``protocol``: codes MBR001 to MBR006."""
+    """Everything wrong with the form of ``protocol``, or of what it expands to: codes MBR001 to MBR006."""
+    if protocol.pipelines:
+        found = tuple(_pipelined(protocol))
+        yield from found or problems(expand(protocol))
+        return
     yield from _declarations(protocol)
     for role, first_thread in _placed(protocol):
         yield from _nodes(protocol, role, first_thread, role.body, {name for name, _ in role.counters})
+
+
+def _pipelined(p: Protocol) -> Iterator[Diagnostic]:
+    """What keeps pipelines from being expanded."""
+    names = [x.name for x in p.pipelines]
+    for name in sorted({n for n in names if names.count(n) > 1 or not n.removeprefix(OWN).isidentifier()}):
+        found = f"pipeline {name!r}, declared {names.count(name)} times"
+        yield Diagnostic("MBR001", found=found, required="an identifier, declared once")
+    sizes = {b.name: b.size for b in p.buffers}
+    for pipeline in p.pipelines:
+        if pipeline.stages < 1:
+            yield Diagnostic("MBR002", found=f"pipeline {pipeline.name}: no stages", required="stages >= 1")
+        for name in pipeline.data:
+            if name not in sizes:
+                yield _undeclared("buffer", name, None)
+            elif pipeline.stages > 0 and sizes[name] % pipeline.stages:
+                found = f"buffer {name} of {sizes[name]} bytes, {pipeline.stages} stages"
+                yield Diagnostic("MBR002", found=found, required="stages of one size")
+    known = Pipelines(p)
+    for role in p.roles:
+        for step in steps(role.body):
+            for kind, name in _uses(step.op):
+                if name not in {"pipeline": known.named, "array": known.of_barrier, "buffer": known.of_buffer}[kind]:
+                    yield _undeclared("pipeline" if kind == "pipeline" else f"{kind} of a pipeline", name, step.where)
+
+
+def _uses(op: ops.Op) -> Iterator[tuple[str, str]]:
+    """The pipelines, or their parts, of which an op names uses."""
+    for value in _values(op):
+        match value:
+            case ops.Use():
+                yield "pipeline", value.pipeline
+            case ops.StageSlot():
+                yield "array", value.barrier
+            case ops.StageRegion():
+                yield "buffer", value.buffer
+            case _:
+                pass
 
 
 def _declarations(p: Protocol) -> Iterator[Diagnostic]:
