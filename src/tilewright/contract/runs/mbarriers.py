@@ -121,8 +121,7 @@ def _carry(x: Execution, effect: Signal, b: int) -> None:
 
 def _arrive(x: Execution, b: int, effect: Signal) -> None:
     """An arrival of the agent's threads."""
-    # the tensor core arrives once, on behalf of the thread that asks it to
-    count = effect.arrivals * (1 if effect.release is Release.TENSOR else x.agent.group.size)
+    count = effect.arrivals * x.agent.group.size
     _visible(x, b)
     _phase_open(x, b, "the arrival")
     bar = x.st.bars[b]
