@@ -87,7 +87,7 @@ def test_the_product_graph_of_a_persistent_loop() -> None:
 def test_rings_follow_the_loops_that_turn_them() -> None:
     graph = graph_of(gemm.pingpong(4))
     assert not isinstance(graph, str)
-    waits = [s for s in graph.all_sites() if isinstance(s.step.op, ops.Wait)]
+    waits = [s for blocks in graph.sites for code in blocks for s in code if isinstance(s.step.op, ops.Wait)]
     assert len(waits) == 8  # of the producer in both turns, of each consumer in its own; first iterations apart
     for site in waits:
         assert isinstance(site.step.op, ops.Wait)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from tilewright.base import verdict
+from tilewright.base.once import once
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
@@ -56,7 +57,7 @@ class Certificate:
     assumptions: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
 
-    @cached_property
+    @once
     def digest(self) -> str:
         """SHA-256 of the protocol's text."""
         return hashlib.sha256(to_text(self.protocol).encode()).hexdigest()

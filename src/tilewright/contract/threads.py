@@ -19,7 +19,6 @@ from tilewright.base.expr import Compare, Expr, sym
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
-from tilewright.protocol.rewrite import expressions_of
 
 
 class Kind(Enum):
@@ -135,7 +134,7 @@ def expressions(nodes: tuple[Node, ...]) -> list[Expr]:
     for node in nodes:
         match node:
             case Step():
-                out += expressions_of(node.op)
+                out += node.op.expressions
             case Loop():
                 out += [node.begin, Compare("<", sym(node.counter), node.end)]
                 out += expressions(node.body)

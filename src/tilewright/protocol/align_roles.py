@@ -15,7 +15,7 @@ from tilewright.protocol import ops
 from tilewright.protocol.guards import Context, Guards, UndecidedError, conditions_of, told_apart
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.product_graph import Block, Edge, OutsideFragment, ProductGraph, ProductLoop
-from tilewright.protocol.rewrite import substituted, symbols_of, used
+from tilewright.protocol.rewrite import substituted, used
 from tilewright.protocol.strides import first_of, unstrided
 from tilewright.protocol.unroll import counted, stretched
 
@@ -190,7 +190,7 @@ class _Builder:
         advanced = {n.op.counter for n in x.body if isinstance(n, Step) and isinstance(n.op, ops.Advance)}
         block = self.blocks[before]
         code = block.code[role]
-        first = next((i for i, s in enumerate(code) if symbols_of(s) & advanced), len(code))
+        first = next((i for i, s in enumerate(code) if s.op.symbols & advanced), len(code))
         codes = tuple(c[:first] if r == role else c for r, c in enumerate(block.code))
         self.blocks[before] = replace(block, code=codes)
         return code[first:]

@@ -65,7 +65,7 @@ def rewritten(protocol: Protocol, edit: Edit) -> Protocol:
 def apart(protocol: Protocol) -> Protocol:
     """The same protocol, each place with a ``Step`` of its own: who tells places by their step can't mix two up that
     hold the same one."""
-    return rewritten(protocol, lambda _, step: (replace(step),))
+    return rewritten(protocol, lambda _, step: (Step(step.op, step.by, step.where, step.note),))
 
 
 def _rewritten(nodes: tuple[Node, ...], role: int, path: tuple[int, ...], first: int, edit: Edit) -> tuple[Node, ...]:

@@ -11,7 +11,7 @@ so an arrival and a wait of one ring are compared by a difference of units, acro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -91,11 +91,10 @@ class EventGraph:
         default_factory=dict[tuple[int, str], tuple[Unit, dict[int, int]]]
     )
 
-    def all_sites(self) -> Iterator[Site]:
-        """Every site, party by party."""
-        for blocks in self.sites:
-            for code in blocks:
-                yield from code
+    def steps(self, cta: int | None = None) -> Iterable[Step]:
+        """The steps of all parties, or of those in one CTA, each once: blocks may share them."""
+        mine = [x for x, (_, rank) in zip(self.sites, self.product.parties, strict=True) if cta in (None, rank)]
+        return {id(site.step): site.step for blocks in mine for code in blocks for site in code}.values()
 
     # -- indices ------------------------------------------------------------------------------------------------------
     def index(self, site: Site, e: Expr) -> Index:

@@ -46,7 +46,6 @@ from tilewright.protocol.effects import (
     TensorLife,
 )
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
-from tilewright.protocol.rewrite import expressions_of
 
 Thing: TypeAlias = tuple[object, ...]
 """An object that steps touch: a name, or ``bytes`` with space, begin and end."""
@@ -134,7 +133,7 @@ def _of_all(protocol: Protocol, nodes: tuple[Node, ...]) -> Footprint:
 
 
 def _of_step(protocol: Protocol, op: ops.Op) -> Footprint:
-    found = Footprint(reads=frozenset(("counter", name) for e in expressions_of(op) for name in e.symbols))
+    found = Footprint(reads=frozenset(("counter", name) for name in op.symbols))
     for effect in op.effects:
         found = found.joined(_of_effect(protocol, effect))
     return found

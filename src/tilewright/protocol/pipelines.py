@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.protocol import ops
 from tilewright.protocol.edit import rewritten
 from tilewright.protocol.model import Barrier, Pipeline, Protocol, Step
@@ -45,17 +45,17 @@ class Pipelines:
 
     protocol: Protocol
 
-    @cached_property
+    @once
     def named(self) -> Mapping[str, Pipeline]:
         """By their own names."""
         return {p.name: p for p in self.protocol.pipelines}
 
-    @cached_property
+    @once
     def of_barrier(self) -> Mapping[str, Pipeline]:
         """By the names of their barrier arrays."""
         return {name: p for p in self.protocol.pipelines for name in (p.full_name, p.empty_name)}
 
-    @cached_property
+    @once
     def of_buffer(self) -> Mapping[str, Pipeline]:
         """By the names of their buffers."""
         return {name: p for p in self.protocol.pipelines for name in p.data}

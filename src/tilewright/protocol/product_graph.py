@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
+from tilewright.base.once import once
 from tilewright.protocol.model import Role, Step
 
 
@@ -73,7 +73,7 @@ class ProductGraph:
     ends: tuple[int, ...]
     loops: tuple[ProductLoop, ...]
 
-    @cached_property
+    @once
     def leaving(self) -> tuple[tuple[Edge, ...], ...]:
         """The edges from each block."""
         return tuple(tuple(f for f in self.edges if f.source == s.index) for s in self.blocks)

@@ -9,72 +9,45 @@ from typing import Any, TypeAlias, cast
 from tilewright.base.expr import Expr, ExprLike, expr
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Step
-
-
-def expressions_of(op: ops.Op) -> list[Expr]:
-    """The expressions in an op's operands."""
-    out: list[Expr] = []
-
-    def visit(value: object) -> None:
-        match value:
-            case Expr():
-                out.append(value)
-            case ops.Slot():
-                visit((value.index, value.cta))
-            case ops.Region():
-                visit((value.begin, value.cta))
-            case tuple():
-                for item in cast(tuple[object, ...], value):
-                    visit(item)
-            case _:
-                pass
-
-    visit(op.values)
-    return out
-
-
-def mapped(item: Any, change: Callable[[Expr], Expr]) -> Any:
-    """An op (or a part of one) with every expression replaced; itself where nothing is."""
-    if isinstance(item, Expr):
-        return change(item)
-    if isinstance(item, tuple):
-        parts = cast(tuple[Any, ...], item)
-        found = tuple(mapped(x, change) for x in parts)
-        return found if any(a is not b for a, b in zip(found, parts, strict=True)) else parts
-    if not hasattr(item, "__dataclass_fields__") or isinstance(item, type):
-        return item
-    changed: dict[str, Any] = {}
-    for name in item.__dataclass_fields__:
-        old = getattr(item, name)
-        new = mapped(old, change)
-        if new is not old:
-            changed[name] = new
-    return replace(item, **changed) if changed else item
-
+from tilewright.protocol.ops.base import names_of
 
 Operand: TypeAlias = ops.Slot | ops.Region
 
 
-def with_operands(op: ops.Op, change: Callable[[Operand], Operand]) -> ops.Op:
-    """The op with its slots and regions replaced; itself where nothing is."""
+def mapped(op: ops.Op, change: Callable[[Expr], Expr]) -> ops.Op:
+    """The op with every expression replaced; itself where nothing is."""
 
     def new(value: object) -> object:
-        if isinstance(value, ops.Slot | ops.Region):
-            return change(value)
-        if isinstance(value, tuple):
-            parts = cast(tuple[object, ...], value)
+        match value:
+            case Expr():
+                return change(value)
+            case ops.Slot(_, index, cta):
+                return replace(value, index=change(index), cta=None if cta is None else change(cta))
+            case ops.Region(_, begin, _, cta):
+                return replace(value, begin=change(begin), cta=None if cta is None else change(cta))
+            case _:
+                return value
+
+    return op if all(change(e) is e for e in op.expressions) else _replaced(op, new)
+
+
+def with_operands(op: ops.Op, change: Callable[[Operand], Operand]) -> ops.Op:
+    """The op with its slots and regions replaced; itself where nothing is."""
+    return _replaced(op, lambda value: change(value) if isinstance(value, ops.Slot | ops.Region) else value)
+
+
+def _replaced(op: ops.Op, new: Callable[[object], object]) -> ops.Op:
+    """The op with its operands replaced, those in tuples one by one."""
+    changed: dict[str, Any] = {}
+    for name, old in zip(names_of(type(op)), op.values, strict=True):
+        if isinstance(old, tuple):
+            parts = cast(tuple[object, ...], old)
             found = tuple(map(new, parts))
-            return found if any(a is not b for a, b in zip(found, parts, strict=True)) else parts
-        return value
-
-    fields: dict[str, Any] = cast(Any, op).__dataclass_fields__
-    changed = {name: found for name in fields if (found := new(old := getattr(op, name))) is not old}
+            if any(a is not b for a, b in zip(found, parts, strict=True)):
+                changed[name] = found
+        elif (value := new(old)) is not old:
+            changed[name] = value
     return replace(cast(Any, op), **changed) if changed else op
-
-
-def symbols_of(step: Step) -> frozenset[str]:
-    """The symbols that a step's expressions use."""
-    return frozenset[str]().union(*(e.symbols for e in expressions_of(step.op)))
 
 
 def used(nodes: tuple[Node, ...]) -> frozenset[str]:
@@ -83,7 +56,7 @@ def used(nodes: tuple[Node, ...]) -> frozenset[str]:
     for node in nodes:
         match node:
             case Step():
-                out |= symbols_of(node) | ({node.op.counter} if isinstance(node.op, ops.Advance) else frozenset[str]())
+                out |= node.op.symbols | ({node.op.counter} if isinstance(node.op, ops.Advance) else frozenset[str]())
             case Loop():
                 out |= node.begin.symbols | node.end.symbols | {node.counter} | used(node.body)
             case If():
@@ -101,7 +74,7 @@ def substituted(nodes: tuple[Node, ...], name: str, value: ExprLike) -> tuple[No
     for node in nodes:
         match node:
             case Step():
-                op = mapped(node.op, change)
+                op = mapped(node.op, change) if name in node.op.symbols else node.op
                 out.append(node if op is node.op else replace(node, op=op))
             case Loop():
                 body = substituted(node.body, name, value)

@@ -20,7 +20,7 @@ from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Mod, Sum, Sym, 
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Step
 from tilewright.protocol.product_graph import OutsideFragment
-from tilewright.protocol.rewrite import expressions_of, mapped
+from tilewright.protocol.rewrite import mapped
 
 MAX_GROUP = 4
 
@@ -80,7 +80,7 @@ def _stages(node: Node, counter: str, width: int) -> Iterator[int]:
     """The offsets ``o`` of all ``w*j + o`` in a node."""
     match node:
         case Step():
-            for e in expressions_of(node.op):
+            for e in node.op.expressions:
                 yield from _offsets(e, counter, width)
         case Loop():
             for n in node.body:

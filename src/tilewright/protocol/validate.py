@@ -14,6 +14,7 @@ from tilewright.hw.target import MAX_CTA_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.effects import BarrierLife, Count, Effect, Grain, Sync, TensorLife
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.ops.base import names_of
 from tilewright.protocol.pipelines import Pipelines, expand
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
@@ -162,30 +163,20 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
     op = step.op
     yield from _grain(role, first, step)
     yield from _numbers(p, step)
+    for e in op.expressions:
+        yield from _scope(role, e, known, step.where)
     for value in _values(op):
         match value:
-            case Expr():
-                yield from _scope(role, value, known, step.where)
             case ops.Slot():
-                if value.barrier not in {b.name for b in p.barriers}:
+                if all(b.name != value.barrier for b in p.barriers):
                     yield _undeclared("mbarrier", value.barrier, step.where)
-                yield from _scope(role, value.index, known, step.where)
-                if value.cta is not None:
-                    yield from _scope(role, value.cta, known, step.where)
             case ops.Region():
                 buffer = next((b for b in p.buffers if b.name == value.buffer), None)
                 if buffer is None:
                     yield _undeclared("buffer", value.buffer, step.where)
                 elif not 1 <= value.size <= buffer.size:
-                    yield Diagnostic(
-                        "MBR002",
-                        where=step.where,
-                        found=f"{value.size} bytes of buffer {buffer.name}",
-                        required=f"1 to {buffer.size}",
-                    )
-                yield from _scope(role, value.begin, known, step.where)
-                if value.cta is not None:
-                    yield from _scope(role, value.cta, known, step.where)
+                    found = f"{value.size} bytes of buffer {buffer.name}"
+                    yield Diagnostic("MBR002", where=step.where, found=found, required=f"1 to {buffer.size}")
             case _:
                 pass
     for effect in op.effects:
@@ -195,7 +186,7 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
 def _named(p: Protocol, role: Role, effect: Effect, where: Location | None) -> Iterator[Diagnostic]:
     """What an effect names is declared; a named barrier counts whole warps."""
     match effect:
-        case BarrierLife(barrier) if barrier not in {b.name for b in p.barriers}:
+        case BarrierLife(barrier) if all(b.name != barrier for b in p.barriers):
             yield _undeclared("mbarrier", barrier, where)
         case Count(counter) if counter not in {name for name, _ in role.counters}:
             yield _undeclared("carried counter", counter, where)
@@ -225,16 +216,16 @@ _RANGES: dict[str, tuple[int, int]] = {
 
 
 def _numbers(p: Protocol, step: Step) -> Iterator[Diagnostic]:
-    for name, (least, most) in _RANGES.items():
-        value = getattr(step.op, name, None)
+    for name in names_of(type(step.op)):
+        least, most = _RANGES.get(name, (0, 0))
+        value = getattr(step.op, name) if most else None
         limit = min(most, p.cluster) if name == "cta_group" else most
         if isinstance(value, int) and not least <= value <= limit:
             found = f"{name} {value} of {type(step.op).__name__}"
             yield Diagnostic("MBR002", where=step.where, found=found, required=f"{least} to {limit}")
-    if getattr(step.op, "cta_group", 1) == 2 and p.cluster % 2:
-        yield Diagnostic(
-            "MBR002", where=step.where, found=f"pairs in a cluster of {p.cluster}", required="an even number"
-        )
+        if name == "cta_group" and value == 2 and p.cluster % 2:
+            found = f"pairs in a cluster of {p.cluster}"
+            yield Diagnostic("MBR002", where=step.where, found=found, required="an even number")
 
 
 def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
@@ -274,7 +265,7 @@ def _values(op: ops.Op) -> Iterator[object]:
 
 
 def _scope(role: Role, e: Expr, known: set[str], where: Location | None) -> Iterator[Diagnostic]:
-    for divisor in _divisors(e):
+    for divisor in () if e.polynomial else _divisors(e):
         if divisor.constant is None or divisor.constant < 1:
             found = f"{e} of role {role.name} divides by {divisor}"
             yield Diagnostic("MBR004", where=where, found=found, required="a positive constant")

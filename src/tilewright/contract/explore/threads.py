@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
-from tilewright.protocol.rewrite import expressions_of
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ def _without(nodes: tuple[Node, ...], read: frozenset[str]) -> tuple[Node, ...]:
     return tuple(out)
 
 
-def _read(node: Node) -> list[Expr]:
+def _read(node: Node) -> Sequence[Expr]:
     match node:
         case Step():
-            return expressions_of(node.op)
+            return node.op.expressions
         case Loop():
             return [node.begin, node.end, *(e for x in node.body for e in _read(x))]
         case If():

@@ -18,6 +18,8 @@ from tilewright.protocol.effects import TENSOR, Await, Signal
 from tilewright.protocol.graph import EventGraph, Index, Site, Unit
 from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, numbered
 
+_USES = Signal, Await
+
 Array = tuple[int, str]
 """A barrier array of a CTA."""
 
@@ -90,7 +92,7 @@ def barrier_uses(graph: EventGraph, k: HappensBefore) -> dict[Array, BarrierUse]
         for s, code in enumerate(c.ops):
             for i, op in enumerate(code):
                 for effect in op.effects:
-                    if isinstance(effect, Signal | Await):
+                    if isinstance(effect, _USES):
                         _collect(graph, Ref(c, s, i), effect, raw)
     return {array: _numbered(graph, array, found) for array, found in raw.items()}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import gcd
+from operator import add
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,6 +16,10 @@ from tilewright.protocol.product_graph import ProductGraph
 FAR = 1 << 20
 """A threshold that says nothing; its negative says everything."""
 
+Counted: TypeAlias = tuple[int, int]
+"""A block, and how often a unit has turned on the way to it."""
+
+N = TypeVar("N", bound=Hashable)
 
 FAR_APART = 2
 """Turns; what else may have turned in more is not measured."""
@@ -139,28 +145,11 @@ class Paths:
         before = self._reach(goal, lambda x: self.entering[x], unit, 0, -1)
         on_path = (after | {start}) & (before | {goal})
         between = frozenset(s for s, _ in after & before)
-        growth = [0] * self.j
-        longest: dict[tuple[int, int], list[int]] = {start: [0] * self.j}
-        for step in range(len(on_path) + 1):
-            changed = False
-            for at in list(longest):
-                for following, turned in self.leaving[at[0]]:
-                    x = (following, at[1] + turned[unit])
-                    if x not in on_path:
-                        continue
-                    value = [min(a + b, FAR) for a, b in zip(longest[at], turned, strict=True)]
-                    if step == len(on_path):
-                        value = [FAR if a > b else a for a, b in zip(value, longest.get(x, value), strict=True)]
-                    old = longest.get(x)
-                    new = value if old is None else [max(a, b) for a, b in zip(old, value, strict=True)]
-                    if new != old:
-                        longest[x] = new
-                        changed = True
-            if not changed:
-                break
-        else:
-            growth = [FAR] * self.j
-        growth = [max(a, b) for a, b in zip(growth, longest[goal], strict=True)]
+
+        def onwards(at: Counted) -> Iterator[tuple[Counted, tuple[int, ...]]]:
+            return (((x, at[1] + turned[unit]), turned) for x, turned in self.leaving[at[0]])
+
+        growth = list(self._longest(start, goal, on_path, onwards))
         growth[unit] = turns
         return Link(tuple(growth), between)
 
@@ -178,28 +167,32 @@ class Paths:
             return None
         before = self._open_ways({x for x, _ in self.entering[target]}, self.entering, avoiding)
         inside = (after & before) - avoiding
-        longest = {source: (0,) * self.j}
-        goal: tuple[int, ...] | None = None
-        for _ in range(len(inside) + 2):
-            changed = False
-            for at, value in list(longest.items()):
-                for x, turned in self.leaving[at]:
-                    new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
-                    if x == target:
-                        new = new if goal is None else tuple(map(max, goal, new))
-                        changed |= new != goal
-                        goal = new
-                        new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
+        return Link(self._longest(source, target, inside, lambda at: self.leaving[at]), frozenset(inside))
+
+    def _longest(
+        self, start: N, goal: N, inside: Set[N], edges: Callable[[N], Iterable[tuple[N, tuple[int, ...]]]]
+    ) -> tuple[int, ...]:
+        """How often each unit turns at most on paths from ``start`` to ``goal`` through places ``inside``; FAR for all
+        where that has no bound."""
+        longest = {start: (0,) * self.j}
+        found = (0,) * self.j
+        changed = [start]
+        for _ in range(len(inside) + 1):
+            moved, changed = changed, list[N]()
+            for at in moved:
+                for x, turned in edges(at):
+                    new = tuple(map(add, longest[at], turned))
+                    if x == goal:
+                        found = tuple(map(max, found, new))
                     if x in inside:
-                        old = longest.get(x)
-                        new = new if old is None else tuple(map(max, old, new))
-                        changed |= new != old
-                        longest[x] = new
+                        old = longest.get(x, new)
+                        new = new if new == old else tuple(map(max, old, new))
+                        if x not in longest or new != old:
+                            longest[x] = new
+                            changed.append(x)
             if not changed:
-                break
-        else:
-            goal = (FAR,) * self.j
-        return Link(goal or (FAR,) * self.j, frozenset(inside))
+                return found
+        return (FAR,) * self.j
 
     def _open_ways(
         self, first: set[int], edges: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]

@@ -96,8 +96,8 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
 
 
 def _prove(graph: EventGraph) -> None:
-    for site in graph.all_sites():
-        _understood(site.step)
+    for step in graph.steps():
+        _understood(step)
     check_forms(graph)
     facts = Facts(graph)
     init_sites(facts)

@@ -14,9 +14,12 @@ from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
 from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, Link
 from tilewright.protocol import effects, ops
-from tilewright.protocol.effects import Access, Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
+from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
 Move = Callable[[int], int]
+_TEACHING = Await, Fence, Retire, Sync
+"""The effects from which a class may learn of others."""
+
 Source = tuple[int, Move, Move]
 """A variable, what is told by it, and what one then knows of what one knew."""
 
@@ -82,7 +85,7 @@ class _TransferFunctions:
         """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
         changes = False
         for effect in ref.op.effects:
-            if isinstance(effect, Access):
+            if not isinstance(effect, _TEACHING):
                 continue
             match effect:
                 case Fence(Order.ASYNC_PROXY):

@@ -49,7 +49,6 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await, Effect
 from tilewright.protocol.model import Loop, Protocol, Step
-from tilewright.protocol.rewrite import expressions_of
 
 MAX_WORK = 500_000
 """Budget of a search, in instructions of its runs and what else takes as long."""
@@ -376,7 +375,7 @@ class Machine(Evaluation):
             case Enter():
                 exprs = [ins.loop.begin]
             case Do():
-                exprs = expressions_of(ins.step.op)
+                exprs = ins.step.op.expressions
             case _:
                 return None
         for e in exprs:

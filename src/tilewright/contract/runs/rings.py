@@ -15,7 +15,6 @@ from tilewright.protocol import ops
 from tilewright.protocol.effects import Await
 from tilewright.protocol.model import If, Loop, Node, Protocol, steps
 from tilewright.protocol.recover import phase_use, slot_use, stage_use
-from tilewright.protocol.rewrite import expressions_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def ring_symmetry(protocol: Protocol) -> RingSymmetry:
     bad: set[str] = set()
     for role in protocol.roles:
         for step in steps(role.body):
-            rest = {id(e): e for e in expressions_of(step.op)}
+            rest = {id(e): e for e in step.op.expressions}
             for value in step.op.values:
                 for item in value if isinstance(value, tuple) else (value,):  # pyright: ignore
                     if isinstance(item, ops.Slot):

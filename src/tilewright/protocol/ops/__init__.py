@@ -8,9 +8,9 @@ Names are the hardware's. An op is a plain value; indices, parities and byte pos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.base.expr import Const, Expr
+from tilewright.base.once import once
 from tilewright.protocol.effects import Await, BarrierLife, Commit, Count, Effect, Fence, Order, Retire, Signal, Sync
 from tilewright.protocol.operands import CTA_RANK, ZERO, FenceSpace, Region, Scope, Slot, StageRegion, StageSlot, Use
 from tilewright.protocol.ops.barriers import BarArrive, BarSync, ClusterArrive, ClusterWait, CtaSync, WarpSync
@@ -72,7 +72,7 @@ class Advance(Op):
     counter: str
     by: Expr = Const(1)  # noqa: RUF009  (expressions are immutable)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Count(self.counter, self.by),)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.protocol.effects import Effect
 from tilewright.protocol.operands import Scope, Use
 from tilewright.protocol.ops.base import Brief, Op
@@ -16,7 +16,7 @@ class PipelineOp(Op):
 
     word = ""
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         raise NotImplementedError(f"{self.word}: expand the protocol first")
 
