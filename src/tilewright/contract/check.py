@@ -248,13 +248,10 @@ def _fixed(protocol: Protocol, policy: Policy) -> Iterator[tuple[Sizes, tuple[tu
 
 
 def _pinned(protocol: Protocol, values: dict[str, int]) -> Protocol:
-    symbols = tuple(
-        type(s)(s.name, values[s.name], values[s.name], 1, s.per) if s.name in values else s for s in protocol.symbols
-    )
-    return Protocol(
-        protocol.name, protocol.roles, protocol.buffers, protocol.barriers, symbols, protocol.cluster,
-        protocol.registers_per_thread,
-    )  # fmt: skip
+    """The protocol with one value for some of its symbols."""
+    symbols = (replace(s, least=n, most=n, multiple_of=1) if (n := values.get(s.name)) is not None else s
+               for s in protocol.symbols)  # fmt: skip
+    return replace(protocol, symbols=tuple(symbols))
 
 
 def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:

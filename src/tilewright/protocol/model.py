@@ -8,8 +8,8 @@ role take it alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tilewright.base.expr import Const, Expr
@@ -182,17 +182,56 @@ class Protocol:
         return sum(r.threads for r in self.roles if r.ctas is None or 0 in r.ctas)
 
 
+def body_of(node: Node) -> tuple[Node, ...]:
+    """The nodes directly inside a node; of a branch those of ``then``, then those of ``otherwise``."""
+    match node:
+        case Step():
+            return ()
+        case Loop():
+            return node.body
+        case If():
+            return node.then + node.otherwise
+
+
+def walk(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    """The nodes at all depths, in order of text."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, Step):
+            yield from walk(body_of(node))
+
+
 def steps(nodes: tuple[Node, ...]) -> Iterator[Step]:
     """All steps of a program, in order of text."""
-    for node in nodes:
-        match node:
-            case Step():
-                yield node
-            case Loop():
-                yield from steps(node.body)
-            case If():
-                yield from steps(node.then)
-                yield from steps(node.otherwise)
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Step):
+            yield node
+        else:
+            pending.extend(reversed(body_of(node)))
+
+
+def control_of(node: Node) -> tuple[Expr, ...]:
+    """The expressions on which it depends what runs: bounds of a loop, the condition of a branch."""
+    match node:
+        case Step():
+            return ()
+        case Loop():
+            return node.begin, node.end
+        case If():
+            return (node.condition,)
+
+
+def with_bodies(node: Node, change: Callable[[tuple[Node, ...]], tuple[Node, ...]]) -> Node:
+    """The node with the programs inside it replaced."""
+    match node:
+        case Step():
+            return node
+        case Loop():
+            return replace(node, body=change(node.body))
+        case If():
+            return replace(node, then=change(node.then), otherwise=change(node.otherwise))
 
 
 def constant(value: int) -> Expr:

@@ -16,7 +16,7 @@ from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await, Signal
-from tilewright.protocol.model import Barrier, Buffer, If, Loop, Node, Pipeline, Protocol, Step, steps
+from tilewright.protocol.model import Barrier, Buffer, Node, Pipeline, Protocol, Step, steps, with_bodies
 from tilewright.protocol.pipelines import Pipelines, barriers_of
 from tilewright.protocol.rewrite import with_operands
 
@@ -198,14 +198,10 @@ class _Reading:
         """The nodes, read in the order of the program."""
         out: list[Node] = []
         for node in nodes:
-            match node:
-                case Step():
-                    self._add(out, self._step(node))
-                case Loop():
-                    out.append(replace(node, body=self.nodes(node.body)))
-                case If():
-                    then = self.nodes(node.then)
-                    out.append(replace(node, then=then, otherwise=self.nodes(node.otherwise)))
+            if isinstance(node, Step):
+                self._add(out, self._step(node))
+            else:
+                out.append(with_bodies(node, self.nodes))
         return tuple(out)
 
     def _add(self, out: list[Node], step: Step) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 from tilewright.base.expr import Expr, ExprLike, expr
 from tilewright.protocol import ops
-from tilewright.protocol.model import If, Loop, Node, Step
+from tilewright.protocol.model import If, Loop, Node, Step, control_of, walk, with_bodies
 from tilewright.protocol.ops.base import names_of
 
 Operand: TypeAlias = ops.Slot | ops.Region
@@ -52,16 +52,17 @@ def _replaced(op: ops.Op, new: Callable[[object], object]) -> ops.Op:
 
 def used(nodes: tuple[Node, ...]) -> frozenset[str]:
     """All names in nodes: symbols of expressions, counters of loops, counters advanced."""
-    out = frozenset[str]()
-    for node in nodes:
+    out: set[str] = set()
+    for node in walk(nodes):
+        out.update(*(e.symbols for e in control_of(node)))
         match node:
-            case Step():
-                out |= node.op.symbols | ({node.op.counter} if isinstance(node.op, ops.Advance) else frozenset[str]())
-            case Loop():
-                out |= node.begin.symbols | node.end.symbols | {node.counter} | used(node.body)
+            case Step(op):
+                out |= op.symbols | ({op.counter} if isinstance(op, ops.Advance) else frozenset[str]())
+            case Loop(counter):
+                out.add(counter)
             case If():
-                out |= node.condition.symbols | used(node.then + node.otherwise)
-    return out
+                pass
+    return frozenset(out)
 
 
 def substituted(nodes: tuple[Node, ...], name: str, value: ExprLike) -> tuple[Node, ...]:
@@ -70,17 +71,15 @@ def substituted(nodes: tuple[Node, ...], name: str, value: ExprLike) -> tuple[No
     def change(e: Expr) -> Expr:
         return e.substitute({name: expr(value)}) if name in e.symbols else e
 
-    out: list[Node] = []
-    for node in nodes:
-        match node:
-            case Step():
-                op = mapped(node.op, change) if name in node.op.symbols else node.op
-                out.append(node if op is node.op else replace(node, op=op))
-            case Loop():
-                body = substituted(node.body, name, value)
-                out.append(replace(node, begin=change(node.begin), end=change(node.end), body=body))
-            case If():
-                then = substituted(node.then, name, value)
-                otherwise = substituted(node.otherwise, name, value)
-                out.append(If(change(node.condition), then, otherwise, node.where))
-    return tuple(out)
+    def new(node: Node) -> Node:
+        if isinstance(node, Step):
+            return replace(node, op=mapped(node.op, change)) if name in node.op.symbols else node
+        match with_bodies(node, lambda body: substituted(body, name, value)):
+            case Loop() as loop:
+                return replace(loop, begin=change(loop.begin), end=change(loop.end))
+            case If() as branch:
+                return replace(branch, condition=change(branch.condition))
+            case step:
+                return step
+
+    return tuple(map(new, nodes))

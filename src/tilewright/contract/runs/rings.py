@@ -7,13 +7,14 @@ that differ by such a shift have the same future, so only one of them is visited
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.base.expr import Expr, Sum, Sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await
-from tilewright.protocol.model import If, Loop, Node, Protocol, steps
+from tilewright.protocol.model import Loop, Node, Protocol, control_of, steps, walk
 from tilewright.protocol.recover import phase_use, slot_use, stage_use
 
 
@@ -76,14 +77,11 @@ def ring_symmetry(protocol: Protocol) -> RingSymmetry:
     )
 
 
-def _control(nodes: tuple[Node, ...]) -> list[Expr]:
-    out: list[Expr] = []
-    for node in nodes:
+def _control(nodes: tuple[Node, ...]) -> Iterator[Expr]:
+    for node in walk(nodes):
+        yield from control_of(node)
         if isinstance(node, Loop):
-            out += [Sym(node.counter), node.begin, node.end, *_control(node.body)]
-        elif isinstance(node, If):
-            out += [node.condition, *_control(node.then), *_control(node.otherwise)]
-    return out
+            yield Sym(node.counter)
 
 
 def _counter(use: Expr | None) -> str | None:
