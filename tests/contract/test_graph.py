@@ -91,7 +91,7 @@ def test_rings_follow_the_loops_that_turn_them() -> None:
     assert len(waits) == 8  # of the producer in both turns, of each consumer in its own; first iterations apart
     for site in waits:
         assert isinstance(site.step.op, ops.Wait)
-        assert graph.awaited(site, site.step.op).unit == frozenset((1,))
+        assert graph.awaited(site, site.step.op).iv == frozenset((1,))
 
 
 def test_roles_that_share_a_ring_go_round_the_same_loops() -> None:

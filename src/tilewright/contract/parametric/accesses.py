@@ -47,7 +47,7 @@ def same_ring(x: Place, y: Place) -> bool:
         x.index is not None
         and y.index is not None
         and (x.base, x.stage, x.stages) == (y.base, y.stage, y.stages)
-        and x.index.unit == y.index.unit
+        and x.index.iv == y.index.iv
     )
 
 

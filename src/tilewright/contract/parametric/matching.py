@@ -1,7 +1,7 @@
 """Which arrivals, bytes and waits belong together, for every trip count: numbering the uses of a barrier.
 
 The uses of a barrier by one class (or by classes that take turns) form a *family* if, along every product, they come as
-use 0, 1, 2, ... in this order: the number of uses made so far minus the turns of the ring's unit is then a constant of
+use 0, 1, 2, ... in this order: the number of uses made so far minus the turns of the ring's iv is then a constant of
 the place. Families of one barrier run in parallel: each gives every phase the same arrivals, and the phase of an
 arrival is its number, whatever its slot expression leaves open modulo the ring.
 """
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import TENSOR, Await, Signal
-from tilewright.protocol.graph import EventGraph, Index, Site, Unit
+from tilewright.protocol.graph import EventGraph, Index, InductionVariable, Site
 from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, numbered
 
 _USES = Signal, Await
@@ -25,7 +25,7 @@ Array = tuple[int, str]
 
 
 class Piece(NamedTuple):
-    """A use of a barrier: in the phase of use ``unit + number``."""
+    """A use of a barrier: in the phase of use ``iv + number``."""
 
     ref: Ref
     number: int
@@ -52,7 +52,7 @@ class BarrierUse:
     array: Array
     slots: int
     count: int
-    unit: Unit
+    iv: InductionVariable
     arrivals: list[Family] = field(default_factory=list[Family])
     landings: list[Family] = field(default_factory=list[Family])
     expects: list[Family] = field(default_factory=list[Family])
@@ -70,7 +70,7 @@ class BarrierUse:
         return [*self.arrivals, *self.landings]
 
     @property
-    def teachers(self) -> list[Family]:
+    def releasing(self) -> list[Family]:
         """Of the signals those that hand something on: who issues a copy and arrives teaches by the arrival."""
         arriving = {p.ref.c.index for f in self.arrivals for p in f.pieces}
         return [*self.arrivals, *(f for f in self.landings if any(p.ref.c.index not in arriving for p in f.pieces))]
@@ -126,14 +126,14 @@ def _collect(graph: EventGraph, ref: Ref, effect: Signal | Await, raw: dict[Arra
 
 def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     barrier = graph.protocol.barrier(array[1])
-    units = {x.unit for _, _, x, _, _ in raw.slots if x is not None} | {x.unit for _, x in raw.waits}
-    if len(units) > 1:
+    ivs = {x.iv for _, _, x, _, _ in raw.slots if x is not None} | {x.iv for _, x in raw.waits}
+    if len(ivs) > 1:
         raise OutsideFragment(f"uses of {array[1]} follow different counters")
-    unit = units.pop() if units else frozenset[int]()
-    use = BarrierUse(array, barrier.slots, barrier.count, unit, users=raw.users)
+    iv = ivs.pop() if ivs else frozenset[int]()
+    use = BarrierUse(array, barrier.slots, barrier.count, iv, users=raw.users)
     for kind, target in (("arrive", use.arrivals), ("expect", use.expects), ("land", use.landings)):
         found = [(r, x, w, b) for name, r, x, w, b in raw.slots if name == kind]
-        target += _families(graph.product, unit, barrier.slots, found)
+        target += _families(graph.product, iv, barrier.slots, found)
     if sum(f.weight for f in use.arrivals) != barrier.count:
         raise OutsideFragment(f"arrivals on {array[1]} do not sum to {barrier.count} by families")
     if sum(f.bytes for f in use.expects) != sum(f.bytes for f in use.landings):
@@ -144,7 +144,7 @@ def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     use.waits = [Piece(ref, _latest(use, ref.s, x.offset)) for ref, x in raw.waits]
     for p in use.waits:
         use.alike.setdefault(p.ref.site, []).append(p.ref)
-    use.covers = _covers(graph.product, unit, use.waits)
+    use.covers = _covers(graph.product, iv, use.waits)
     return use
 
 
@@ -156,14 +156,14 @@ def _latest(use: BarrierUse, s: int, number: int) -> int:
 
 
 def _families(
-    product: ProductGraph, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
+    product: ProductGraph, iv: InductionVariable, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
 ) -> list[Family]:
     """Splits uses into families: by class, by order within a block, or over classes that take turns."""
     out: list[Family] = []
     left: list[tuple[Ref, Index | None, int, int]] = []
     for c in dict.fromkeys(r.c.index for r, _, _, _ in uses):
         mine = [u for u in uses if u[0].c.index == c]
-        found = _by_order(product, unit, slots, mine)
+        found = _by_order(product, iv, slots, mine)
         if found is None:
             left += mine
         else:
@@ -177,7 +177,7 @@ def _families(
         for u in left:
             kinds.setdefault((u[0].c.group.kind.value, u[0].c.cta), []).append(u)
         for group in kinds.values():
-            found = _by_order(product, unit, slots, group)
+            found = _by_order(product, iv, slots, group)
             if found is None or not _one_class_a_block(group):
                 raise OutsideFragment("uses of a barrier that do not take its phases in turn")
             out += found
@@ -189,7 +189,7 @@ def _one_class_a_block(uses: list[tuple[Ref, Index | None, int, int]]) -> bool:
 
 
 def _by_order(
-    product: ProductGraph, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
+    product: ProductGraph, iv: InductionVariable, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
 ) -> list[Family] | None:
     """One family, or as many as the most uses in one block: the first ones, the second ones, ..."""
     by_block: dict[int, list[tuple[Ref, Index | None, int, int]]] = {}
@@ -203,7 +203,7 @@ def _by_order(
             mine = [u for us in by_block.values() for n, u in enumerate(us) if n % count == w]
             if len({(x[2], x[3]) for x in mine}) > 1:
                 break
-            lead = numbered(product, unit, {s: len(us) // count for s, us in by_block.items()}, 0)
+            lead = numbered(product, iv, {s: len(us) // count for s, us in by_block.items()}, 0)
             if lead is None:
                 break
             pieces = _pieces(lead, slots, mine)
@@ -229,7 +229,7 @@ def _pieces(
     return tuple(out)
 
 
-def _covers(product: ProductGraph, unit: Unit, waits: Sequence[Piece]) -> list[Family]:
+def _covers(product: ProductGraph, iv: InductionVariable, waits: Sequence[Piece]) -> list[Family]:
     """Families among the waits, of one party or of several that take turns; of the classes that run one wait any."""
     sites = {p.ref.site: p for p in reversed(waits)}
     groups: dict[object, list[Piece]] = {}
@@ -239,13 +239,13 @@ def _covers(product: ProductGraph, unit: Unit, waits: Sequence[Piece]) -> list[F
         groups.setdefault("all", []).append(p)
     out: list[Family] = []
     for pieces in groups.values():
-        family = covering(product, unit, pieces)
+        family = covering(product, iv, pieces)
         if family is not None and all(set(f.pieces) != set(family.pieces) for f in out):
             out.append(family)
     return out
 
 
-def covering(product: ProductGraph, unit: Unit, pieces: Sequence[Piece]) -> Family | None:
+def covering(product: ProductGraph, iv: InductionVariable, pieces: Sequence[Piece]) -> Family | None:
     """The pieces as a family that takes every number from its first one on, if they do."""
     by_block: dict[int, list[Piece]] = {}
     for p in sorted(pieces, key=lambda p: p.ref.i):
@@ -253,7 +253,7 @@ def covering(product: ProductGraph, unit: Unit, pieces: Sequence[Piece]) -> Fami
     if any(a.ref.c is not b.ref.c for group in by_block.values() for a in group for b in group):
         return None
     uses = {s: len(group) for s, group in by_block.items()}
-    lead = numbered(product, unit, uses, 0)
+    lead = numbered(product, iv, uses, 0)
     if lead is None:
         return None
     shifts = {p.number - lead[s] - n for s, group in by_block.items() for n, p in enumerate(group)}

@@ -83,7 +83,7 @@ def _needs(facts: Facts, ref: Ref, effect: Effect) -> list[Ref]:
 def _needed_arrivals(facts: Facts, ref: Ref) -> list[Ref]:
     use, wait = facts.wait_of[ref]
     out: list[Ref] = []
-    if not use.signals and (use.unit or wait.number >= 0):
+    if not use.signals and (use.iv or wait.number >= 0):
         raise OutsideFragment(f"nobody arrives on {use.array[1]}")
     for family in use.signals:
         ahead = wait.number - family.lead[ref.s]
