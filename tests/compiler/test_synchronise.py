@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.verdict import Proved
 from tilewright.compiler.synchronise import prover, synthesised, unneeded_syncs
 from tilewright.contract import check

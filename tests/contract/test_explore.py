@@ -9,7 +9,7 @@ from museum import EXHIBITS
 from protocols import cp_async, gemm
 
 from mutate import corpus, mutants
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.contract import Rule
 from tilewright.contract.explore import exhaust

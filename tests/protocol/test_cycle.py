@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.protocol import Build, Protocol, Step, ops
 from tilewright.protocol.cycle import CriticalCycle, critical_cycle
 from tilewright.protocol.graph import graph_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.synchronise import with_late_waits

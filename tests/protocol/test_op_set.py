@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check, judge

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gallery.entry import Entry, multiply
-from support.rings import drain, load
+from support.pipeline_roles import drain, load
 from tilewright.base.expr import sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope

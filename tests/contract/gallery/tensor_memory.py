@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gallery.entry import Entry
-from support.rings import load
+from support.pipeline_roles import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocols import grouped
 
 from gallery.entry import Entry, multiply
-from support.rings import load
+from support.pipeline_roles import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o

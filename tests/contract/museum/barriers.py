@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
-from support.rings import drain
+from support.pipeline_roles import drain
 from tilewright.base.expr import sym
 from tilewright.protocol import Build, Protocol, Scope
 from tilewright.protocol import ops as o

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from support.rings import drain, fill, fill_once
+from support.pipeline_roles import drain, fill, fill_once
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
-from support.rings import drain, fill, fill_once
+from support.pipeline_roles import drain, fill, fill_once
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o

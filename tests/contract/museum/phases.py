@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
-from support.rings import drain, fill
+from support.pipeline_roles import drain, fill
 from tilewright.base.expr import minimum
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
 from museum.fences import store_loop
-from support.rings import drain, fill, fill_once
+from support.pipeline_roles import drain, fill, fill_once
 from tilewright.base.expr import sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope

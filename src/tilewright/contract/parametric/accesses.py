@@ -41,7 +41,7 @@ class Access:
         """What tells accesses to one place apart, as far as order is asked for."""
 
 
-def same_ring(x: Place, y: Place) -> bool:
+def same_stages(x: Place, y: Place) -> bool:
     """Whether both are stages of one ring, told apart by one counter."""
     return (
         x.index is not None
@@ -53,7 +53,7 @@ def same_ring(x: Place, y: Place) -> bool:
 
 def overlap(x: Place, y: Place) -> bool:
     """Whether some executions may touch the same bytes."""
-    if same_ring(x, y):
+    if same_stages(x, y):
         return x.begin < y.end and y.begin < x.end
     a, b = x.span, y.span
     return a[0] < b[1] and b[0] < a[1]

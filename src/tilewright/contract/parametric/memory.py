@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tilewright.contract.parametric.accesses import Access, Series, overlap, same_ring
+from tilewright.contract.parametric.accesses import Access, Series, overlap, same_stages
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.matching import Piece, covering
 from tilewright.contract.parametric.order import Order
@@ -30,7 +30,7 @@ def check_memory(facts: Facts) -> None:
 def _never_meet(facts: Facts, x: Access, y: Access) -> bool:
     """Whether two accesses to a ring always have different stages, such as those of its even and odd users."""
     one, two = x.place.index, y.place.index
-    if one is None or two is None or not same_ring(x.place, y.place) or not one.iv:
+    if one is None or two is None or not same_stages(x.place, y.place) or not one.iv:
         return False
     iv = facts.column[one.iv]
     period, a = facts.k.paths.residue(x.ref.s, iv, x.place.stages)
@@ -87,7 +87,7 @@ def _ordered(order: Order, x: Access, y: Access) -> None:
 def _coexist(facts: Facts, x: Access, y: Access) -> bool:
     """Whether both can belong to one use of a ring."""
     one, two = x.place.index, y.place.index
-    if one is None or two is None or not same_ring(x.place, y.place) or not one.iv:
+    if one is None or two is None or not same_stages(x.place, y.place) or not one.iv:
         return True
     apart, iv, linked = two.offset - one.offset, facts.column[one.iv], facts.k.paths.linked
     a, b = (y, x) if apart >= 0 else (x, y)
@@ -124,7 +124,7 @@ def _comes_first(order: Order, w: Access, y: Access) -> bool:
 def _by_turns(order: Order, y: Access, writers: list[Access]) -> bool:
     """Writes at several places that together cover each use of a ring."""
     left = [(y.place.begin, y.place.end)]
-    alike = [w for w in writers if same_ring(w.place, y.place)]
+    alike = [w for w in writers if same_stages(w.place, y.place)]
     for begin, end in dict.fromkeys((w.place.begin, w.place.end) for w in alike):
         group = [w for w in alike if (w.place.begin, w.place.end) == (begin, end) and w.ref.c.group.primary]
         if all(order.before(w, y, 0) for w in group) and _everywhere(order.facts, group):
@@ -136,7 +136,7 @@ def _beside(order: Order, y: Access, writers: list[Access]) -> bool:
     """Whether writes in the same turn of the same block, which the product passes as often, cover the use."""
     left = [(y.place.begin, y.place.end)]
     for w in writers:
-        beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_ring(w.place, y.place)
+        beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_stages(w.place, y.place)
         if left and beside and w.ref.c.group.primary and order.before(w, y, 0):
             left = _without(left, w.place.begin, w.place.end)
     return not left
@@ -151,7 +151,7 @@ def _each_turn(order: Order, y: Access, writers: list[Access]) -> bool:
         for w in writers
         if w.ref.s != y.ref.s
         and w.place.index == index
-        and same_ring(w.place, y.place)
+        and same_stages(w.place, y.place)
         and (w.place.begin, w.place.end) == (y.place.begin, y.place.end)
         and order.before(w, y, 0)
     }

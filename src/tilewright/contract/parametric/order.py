@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.contract.parametric.accesses import TRACKED, Access, same_ring
+from tilewright.contract.parametric.accesses import TRACKED, Access, same_stages
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Mark, Segment
@@ -33,7 +33,7 @@ class Order:
         use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at one
         access of a series holds at the later ones."""
         one, two = x.place.index, y.place.index
-        if one is not None and two is not None and same_ring(x.place, y.place):
+        if one is not None and two is not None and same_stages(x.place, y.place):
             question = self.facts.upto(one.iv, one.offset - two.offset + laps * x.place.stages)
         elif laps == 0 and x.ref.s == y.ref.s:
             question = self.k.levels.past

@@ -143,7 +143,7 @@ def _handed_on(x: Execution, b: int, effect: Signal) -> Clock:
     if remote:
         note_remote(x, owner)
     if effect.release is Release.TENSOR:
-        return x.m.committed(x.agent, x.a)
+        return x.committed()
     if remote and memory and effect.scope is not Scope.CTA:
         clock = x.released()
         bar.remote = clock if bar.remote is None else join(bar.remote, clock)

@@ -1,4 +1,4 @@
-"""The symmetry of rings: turning every ring of a counter by one slot changes nothing but names.
+"""The symmetry of multi-stage pipelines: renaming the stages of a counter cyclically changes nothing but names.
 
 Where each use of a counter is a slot ``(v + c) % S``, the parity ``((v + c) // S + d) % 2`` of an array of S, or a
 stage of a buffer of S stages, shifting ``v`` in all roles and renaming slots and parities maps runs onto runs. States
@@ -19,15 +19,15 @@ from tilewright.protocol.recover import phase_use, slot_use, stage_use
 
 
 @dataclass(frozen=True)
-class RingSymmetry:
-    """Which counter turns which barrier arrays, and which buffers (with their stage size)."""
+class StageSymmetry:
+    """Which counter indexes which barrier arrays, and which buffers (with their stage size)."""
 
     arrays: dict[str, str]
     buffers: dict[str, tuple[str, int]]
 
 
-def ring_symmetry(protocol: Protocol) -> RingSymmetry:
-    """The rings whose counters are used in no other way."""
+def stage_symmetry(protocol: Protocol) -> StageSymmetry:
+    """The arrays and buffers whose counters are used in no other way."""
     arrays: dict[str, set[str]] = {}
     buffers: dict[str, set[tuple[str, int]]] = {}
     slots = {b.name: b.slots for b in protocol.barriers}
@@ -71,7 +71,7 @@ def ring_symmetry(protocol: Protocol) -> RingSymmetry:
         if mixed <= bad:
             break
         bad |= mixed
-    return RingSymmetry(
+    return StageSymmetry(
         {name: v for name, found in arrays.items() for v in found if v and v not in bad},
         {name: (v, size) for name, found in buffers.items() for v, size in found if v and v not in bad},
     )
