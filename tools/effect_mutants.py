@@ -190,7 +190,8 @@ def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
 def altered(alteration: Alteration) -> Iterator[None]:
     """The effects of a class while they are altered; a property comes before what ops remember."""
     original = alteration.op.__dict__["effects"]
-    alteration.op.effects = property(lambda op: alteration.alter(original.func(op)))  # type: ignore[assignment]
+    compute = original.compute
+    alteration.op.effects = property(lambda op: alteration.alter(compute(op)))  # type: ignore[assignment]
     try:
         yield
     finally:

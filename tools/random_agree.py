@@ -158,7 +158,7 @@ def groups(rng: Random) -> Protocol:
     b = Build("groups")
     n = b.symbol("n", least=rng.choice((0, 0, 1)))
     slots = rng.choice((2, 4))
-    ring = b.ring("x", slots, 64, consumers=1)
+    ring = b.pipeline("x", slots, 64, consumers=1)
 
     def off(e: Expr) -> Expr:
         return e + rng.choice((0, 0, 0, 0, 0, 1, -1, 2))
@@ -169,8 +169,8 @@ def groups(rng: Random) -> Protocol:
         with p.loop("k", rng.choice((n * 2, n * 2, n * 2, n, n * 2 + 1))) as k:
             at = off(k)
             body = [
-                (By.ELECTED, ring.wait_empty(at), None),
-                (By.ELECTED, ring.expect(k), None),
+                (By.ELECTED, ring.producer_acquire(at), None),
+                (By.ELECTED, ring.producer_commit(k), None),
                 (By.ELECTED, ring.load(k), None),
             ]
             _written(p, _changed(body, body, rng) if rng.random() < 0.3 else body)

@@ -13,15 +13,15 @@ def gemm(stages: int = 4) -> Protocol:
     """The epilogue of a tile runs under the MMA of the next: tmem_full and tmem_empty hand the accumulators over."""
     b = Build("blackwell_gemm")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", least=1, per="t")
-    ring = b.ring("ab", stages, min(32768, 131072 // stages), consumers=1)
+    ring = b.pipeline("ab", stages, min(32768, 131072 // stages), consumers=1)
     full, empty = b.mbarrier("tmem_full", 2), b.mbarrier("tmem_empty", 2, count=128)
     acc = b.buffer("acc", 2 * COLUMNS, Space.TMEM)
     with b.role("load", 32) as p:
         b.init(p)
         g = p.counter("g")
         with p.loop("t", tiles), p.loop("k", kt):
-            p.one(ring.wait_empty(g))
-            p.one(ring.expect(g))
+            p.one(ring.producer_acquire(g))
+            p.one(ring.producer_commit(g))
             p.one(ring.load(g))
             p.advance(g)
         p.all(o.CtaSync())
@@ -34,7 +34,7 @@ def gemm(stages: int = 4) -> Protocol:
             m.one(o.Wait(empty[t % 2], (t // 2 + 1) % 2))
             m.one(o.Tcgen05FenceAfter())
             with m.loop("k", kt):
-                m.one(ring.wait_full(g))
+                m.one(ring.consumer_wait(g))
                 m.one(o.Tcgen05FenceAfter())
                 m.one(o.Tcgen05Mma(acc.at(t % 2 * COLUMNS, COLUMNS), (ring.stage(g),)))
                 m.one(o.Tcgen05Commit(ring.empty[ring.slot(g)]))

@@ -34,23 +34,23 @@ def producer_warps(stages: int = 4) -> Protocol:
     """A warpgroup gathers rows by cp.async and arrives when they land; the consumers fence before wgmma reads them."""
     b = Build("cp_async_producer")
     kt = b.symbol("kt")
-    ring = b.ring("ab", stages, 16384, consumers=1, producers=128)
+    ring = b.pipeline("ab", stages, 16384, consumers=1, producers=128)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
         with p.loop("k", kt) as k:
-            p.all(ring.wait_empty(k))
+            p.all(ring.producer_acquire(k))
             p.all(o.CpAsync(ring.stage(k)))
             p.all(o.CpAsyncArrive(ring.full[ring.slot(k)]))
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt):
             k = sym("k")
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             c.all(o.FenceProxyAsync())
             c.all(o.WgmmaFence())
             c.all(o.Wgmma(acc.whole, (ring.stage(k),)))
             c.all(o.WgmmaCommit())
             c.all(o.WgmmaWait(0))
-            c.one(ring.release(k))
+            c.one(ring.consumer_release(k))
     return b.protocol()

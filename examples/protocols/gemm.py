@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.base.expr import Expr, sym
 from tilewright.hw.spaces import Space
-from tilewright.protocol import Build, Protocol, Ring, RoleBuilder, Scope
+from tilewright.protocol import Build, PipelineHandle, Protocol, RoleBuilder, Scope
 from tilewright.protocol import ops as o
 from tilewright.protocol.build import BufferHandle
 
@@ -16,20 +16,20 @@ def _stage_bytes(stages: int) -> int:
     return min(STAGE, 131072 // stages // 1024 * 1024)
 
 
-def _main_loop(c: RoleBuilder, ring: Ring, acc: BufferHandle, g: Expr, kt: Expr) -> None:
+def _main_loop(c: RoleBuilder, ring: PipelineHandle, acc: BufferHandle, g: Expr, kt: Expr) -> None:
     """One wgmma group stays in flight: stage g - 1 is released once the group of stage g was issued."""
     with c.loop("k", kt) as k:
-        c.all(ring.wait_full(g))
+        c.all(ring.consumer_wait(g))
         c.all(o.WgmmaFence())
         c.all(o.Wgmma(acc.whole, (ring.stage(g),)))
         c.all(o.WgmmaCommit())
         with c.when(k > 0):
             c.all(o.WgmmaWait(1))
-            c.one(ring.release(g - 1))
+            c.one(ring.consumer_release(g - 1))
         c.advance(g)
     with c.when(kt > 0):
         c.all(o.WgmmaWait(0))
-        c.one(ring.release(g - 1))
+        c.one(ring.consumer_release(g - 1))
 
 
 def _store_tile(c: RoleBuilder, acc: BufferHandle, d: BufferHandle, bar: int) -> None:
@@ -50,7 +50,7 @@ def cooperative(stages: int = 4, consumers: int = 2, persistent: bool = True) ->
     b = Build("gemm_cooperative")
     tiles = b.symbol("tiles", most=None if persistent else 1)
     kt = b.symbol("kt", per="t")
-    ring = b.ring("ab", stages, stage, consumers)
+    ring = b.pipeline("ab", stages, stage, consumers)
     acc = b.buffer("acc", 256, Space.REGISTER)
     staging = [b.buffer(f"d{w}", 16384) for w in range(consumers)]
     low, high = {1: (40, 232), 2: (40, 232), 3: (32, 160)}[consumers]
@@ -60,8 +60,8 @@ def cooperative(stages: int = 4, consumers: int = 2, persistent: bool = True) ->
         p.all(o.Setmaxnreg(low))
         g = p.counter("g")
         with p.loop("t", tiles), p.loop("k", kt):
-            p.one(ring.wait_empty(g))
-            p.one(ring.expect(g))
+            p.one(ring.producer_acquire(g))
+            p.one(ring.producer_commit(g))
             p.one(ring.load(g, 0, stage // 2))
             p.one(ring.load(g, stage // 2, stage // 2))
             p.advance(g)
@@ -83,7 +83,7 @@ def pingpong(stages: int = 4) -> Protocol:
     stage = _stage_bytes(stages)
     b = Build("gemm_pingpong")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", per="t")
-    ring = b.ring("ab", stages, stage, 1)
+    ring = b.pipeline("ab", stages, stage, 1)
     acc = b.buffer("acc", 256, Space.REGISTER)
     staging = [b.buffer(f"d{w}", 16384) for w in range(2)]
     with b.role("producer", 128) as p:
@@ -91,8 +91,8 @@ def pingpong(stages: int = 4) -> Protocol:
         p.all(o.Setmaxnreg(40))
         g = p.counter("g")
         with p.loop("t", tiles), p.loop("k", kt):
-            p.one(ring.wait_empty(g))
-            p.one(ring.expect(g))
+            p.one(ring.producer_acquire(g))
+            p.one(ring.producer_commit(g))
             p.one(ring.load(g))
             p.advance(g)
     for w in range(2):
@@ -121,31 +121,30 @@ def multicast(stages: int = 4) -> Protocol:
     stage = _stage_bytes(stages)
     b = Build("gemm_multicast", cluster=2)
     tiles, kt = b.symbol("tiles"), b.symbol("kt", per="t")
-    ring = b.ring("ab", stages, stage, consumers=2)
+    ring = b.pipeline("ab", stages, stage, consumers=2)
     acc = b.buffer("acc", 256, Space.REGISTER)
     half, quarter = stage // 2, stage // 4
     with b.role("producer", 128) as p:
         b.init(p)
         g = p.counter("g")
         with p.loop("t", tiles), p.loop("k", kt):
-            p.one(ring.wait_empty(g, Scope.CLUSTER))
-            p.one(ring.expect(g))
+            p.one(ring.producer_acquire(g, Scope.CLUSTER))
+            p.one(ring.producer_commit(g))
             p.one(ring.load(g, 0, half))
-            begin = ring.slot(g) * stage + half + sym("cta") * quarter
-            p.one(o.TmaLoad(ring.data.at(begin, quarter), ring.full[ring.slot(g)], (o.Const(0), o.Const(1))))
+            p.one(ring.load(g, half + sym("cta") * quarter, quarter, ctas=(0, 1)))
             p.advance(g)
         b.sync(p)
     with b.role("consumer", 128) as c:
         b.sync(c)
         g = c.counter("g")
         with c.loop("t", tiles), c.loop("k", kt):
-            c.all(ring.wait_full(g))
+            c.all(ring.consumer_wait(g))
             c.all(o.WgmmaFence())
             c.all(o.Wgmma(acc.whole, (ring.stage(g),)))
             c.all(o.WgmmaCommit())
             c.all(o.WgmmaWait(0))
-            c.one(ring.release(g, cta=0, scope=Scope.CLUSTER))
-            c.one(ring.release(g, cta=1, scope=Scope.CLUSTER))
+            c.one(ring.consumer_release(g, cta=0, scope=Scope.CLUSTER))
+            c.one(ring.consumer_release(g, cta=1, scope=Scope.CLUSTER))
             c.advance(g)
         b.sync(c)
     return b.protocol()

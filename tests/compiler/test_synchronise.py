@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.verdict import Proved
 from tilewright.compiler.synchronise import prover, synthesised, unneeded_syncs
 from tilewright.contract import check
@@ -50,16 +50,16 @@ def test_unneeded_syncs_are_found() -> None:
     """A second wait for the same stage, and a fence that no generic access needs."""
     b = Build("idle")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 64, consumers=32)
+    ring = b.pipeline("ab", 2, 64, consumers=32)
     fill(b, ring, kt, (o.FenceProxyAsync(),))
     with b.role("consumer", 32) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
+            c.all(ring.consumer_wait(k))
             c.all(ring.read(k))
             c.all(o.FenceProxyAsync())
-            c.all(ring.release(k))
+            c.all(ring.consumer_release(k))
     protocol = b.protocol()
     idle = [type(step_at(protocol, spot).op) for spot in unneeded_syncs(protocol)]
     # of each pair one can go: either fence is enough in front of the copy, either wait in front of the read

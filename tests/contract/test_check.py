@@ -298,7 +298,7 @@ def test_unrolled_loop_with_constant_stages() -> None:
     """Four copies of the body with constant stages and one flip of the parity for each turn."""
     b = Build("unrolled")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 4, 64, consumers=32)
+    ring = b.pipeline("ab", 4, 64, consumers=32)
     with b.role("producer", 32) as p:
         b.init(p)
         with p.loop("k", kt) as k:
@@ -310,10 +310,10 @@ def test_unrolled_loop_with_constant_stages() -> None:
         b.sync(c)
         with c.loop("k", kt) as k:
             for s in range(4):
-                c.all(ring.wait_full(4 * k + s))
+                c.all(ring.consumer_wait(4 * k + s))
                 c.all(ring.read(4 * k + s))
                 c.all(o.FenceProxyAsync())
-                c.all(ring.release(4 * k + s))
+                c.all(ring.consumer_release(4 * k + s))
     assert isinstance(check(b.protocol()), Proved)
 
 

@@ -9,7 +9,7 @@ from museum import EXHIBITS
 from protocols import cp_async, gemm
 
 from mutate import corpus, mutants
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.contract import Rule
 from tilewright.contract.explore import exhaust
@@ -60,7 +60,7 @@ def test_every_trip_count_at_once(protocol: Protocol) -> None:
 def _ring(parity: int) -> Protocol:
     b = Build("ring")
     kt = b.symbol("kt")
-    ring = b.ring("x", 2, 64, consumers=1)
+    ring = b.pipeline("x", 2, 64, consumers=1)
     fill(b, ring, kt, threads=1)
     with b.role("consumer", 1) as c:
         b.sync(c)
@@ -68,7 +68,7 @@ def _ring(parity: int) -> Protocol:
             c.all(o.Wait(ring.full[k % 2], (k // 2 + parity * (k // 4)) % 2))
             c.all(ring.read(k))
             c.all(o.FenceProxyAsync())
-            c.all(ring.release(k))
+            c.all(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -256,20 +256,20 @@ def test_a_wait_before_the_initialisation_is_visible_goes_wrong() -> None:
 def test_a_group_without_wgmma_joins_nobody() -> None:
     """The elected thread laps the others, who are held back by nothing."""
     b = Build("lap")
-    ring = b.ring("x", 2, 64, consumers=1)
+    ring = b.pipeline("x", 2, 64, consumers=1)
     with b.role("producer", 128) as p:
         b.init(p)
         with p.loop("k", C(5)) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k))
             p.one(ring.load(k))
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", C(5)) as k:
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             c.all(o.WgmmaCommit())
             c.all(o.WgmmaWait(0))
-            c.one(ring.release(k))
+            c.one(ring.consumer_release(k))
     found = exhaust(b.protocol(), lambda name, context: 0)
     assert found.finding is not None
     assert found.finding.rule is Rule.DEADLOCK

@@ -31,12 +31,12 @@ def staged(also: Space | None = None) -> Protocol:
     """Threads fill a stage that a bulk store takes; between, they write ``also`` elsewhere."""
     b = Build("staged")
     kt = b.symbol("kt")
-    ring = b.ring("x", slots=2, bytes=128, consumers=1)
+    ring = b.pipeline("x", stages=2, stage_bytes=128, consumers=1)
     y = None if also is None else b.buffer("y", 64, also, offset=512)
     with b.role("a", 32) as a:
         b.init(a)
         with a.loop("k", kt) as k:
-            a.one(ring.wait_empty(k))
+            a.one(ring.producer_acquire(k))
             a.one(o.Write(ring.stage(k)))
             if y is not None:
                 a.one(o.Write(y.whole))
@@ -45,11 +45,11 @@ def staged(also: Space | None = None) -> Protocol:
     with b.role("s", 32) as s:
         b.sync(s)
         with s.loop("k", kt) as k:
-            s.one(ring.wait_full(k))
+            s.one(ring.consumer_wait(k))
             s.one(o.TmaStore(ring.stage(k)))
             s.one(o.BulkCommit())
             s.one(o.BulkWait(0, read=True))
-            s.one(ring.release(k))
+            s.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -74,20 +74,20 @@ def test_the_other_sides_fence_is_of_a_space_too(space: o.FenceSpace) -> None:
 def staged_reads() -> Protocol:
     b = Build("staged reads")
     kt = b.symbol("kt")
-    ring = b.ring("x", slots=2, bytes=128, consumers=32)
+    ring = b.pipeline("x", stages=2, stage_bytes=128, consumers=32)
     with b.role("p", 32) as p:
         b.init(p)
         with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k))
             p.one(ring.load(k))
     with b.role("c", 32) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             c.all(ring.read(k))
             c.all(o.FenceProxyAsync())
-            c.all(ring.release(k))
+            c.all(ring.consumer_release(k))
     return b.protocol()
 
 

@@ -87,11 +87,11 @@ def test_the_product_graph_of_a_persistent_loop() -> None:
 def test_rings_follow_the_loops_that_turn_them() -> None:
     graph = graph_of(gemm.pingpong(4))
     assert not isinstance(graph, str)
-    waits = [s for s in graph.all_sites() if isinstance(s.step.op, ops.Wait)]
+    waits = [s for blocks in graph.sites for code in blocks for s in code if isinstance(s.step.op, ops.Wait)]
     assert len(waits) == 8  # of the producer in both turns, of each consumer in its own; first iterations apart
     for site in waits:
         assert isinstance(site.step.op, ops.Wait)
-        assert graph.awaited(site, site.step.op).unit == frozenset((1,))
+        assert graph.awaited(site, site.step.op).iv == frozenset((1,))
 
 
 def test_roles_that_share_a_ring_go_round_the_same_loops() -> None:

@@ -9,27 +9,27 @@ from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import check
 from tilewright.contract.parametric import prove
-from tilewright.protocol import Build, Protocol, Ring, RoleBuilder
+from tilewright.protocol import Build, PipelineHandle, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 
 
-def _use(c: RoleBuilder, ring: Ring, i: Expr, parity: Expr, released: Expr) -> None:
-    c.all(o.Wait(ring.full[i % ring.slots], parity))
+def _use(c: RoleBuilder, ring: PipelineHandle, i: Expr, parity: Expr, released: Expr) -> None:
+    c.all(o.Wait(ring.full[i % ring.stages], parity))
     c.all(o.Read(ring.stage(i)))
     c.all(o.FenceProxyAsync())
-    c.all(o.Arrive(ring.empty[released % ring.slots]))
+    c.all(o.Arrive(ring.empty[released % ring.stages]))
 
 
 def turns(consumers: int, slots: int, wrong: str = "") -> Protocol:
     """As many consumers as share a group, each with its own stage of it."""
     b = Build("turns")
     n = b.symbol("n")
-    ring = b.ring("x", slots, 128, consumers=32)
+    ring = b.pipeline("x", slots, 128, consumers=32)
     with b.role("p", 32) as p:
         b.init(p)
         with p.loop("k", n * consumers - int(wrong == "one less")) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k))
             p.one(ring.load(k))
     for i in range(consumers - int(wrong == "one consumer less")):
         with b.role(f"c{i}", 32) as c:
@@ -46,12 +46,12 @@ def pairs(wrong: str = "") -> Protocol:
     """One consumer takes two stages a turn; wrong: it releases the second one before it read it."""
     b = Build("pairs")
     n = b.symbol("n")
-    ring = b.ring("x", 4, 128, consumers=32)
+    ring = b.pipeline("x", 4, 128, consumers=32)
     with b.role("p", 32) as p:
         b.init(p)
         with p.loop("k", n * 2) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k))
             p.one(ring.load(k))
     with b.role("c", 32) as c:
         b.sync(c)
@@ -71,12 +71,12 @@ def guarded(late: int) -> Protocol:
     """The first turn of a group's loop apart: its stage is released a turn late, and the last one behind the loop."""
     b = Build("guarded")
     n = b.symbol("n", least=1)
-    ring = b.ring("x", 4, 128, consumers=32)
+    ring = b.pipeline("x", 4, 128, consumers=32)
     with b.role("p", 32) as p:
         b.init(p)
         with p.loop("k", n * 2) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k))
             p.one(ring.load(k))
     for i in (0, 1):
         with b.role(f"c{i}", 32) as c:
@@ -120,22 +120,22 @@ def tail(parity: int, index: int = -1, guard: bool = True) -> Protocol:
     """Behind the loop the last phases are waited for, at the index that the count says."""
     b = Build("tail")
     n = b.symbol("n")
-    ring = b.ring("x", 3, 128, consumers=1)
+    ring = b.pipeline("x", 3, 128, consumers=1)
     with b.role("p", 32) as p:
         b.init(p)
         with p.loop("k", n) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k))
             p.one(ring.load(k))
         with p.when(n > 0) if guard else p.when(C(1).eq(1)):
             p.one(o.Wait(ring.empty[(n + 3 + index) % 3], ((n + 3 + index) // 3 + parity) % 2))
     with b.role("c", 32) as c:
         b.sync(c)
         with c.loop("k", n) as k:
-            c.one(ring.wait_full(k))
+            c.one(ring.consumer_wait(k))
             c.one(o.Read(ring.stage(k)))
             c.one(o.FenceProxyAsync())
-            c.one(ring.release(k))
+            c.one(ring.consumer_release(k))
     return b.protocol()
 
 

@@ -75,3 +75,27 @@ def test_what_others_of_the_class_do_must_be_waited_for(name: str) -> None:
     bad = FORMS[name](False)
     assert exhaust(bad, lambda symbol, context: 0).finding is not None
     assert isinstance(check(bad), Refuted)
+
+
+def _committed(count: int) -> Protocol:
+    """One thread multiplies, and the elected lane of each of four warps commits: four arrivals."""
+    b = Build("committed")
+    acc, x = b.buffer("acc", 128, Space.TMEM), b.buffer("x", 1024, initialised=True)
+    done = b.mbarrier("done", count=count)
+    with b.role("all", 128) as r:
+        b.init(r)
+        r.all(o.Tcgen05Alloc("acc"))
+        r.one(o.Tcgen05Mma(acc.whole, (x.whole,)))
+        r.per_warp(o.Tcgen05Commit(done[0]))
+        r.all(o.Wait(done[0], C(0)))
+        r.all(o.CtaSync())
+        r.all(o.Tcgen05Dealloc("acc"))
+    return b.protocol()
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_each_committing_thread_arrives_once(count: int) -> None:
+    """tcgen05.commit is one arrival for each thread that executes it (PTX ISA 9.1, 9.7.16)."""
+    protocol = _committed(count)
+    assert isinstance(check(protocol), Proved if count == 4 else Refuted)
+    assert (exhaust(protocol, lambda name, context: 1, max_states=4_000).finding is None) == (count == 4)

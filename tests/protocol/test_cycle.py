@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.protocol import Build, Protocol, Step, ops
 from tilewright.protocol.cycle import CriticalCycle, critical_cycle
 from tilewright.protocol.graph import graph_of
@@ -26,14 +26,14 @@ def ring(stages: int) -> Protocol:
     """One producer, one consumer that reads each stage."""
     b = Build("ring")
     kt = b.symbol("kt")
-    data = b.ring("a", stages, 1024, consumers=1)
+    data = b.pipeline("a", stages, 1024, consumers=1)
     fill(b, data, kt)
     with b.role("consumer", 32) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(data.wait_full(k))
+            c.all(data.consumer_wait(k))
             c.one(data.read(k))
-            c.one(data.release(k))
+            c.one(data.consumer_release(k))
     return b.protocol()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.synchronise import with_late_waits
@@ -140,7 +140,7 @@ def test_other_orders_are_other_traces() -> None:
 def test_waits_move_to_where_they_are_needed() -> None:
     b = Build("late")
     kt = b.symbol("kt")
-    ring = b.ring("a", 2, 64, consumers=32)
+    ring = b.pipeline("a", 2, 64, consumers=32)
     regs = b.buffer("regs", 64, Space.REGISTER)
     fill(b, ring, kt)
     with b.role("idle", 96) as i:
@@ -148,13 +148,13 @@ def test_waits_move_to_where_they_are_needed() -> None:
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             c.all(o.WgmmaFence())
             c.all(o.Wgmma(regs.whole, (ring.stage(k),)))
             c.all(o.WgmmaCommit())
             c.all(o.WgmmaWait(0))
             with c.when(sym("k") >= 0):
-                c.per_warp(ring.release(k))
+                c.per_warp(ring.consumer_release(k))
     b._barriers[1] = replace(b._barriers[1], count=4)  # pyright: ignore[reportPrivateUsage]
     protocol = b.protocol()
     moved = with_late_waits(protocol)

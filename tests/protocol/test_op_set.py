@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from support.rings import fill
+from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check, judge
@@ -123,16 +123,16 @@ def peeking(slots: int, ahead: int) -> Protocol:
     """A consumer that tests ``ahead`` uses before it waits."""
     b = Build("peek")
     kt = b.symbol("kt")
-    ring = b.ring("a", slots, 64, consumers=1)
+    ring = b.pipeline("a", slots, 64, consumers=1)
     fill(b, ring, kt)
     with b.role("consumer", 1) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.one(ring.wait_full(k, peeked=True))
-            c.one(ring.test_full(k + ahead))
+            c.one(ring.consumer_wait(k, peeked=True))
+            c.one(ring.consumer_try_wait(k + ahead))
             c.one(ring.read(k))
             c.one(o.FenceProxyAsync())
-            c.one(ring.release(k))
+            c.one(ring.consumer_release(k))
     return b.protocol()
 
 

@@ -42,10 +42,10 @@ def test_steps_remember_their_line() -> None:
 
 def test_ring_lowers_slots_and_parities() -> None:
     b = Build("x")
-    ring = b.ring("r", 4, 128, consumers=2)
+    ring = b.pipeline("r", 4, 128, consumers=2)
     i = o.Const(6)
-    assert ring.wait_full(i) == o.Wait(o.Slot("r_full", o.Const(2)), o.Const(1))
-    assert ring.wait_empty(i) == o.Wait(o.Slot("r_empty", o.Const(2)), o.Const(0))
+    assert ring.consumer_wait(i) == o.Wait(o.Slot("r_full", o.Const(2)), o.Const(1))
+    assert ring.producer_acquire(i) == o.Wait(o.Slot("r_empty", o.Const(2)), o.Const(0))
     assert ring.stage(i) == o.Region("r", o.Const(256), 128)
 
 

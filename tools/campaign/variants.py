@@ -10,7 +10,7 @@ from random import Random
 from campaign.operators import expressions
 from tilewright.base.expr import Const, Expr, minimum, sym
 from tilewright.hw.spaces import Space
-from tilewright.protocol import Build, Protocol, Ring, RoleBuilder
+from tilewright.protocol import Build, PipelineHandle, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Insertion, Spot, inserted, rewritten, spots
 from tilewright.protocol.model import By, If, Loop, Node, Step
@@ -28,7 +28,7 @@ def pipeline(rings: int, stages: int, consumers: int, persistent: bool, style: s
     tiles = b.symbol("tiles") if persistent else None
     kt = b.symbol("kt", per="t" if persistent else None)
     counts = 128 * consumers if style == "generic" else consumers
-    made = [b.ring(f"r{i}", stages, 1024 * (i + 1), consumers=counts) for i in range(rings)]
+    made = [b.pipeline(f"r{i}", stages, 1024 * (i + 1), consumers=counts) for i in range(rings)]
     acc = b.buffer("acc", 64, Space.REGISTER)
     out = [b.buffer(f"out{w}", 2048) for w in range(consumers)]
     with b.role("producer", 128) as p:
@@ -37,8 +37,8 @@ def pipeline(rings: int, stages: int, consumers: int, persistent: bool, style: s
         for _ in _tiles(p, tiles):
             with p.loop("k", kt):
                 for ring in made:
-                    p.one(ring.wait_empty(g))
-                    p.one(ring.expect(g))
+                    p.one(ring.producer_acquire(g))
+                    p.one(ring.producer_commit(g))
                     p.one(ring.load(g))
                 p.advance(g)
     for w in range(consumers):
@@ -53,7 +53,7 @@ def pipeline(rings: int, stages: int, consumers: int, persistent: bool, style: s
                     with c.when(kt > 0):
                         c.all(o.WgmmaWait(0))
                         for ring in made:
-                            c.one(ring.release(g - 1))
+                            c.one(ring.consumer_release(g - 1))
                 if store:
                     c.one(o.BulkWait(0, read=True))
                     c.all(o.BarSync(Const(1 + w), 128))
@@ -75,15 +75,15 @@ def _tiles(role: RoleBuilder, tiles: Expr | None) -> Iterator[None]:
         yield
 
 
-def _use(c: RoleBuilder, rings: list[Ring], acc: o.Region, style: str, g: Expr, k: Expr) -> None:
+def _use(c: RoleBuilder, rings: list[PipelineHandle], acc: o.Region, style: str, g: Expr, k: Expr) -> None:
     for ring in rings:
-        c.all(ring.wait_full(g))
+        c.all(ring.consumer_wait(g))
     if style == "generic":
         for ring in rings:
             c.all(ring.read(g))
         c.all(o.FenceProxyAsync())
         for ring in rings:
-            c.all(ring.release(g))
+            c.all(ring.consumer_release(g))
         return
     c.all(o.WgmmaFence())
     c.all(o.Wgmma(acc, tuple(ring.stage(g) for ring in rings)))
@@ -92,11 +92,11 @@ def _use(c: RoleBuilder, rings: list[Ring], acc: o.Region, style: str, g: Expr, 
         with c.when(k > 0):
             c.all(o.WgmmaWait(1))
             for ring in rings:
-                c.one(ring.release(g - 1))
+                c.one(ring.consumer_release(g - 1))
         return
     c.all(o.WgmmaWait(0))
     for ring in rings:
-        c.one(ring.release(g))
+        c.one(ring.consumer_release(g))
 
 
 def pipelines() -> Iterator[tuple[str, bool, Protocol]]:

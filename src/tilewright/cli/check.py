@@ -56,9 +56,9 @@ def _check(
 ) -> None:  # fmt: skip
     from tilewright.base.verdict import Proved, Refuted
     from tilewright.contract import Policy, judge
-    from tilewright.protocol import lints
+    from tilewright.protocol import expand, lints
 
-    found = find_protocol(protocol)
+    found = expand(find_protocol(protocol))
     judgement = judge(found, Policy(policy.value))
     for diagnostic in (*judgement.diagnostics, *lints(found)):
         echo(render(diagnostic), err=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from tilewright.base import verdict
+from tilewright.base.once import once
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
@@ -20,7 +21,7 @@ from tilewright.contract.runs.state import Decision
 from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
 from tilewright.contract.timeline import Timeline
 from tilewright.diag import Diagnostic
-from tilewright.protocol import to_text
+from tilewright.protocol import expand, to_text
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.validate import problems
@@ -56,7 +57,7 @@ class Certificate:
     assumptions: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
 
-    @cached_property
+    @once
     def digest(self) -> str:
         """SHA-256 of the protocol's text."""
         return hashlib.sha256(to_text(self.protocol).encode()).hexdigest()
@@ -87,6 +88,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
+    protocol = expand(protocol)
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
@@ -246,13 +248,10 @@ def _fixed(protocol: Protocol, policy: Policy) -> Iterator[tuple[Sizes, tuple[tu
 
 
 def _pinned(protocol: Protocol, values: dict[str, int]) -> Protocol:
-    symbols = tuple(
-        type(s)(s.name, values[s.name], values[s.name], 1, s.per) if s.name in values else s for s in protocol.symbols
-    )
-    return Protocol(
-        protocol.name, protocol.roles, protocol.buffers, protocol.barriers, symbols, protocol.cluster,
-        protocol.registers_per_thread,
-    )  # fmt: skip
+    """The protocol with one value for some of its symbols."""
+    symbols = (replace(s, least=n, most=n, multiple_of=1) if (n := values.get(s.name)) is not None else s
+               for s in protocol.symbols)  # fmt: skip
+    return replace(protocol, symbols=tuple(symbols))
 
 
 def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from tilewright.base.expr import Const, Expr, FloorDiv, Interval, Max, Min, Sum, interval
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step, steps
+from tilewright.protocol.model import By, Loop, Node, Protocol, Step, steps, with_bodies
 
 
 def folded(protocol: Protocol) -> Protocol:
@@ -28,19 +28,13 @@ def folded(protocol: Protocol) -> Protocol:
 def _folded(protocol: Protocol, nodes: tuple[Node, ...], bounds: Mapping[str, Interval]) -> tuple[Node, ...]:
     out: list[Node] = []
     for node in nodes:
-        match node:
-            case Step():
-                out.append(node)
-            case If():
-                then, otherwise = (_folded(protocol, x, bounds) for x in (node.then, node.otherwise))
-                out.append(replace(node, then=then, otherwise=otherwise))
-            case Loop():
-                loop = replace(node, body=_folded(protocol, node.body, bounds))
-                before = out[-1] if out else None
-                if isinstance(before, Loop) and _one(before, loop, bounds) and not _shares(protocol, loop.body):
-                    out[-1] = replace(before, end=loop.end)
-                else:
-                    out.append(loop)
+        new = node if isinstance(node, Step) else with_bodies(node, lambda body: _folded(protocol, body, bounds))
+        before = out[-1] if out else None
+        match before, new:
+            case Loop(), Loop() if _one(before, new, bounds) and not _shares(protocol, new.body):
+                out[-1] = replace(before, end=new.end)
+            case _:
+                out.append(new)
     return tuple(out)
 
 

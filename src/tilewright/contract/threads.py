@@ -18,8 +18,7 @@ from enum import Enum
 from tilewright.base.expr import Compare, Expr, sym
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
-from tilewright.protocol.rewrite import expressions_of
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, body_of, steps, walk, with_bodies
 
 
 class Kind(Enum):
@@ -97,34 +96,23 @@ def program_of(role: Role, group: Group) -> tuple[Node, ...]:
 def _only(nodes: tuple[Node, ...], runs: frozenset[By]) -> tuple[Node, ...]:
     out: list[Node] = []
     for node in nodes:
-        match node:
-            case Step() if node.by in runs:
-                out.append(node)
-            case Loop():
-                out.append(Loop(node.counter, node.begin, node.end, node.step, _only(node.body, runs), node.where))
-            case If():
-                out.append(If(node.condition, _only(node.then, runs), _only(node.otherwise, runs), node.where))
-            case _:
-                pass
+        if not isinstance(node, Step):
+            out.append(with_bodies(node, lambda body: _only(body, runs)))
+        elif node.by in runs:
+            out.append(node)
     return tuple(out)
 
 
 def _pruned(nodes: tuple[Node, ...], used: frozenset[str]) -> tuple[Node, ...]:
     out: list[Node] = []
     for node in nodes:
-        match node:
-            case Step(op=ops.Advance(counter)) if counter not in used:
-                pass
-            case Step():
-                out.append(node)
-            case Loop():
-                body = _pruned(node.body, used)
-                if body:
-                    out.append(Loop(node.counter, node.begin, node.end, node.step, body, node.where))
-            case If():
-                then, otherwise = _pruned(node.then, used), _pruned(node.otherwise, used)
-                if then or otherwise:
-                    out.append(If(node.condition, then, otherwise, node.where))
+        if isinstance(node, Step):
+            kept = not isinstance(node.op, ops.Advance) or node.op.counter in used
+        else:
+            node = with_bodies(node, lambda body: _pruned(body, used))
+            kept = bool(body_of(node))
+        if kept:
+            out.append(node)
     return tuple(out)
 
 
@@ -132,16 +120,14 @@ def expressions(nodes: tuple[Node, ...]) -> list[Expr]:
     """Every expression whose value the nodes' behaviour depends on. A counter is not a use of itself, so advancing by
     a constant adds none; a loop's continuation is the comparison of its counter with its end."""
     out: list[Expr] = []
-    for node in nodes:
+    for node in walk(nodes):
         match node:
             case Step():
-                out += expressions_of(node.op)
+                out += node.op.expressions
             case Loop():
                 out += [node.begin, Compare("<", sym(node.counter), node.end)]
-                out += expressions(node.body)
             case If():
                 out.append(node.condition)
-                out += expressions(node.then) + expressions(node.otherwise)
     return out
 
 

@@ -6,7 +6,7 @@ that round-trips, ``validate`` the checks of form.
 
 from __future__ import annotations
 
-from tilewright.protocol.build import Build, Ring, RoleBuilder
+from tilewright.protocol.build import Build, PipelineHandle, RoleBuilder
 from tilewright.protocol.lint import lints
 from tilewright.protocol.model import (
     Barrier,
@@ -15,6 +15,7 @@ from tilewright.protocol.model import (
     If,
     Loop,
     Node,
+    Pipeline,
     Protocol,
     Role,
     Step,
@@ -22,6 +23,8 @@ from tilewright.protocol.model import (
     steps,
 )
 from tilewright.protocol.ops import Op, Region, Scope, Slot
+from tilewright.protocol.pipelines import expand
+from tilewright.protocol.recover import recover
 from tilewright.protocol.text import from_text, to_text
 from tilewright.protocol.validate import problems
 
@@ -34,18 +37,21 @@ __all__ = [
     "Loop",
     "Node",
     "Op",
+    "Pipeline",
+    "PipelineHandle",
     "Protocol",
     "Region",
-    "Ring",
     "Role",
     "RoleBuilder",
     "Scope",
     "Slot",
     "Step",
     "Symbol",
+    "expand",
     "from_text",
     "lints",
     "problems",
+    "recover",
     "steps",
     "to_text",
 ]

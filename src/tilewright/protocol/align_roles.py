@@ -15,11 +15,11 @@ from tilewright.protocol import ops
 from tilewright.protocol.guards import Context, Guards, UndecidedError, conditions_of, told_apart
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.product_graph import Block, Edge, OutsideFragment, ProductGraph, ProductLoop
-from tilewright.protocol.rewrite import substituted, symbols_of, used
+from tilewright.protocol.rewrite import substituted, used
 from tilewright.protocol.strides import first_of, unstrided
 from tilewright.protocol.unroll import counted, stretched
 
-MAX_STRETCHES = 64
+MAX_BLOCKS = 64
 MAX_UNROLLED = 8
 MAX_PEELED = 4
 MAX_RESIDUES = 4
@@ -92,8 +92,8 @@ class _Builder:
         items = [self.with_skipped(x, items) for x in items]
         longest = max(items, key=lambda x: sum(isinstance(n, Loop) for n in x))
         keys = _merged([_keys(longest), *map(_keys, items)])
-        meetings = _meetings(longest, keys)
-        gaps = [self.placed(r, x, keys, meetings) for (r, _), x in zip(self.parties, items, strict=True)]
+        rendezvous = _rendezvous_between(longest, keys)
+        gaps = [self.placed(r, x, keys, rendezvous) for (r, _), x in zip(self.parties, items, strict=True)]
         first = last = self.block(path, "before" if keys else "body", [g.code[0] for g in gaps])
         for i, key in enumerate(keys):
             after = self.block(path, f"after {i}", [g.code[i + 1] for g in gaps])
@@ -121,8 +121,8 @@ class _Builder:
         return [[named(n) for n in items] for items in roles]
 
     def block(self, path: tuple[str, ...], what: str, code: list[list[Step]]) -> int:
-        if len(self.blocks) >= MAX_STRETCHES:
-            raise OutsideFragment(f"more than {MAX_STRETCHES} blocks")
+        if len(self.blocks) >= MAX_BLOCKS:
+            raise OutsideFragment(f"more than {MAX_BLOCKS} blocks")
         inside = tuple(self.loops[path[: i + 1]].index for i in range(len(path)))
         label = " ".join((*path, what))
         self.blocks.append(Block(len(self.blocks), label, inside, tuple(map(tuple, code))))
@@ -190,7 +190,7 @@ class _Builder:
         advanced = {n.op.counter for n in x.body if isinstance(n, Step) and isinstance(n.op, ops.Advance)}
         block = self.blocks[before]
         code = block.code[role]
-        first = next((i for i, s in enumerate(code) if symbols_of(s) & advanced), len(code))
+        first = next((i for i, s in enumerate(code) if s.op.symbols & advanced), len(code))
         codes = tuple(c[:first] if r == role else c for r, c in enumerate(block.code))
         self.blocks[before] = replace(block, code=codes)
         return code[first:]
@@ -209,9 +209,9 @@ class _Builder:
             out.append(Loop(loop.counter, Const(0), loop.end, 1, (replace(n, op=ops.Advance(n.op.counter)),)))
         return out
 
-    def placed(self, role: Role, items: list[Step | Loop], keys: list[str], meetings: list[int]) -> _Gaps:
+    def placed(self, role: Role, items: list[Step | Loop], keys: list[str], rendezvous: list[int]) -> _Gaps:
         """The role's loops matched with the body's, its other steps in the gaps between them. A role without loops
-        works behind them, except for what all threads must meet for before: ``meetings`` in each gap."""
+        works behind them, except for what all threads must meet for before: ``rendezvous`` in each gap."""
         gaps = _Gaps([[] for _ in range(len(keys) + 1)], [None] * len(keys))
         at, pending, first = 0, list[Step](), True
         for n in items:
@@ -225,12 +225,12 @@ class _Builder:
                     f"role {role.name} has a loop to {_key(n)} that others order differently"
                 ) from None
             if first:
-                gaps.spread(pending, 0, found, meetings, late=True)
+                gaps.spread(pending, 0, found, rendezvous, late=True)
             else:
                 gaps.code[at] += pending
             gaps.loops[found] = n
             at, pending, first = found + 1, [], False
-        gaps.spread(pending, at, len(keys), meetings, late=first and role.name not in self.early)
+        gaps.spread(pending, at, len(keys), rendezvous, late=first and role.name not in self.early)
         return gaps
 
     def resolved(self, nodes: tuple[Node, ...], context: Context) -> Iterator[Step | Loop]:
@@ -256,7 +256,7 @@ class _Builder:
                             yield from self.resolved(substituted(node.body, node.counter, i), context)
 
 
-def _meets(step: Step) -> bool:
+def _is_rendezvous(step: Step) -> bool:
     return isinstance(step.op, ops.CtaSync | ops.ClusterWait)
 
 
@@ -277,7 +277,7 @@ def _merged(sequences: Sequence[list[str]]) -> list[str]:
     return out
 
 
-def _meetings(items: list[Step | Loop], keys: list[str]) -> list[int]:
+def _rendezvous_between(items: list[Step | Loop], keys: list[str]) -> list[int]:
     """How often all threads meet before the first loop, between it and the second, and so on."""
     out, at = [0] * (len(keys) + 1), 0
     last = max((i for i, n in enumerate(items) if isinstance(n, Loop)), default=-1)
@@ -285,7 +285,7 @@ def _meetings(items: list[Step | Loop], keys: list[str]) -> list[int]:
         if isinstance(n, Loop):
             at = keys.index(_key(n), at) + 1
         else:
-            out[at if i < last or last < 0 else -1] += _meets(n)
+            out[at if i < last or last < 0 else -1] += _is_rendezvous(n)
     return out
 
 
@@ -294,14 +294,14 @@ class _Gaps:
     code: list[list[Step]]
     loops: list[Loop | None]
 
-    def spread(self, pending: list[Step], low: int, high: int, meetings: list[int], late: bool) -> None:
+    def spread(self, pending: list[Step], low: int, high: int, rendezvous: list[int], late: bool) -> None:
         """Puts steps into the gaps ``low`` to ``high``: those up to the last meeting where all meet, the others behind
         them, or (``late``) as late as may be."""
         gap = low
-        last = max((i for i, step in enumerate(pending) if _meets(step)), default=-1)
+        last = max((i for i, step in enumerate(pending) if _is_rendezvous(step)), default=-1)
         for i, step in enumerate(pending):
             if i <= last:
-                while gap < high and meetings[gap] <= sum(map(_meets, self.code[gap])):
+                while gap < high and rendezvous[gap] <= sum(map(_is_rendezvous, self.code[gap])):
                     gap += 1
             elif late:
                 gap = high

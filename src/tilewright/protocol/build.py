@@ -1,16 +1,16 @@
-"""Writing a protocol by hand: a builder with roles, loops and rings that lower to plain ops.
+"""Writing a protocol by hand: a builder with roles, loops and pipelines that lower to ops on mbarriers and bytes.
 
     b = Build("copy")
     kt = b.symbol("kt")
-    ring = b.ring("a", slots=4, bytes=16384, consumers=1)
+    a = b.pipeline("a", stages=4, stage_bytes=16384, consumers=1)
     with b.role("producer", threads=32) as p:
-        b.init(p, ring)
+        b.init(p)
         with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k)); p.one(ring.expect(k)); p.one(ring.load(k))
+            p.one(a.producer_acquire(k)); p.one(a.producer_commit(k)); p.one(a.load(k))
     with b.role("consumer", threads=128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k)); c.all(ring.read(k)); ...
+            c.all(a.consumer_wait(k)); c.all(a.read(k)); c.one(a.consumer_release(k))
     protocol = b.protocol()
 
 Every step remembers the line that wrote it.
@@ -27,7 +27,8 @@ from tilewright.base.expr import Expr, ExprLike, expr, sym
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Protocol, Role, Step, Symbol
+from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Pipeline, Protocol, Role, Step, Symbol
+from tilewright.protocol.pipelines import barriers_of, begin_of, parity_of, slot_of
 from tilewright.protocol.validate import require_valid
 
 
@@ -62,52 +63,58 @@ class BarrierHandle:
 
 
 @dataclass(frozen=True)
-class Ring:
-    """``slots`` stages of ``bytes`` with a full and an empty barrier each; methods give the lowered ops.
+class PipelineHandle:
+    """A declared pipeline: ``stages`` stages of ``stage_bytes`` with a full and an empty barrier each.
 
-    ``i`` is the running number of the stage's use: slot ``i % slots``, parity of its lap ``(i // slots) % 2``. A
-    producer waits for the opposite parity, so that its first lap passes on fresh barriers.
+    ``i`` is the running number of the stage's use; methods give the ops that ``protocol.pipelines`` expands uses to.
     """
 
-    slots: int
-    bytes: int
+    stages: int
+    stage_bytes: int
     data: BufferHandle
     full: BarrierHandle
     empty: BarrierHandle
 
     def slot(self, i: ExprLike) -> Expr:
         """Slot of use ``i``."""
-        return expr(i) % self.slots
+        return slot_of(expr(i), self.stages)
 
-    def stage(self, i: ExprLike, offset: int = 0, size: int | None = None) -> ops.Region:
-        """Bytes of the stage of use ``i``."""
-        return self.data.at(self.slot(i) * self.bytes + offset, self.bytes - offset if size is None else size)
+    def stage(self, i: ExprLike, offset: ExprLike = 0, size: int | None = None) -> ops.Region:
+        """Bytes of the stage of use ``i`` from ``offset`` on; without a size all the rest."""
+        if size is None:
+            assert isinstance(offset, int)
+            size = self.stage_bytes - offset
+        return self.data.at(begin_of(expr(i), self.stages, self.stage_bytes, expr(offset)), size)
 
-    def wait_full(self, i: ExprLike, peeked: bool = False) -> ops.Wait:
-        """The consumer's wait for the data of use ``i``."""
-        return ops.Wait(self.full[self.slot(i)], expr(i) // self.slots % 2, peeked=peeked)
-
-    def wait_empty(self, i: ExprLike, scope: ops.Scope = ops.Scope.CTA) -> ops.Wait:
+    def producer_acquire(self, i: ExprLike, scope: ops.Scope = ops.Scope.CTA) -> ops.Wait:
         """The producer's wait until the stage may be overwritten by use ``i``."""
-        return ops.Wait(self.empty[self.slot(i)], (expr(i) // self.slots + 1) % 2, scope)
+        return ops.Wait(self.empty[self.slot(i)], parity_of(expr(i), self.stages, 1), scope)
 
-    def expect(self, i: ExprLike, bytes: int | None = None) -> ops.ArriveExpectTx:
-        """The producer's arrival, with the bytes that will land in this CTA."""
-        return ops.ArriveExpectTx(self.full[self.slot(i)], self.bytes if bytes is None else bytes)
+    def producer_commit(self, i: ExprLike, tx_bytes: int | None = None) -> ops.ArriveExpectTx:
+        """The producer's arrival, with the bytes that will land in this CTA, by default those of the stage."""
+        return ops.ArriveExpectTx(self.full[self.slot(i)], self.stage_bytes if tx_bytes is None else tx_bytes)
 
-    def load(self, i: ExprLike, offset: int = 0, size: int | None = None, ctas: Sequence[ExprLike] = ()) -> ops.TmaLoad:
+    def load(
+        self, i: ExprLike, offset: ExprLike = 0, size: int | None = None, ctas: Sequence[ExprLike] = ()
+    ) -> ops.TmaLoad:
         """A tensor copy into the stage of use ``i``."""
         return ops.TmaLoad(self.stage(i, offset, size), self.full[self.slot(i)], tuple(map(expr, ctas)))
 
-    def test_full(self, i: ExprLike) -> ops.TestWait:
-        """One try at the data of use ``i``; the wait for it is then ``wait_full(i, peeked=True)``."""
-        return ops.TestWait(self.full[self.slot(i)], expr(i) // self.slots % 2)
+    def consumer_wait(self, i: ExprLike, peeked: bool = False) -> ops.Wait:
+        """The consumer's wait for the data of use ``i``."""
+        return ops.Wait(self.full[self.slot(i)], parity_of(expr(i), self.stages), peeked=peeked)
+
+    def consumer_try_wait(self, i: ExprLike) -> ops.TestWait:
+        """One try at the data of use ``i``; the wait for it is then ``consumer_wait(i, peeked=True)``."""
+        return ops.TestWait(self.full[self.slot(i)], parity_of(expr(i), self.stages))
 
     def read(self, i: ExprLike) -> ops.Read:
         """A generic read of the stage of use ``i``."""
         return ops.Read(self.stage(i))
 
-    def release(self, i: ExprLike, cta: ExprLike | None = None, scope: ops.Scope = ops.Scope.CTA) -> ops.Arrive:
+    def consumer_release(
+        self, i: ExprLike, cta: ExprLike | None = None, scope: ops.Scope = ops.Scope.CTA
+    ) -> ops.Arrive:
         """The consumer's arrival: the stage of use ``i`` has been read."""
         slot = self.empty[self.slot(i)] if cta is None else self.empty.of(cta, self.slot(i))
         return ops.Arrive(slot, scope=scope)
@@ -205,16 +212,13 @@ class Build:
         self._barriers.append(Barrier(name, slots, count))
         return BarrierHandle(self._barriers[-1])
 
-    def ring(self, name: str, slots: int, bytes: int, consumers: int, producers: int = 1) -> Ring:
-        """A ring ``name`` with barriers ``name_full`` (``producers`` arrivals) and ``name_empty`` (``consumers``)."""
-        data = self.buffer(name, slots * bytes)
-        return Ring(
-            slots,
-            bytes,
-            data,
-            self.mbarrier(f"{name}_full", slots, producers),
-            self.mbarrier(f"{name}_empty", slots, consumers),
-        )
+    def pipeline(self, name: str, stages: int, stage_bytes: int, consumers: int, producers: int = 1) -> PipelineHandle:
+        """A pipeline with buffer ``name`` and barriers ``name_full`` (a phase has ``producers`` arrivals) and
+        ``name_empty`` (``consumers``)."""
+        data = self.buffer(name, stages * stage_bytes)
+        full, empty = barriers_of(Pipeline(name, stages, (name,), producers, consumers))
+        handles = (self.mbarrier(b.name, b.slots, b.count) for b in (full, empty))
+        return PipelineHandle(stages, stage_bytes, data, *handles)
 
     @contextmanager
     def role(self, name: str, threads: int, ctas: tuple[int, ...] | None = None) -> Generator[RoleBuilder]:

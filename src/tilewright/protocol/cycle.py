@@ -175,7 +175,7 @@ class _Turn:
             for s, code in enumerate(self.graph.sites[site.party])
         }
         most = max(uses.values())
-        lead = numbered(self.graph.product, awaited.unit, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
+        lead = numbered(self.graph.product, awaited.iv, {s: min(n, 1) for s, n in uses.items()} if most else {}, 0)
         return None if lead is None else lead.get(site.block)
 
     def _groups(self, code: tuple[Site, ...], wait: Site, retired: Retire) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.protocol.model import If, Loop, Node, Protocol, Step
+from tilewright.protocol.model import If, Loop, Node, Protocol, Step, body_of
 
 
 @dataclass(frozen=True, order=True)
@@ -32,23 +32,22 @@ class Insertion:
 Edit = Callable[[Spot, Step], tuple[Node, ...]]
 """What to put in place of a step."""
 
+NodeEdit = Callable[[Spot, Node], tuple[Node, ...]]
+"""What to put in place of a node."""
+
 
 def spots(protocol: Protocol) -> Iterator[tuple[Spot, Step]]:
     """All steps with their places, in order of text."""
     for i, role in enumerate(protocol.roles):
-        yield from ((Spot(i, path), step) for path, step in _steps(role.body, (), 0))
+        yield from ((Spot(i, path), step) for path, step in _steps(role.body, ()))
 
 
-def _steps(nodes: tuple[Node, ...], path: tuple[int, ...], first: int) -> Iterator[tuple[tuple[int, ...], Step]]:
-    for i, node in enumerate(nodes, first):
-        match node:
-            case Step():
-                yield (*path, i), node
-            case Loop():
-                yield from _steps(node.body, (*path, i), 0)
-            case If():
-                yield from _steps(node.then, (*path, i), 0)
-                yield from _steps(node.otherwise, (*path, i), len(node.then))
+def _steps(nodes: tuple[Node, ...], path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Step]]:
+    for i, node in enumerate(nodes):
+        if isinstance(node, Step):
+            yield (*path, i), node
+        else:
+            yield from _steps(body_of(node), (*path, i))
 
 
 def step_at(protocol: Protocol, spot: Spot) -> Step:
@@ -58,28 +57,37 @@ def step_at(protocol: Protocol, spot: Spot) -> Step:
 
 def rewritten(protocol: Protocol, edit: Edit) -> Protocol:
     """The protocol with every step replaced by what ``edit`` makes of it. Places are those of the original."""
-    roles = tuple(replace(role, body=_rewritten(role.body, i, (), 0, edit)) for i, role in enumerate(protocol.roles))
-    return replace(protocol, roles=roles)
+    return _each(protocol, edit, lambda _, node: (node,))
+
+
+def _each(protocol: Protocol, edit: Edit, around: NodeEdit) -> Protocol:
+    """The protocol with every step replaced, then every loop and branch by what ``around`` makes of it."""
+    roles = (replace(r, body=_rewritten(r.body, i, (), 0, edit, around)) for i, r in enumerate(protocol.roles))
+    return replace(protocol, roles=tuple(roles))
 
 
 def apart(protocol: Protocol) -> Protocol:
     """The same protocol, each place with a ``Step`` of its own: who tells places by their step can't mix two up that
     hold the same one."""
-    return rewritten(protocol, lambda _, step: (replace(step),))
+    return rewritten(protocol, lambda _, step: (Step(step.op, step.by, step.where, step.note),))
 
 
-def _rewritten(nodes: tuple[Node, ...], role: int, path: tuple[int, ...], first: int, edit: Edit) -> tuple[Node, ...]:
+def _rewritten(
+    nodes: tuple[Node, ...], role: int, path: tuple[int, ...], first: int, edit: Edit, around: NodeEdit
+) -> tuple[Node, ...]:
     out: list[Node] = []
     for i, node in enumerate(nodes, first):
+        here = (*path, i)
         match node:
             case Step():
-                out.extend(edit(Spot(role, (*path, i)), node))
+                out.extend(edit(Spot(role, here), node))
             case Loop():
-                out.append(replace(node, body=_rewritten(node.body, role, (*path, i), 0, edit)))
+                body = _rewritten(node.body, role, here, 0, edit, around)
+                out.extend(around(Spot(role, here), replace(node, body=body)))
             case If():
-                then = _rewritten(node.then, role, (*path, i), 0, edit)
-                otherwise = _rewritten(node.otherwise, role, (*path, i), len(node.then), edit)
-                out.append(replace(node, then=then, otherwise=otherwise))
+                then = _rewritten(node.then, role, here, 0, edit, around)
+                otherwise = _rewritten(node.otherwise, role, here, len(node.then), edit, around)
+                out.extend(around(Spot(role, here), replace(node, then=then, otherwise=otherwise)))
     return tuple(out)
 
 
@@ -95,25 +103,9 @@ def without(protocol: Protocol, dropped: frozenset[Spot]) -> Protocol:
 
 def inserted(protocol: Protocol, insertions: Sequence[Insertion]) -> Protocol:
     """The protocol with steps put in; those at one place in their order."""
-    roles = tuple(replace(r, body=_with(r.body, i, (), 0, insertions)) for i, r in enumerate(protocol.roles))
-    return replace(protocol, roles=roles)
 
+    def edit(spot: Spot, node: Node) -> tuple[Node, ...]:
+        here = [x for x in insertions if x.spot == spot]
+        return *(x.step for x in here if not x.behind), node, *(x.step for x in here if x.behind)
 
-def _with(
-    nodes: tuple[Node, ...], role: int, path: tuple[int, ...], first: int, insertions: Sequence[Insertion]
-) -> tuple[Node, ...]:
-    out: list[Node] = []
-    for i, node in enumerate(nodes, first):
-        here = Spot(role, (*path, i))
-        out += [x.step for x in insertions if x.spot == here and not x.behind]
-        match node:
-            case Step():
-                out.append(node)
-            case Loop():
-                out.append(replace(node, body=_with(node.body, role, here.path, 0, insertions)))
-            case If():
-                then = _with(node.then, role, here.path, 0, insertions)
-                otherwise = _with(node.otherwise, role, here.path, len(node.then), insertions)
-                out.append(replace(node, then=then, otherwise=otherwise))
-        out += [x.step for x in insertions if x.spot == here and x.behind]
-    return tuple(out)
+    return _each(protocol, edit, edit)

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.protocol.operands import FenceSpace, Region, Scope, Slot
 
 
@@ -173,15 +174,25 @@ class Access:
     name: str = field(default="a generic access", compare=False)
     bytes: int | None = field(default=None, compare=False)
 
-    @property
+    @once
     def writes(self) -> bool:
         """Whether the bytes change."""
         return self.mode is not Mode.READ
 
-    @property
+    @once
     def queue(self) -> Queue | None:
         """The queue whose groups tell when the access is over."""
         return self.until if isinstance(self.until, Queue) else None
+
+    @once
+    def generic(self) -> bool:
+        """Whether threads access the bytes themselves, through the generic proxy: the access is over with the op."""
+        return self.until is None and self.proxy is Proxy.GENERIC
+
+    @once
+    def frees(self) -> bool:
+        """Whether it is the end of the bytes' life."""
+        return self.until is None and self.proxy is Proxy.TENSOR
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,42 @@
-"""The event graph of a protocol: its events, named by how often the loops have turned, for any trip count.
+"""The event graph of a protocol: its events, named by iterations of the loops, for any trip count.
 
 An event is an op of a block of the product graph (``protocol.product_graph``). Which of its executions is meant is told
-by *units*: a unit counts the turns of a set of loops since the start, alike for all parties. A ring's carried counter
-is a unit plus a constant that depends on the place alone, which is checked here, not assumed:
+by *induction variables* (``iv``): one counts the iterations of a set of loops since the start, alike for all parties.
+A pipeline's carried counter is an iv plus a constant of the place alone, which is checked here, not assumed:
 
-    slot (g + c) % S, parity ((g + c) // S + d) % 2   at a place where g = unit + o    ->   phase  unit + o + c + d S
+    slot (g + c) % S, parity ((g + c) // S + d) % 2   at a place where g = iv + o    ->   phase  iv + o + c + d S
 
-so an arrival and a wait of one ring are compared by a difference of units, across tiles and whatever the trip counts.
+so an arrival and a wait of one pipeline are compared by a difference of ivs, across tiles and whatever the trip counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym, sym
+from tilewright.base.expr import Const, Expr, Sum, Sym, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.align_roles import product_graph_of
 from tilewright.protocol.edit import apart
 from tilewright.protocol.effects import Await
 from tilewright.protocol.model import Buffer, By, Protocol, Step
-from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, turned
+from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, finished_loop
+from tilewright.protocol.recover import phase_use, slot_use, stage_use
 
 MAX_LOOPS = 10
 """Of a product whose counters are followed: which loops one follows is tried for every set of them."""
 
-Unit = frozenset[int]
-"""The loops of the product whose turns are counted."""
+InductionVariable = frozenset[int]
+"""The loops of the product whose iterations are counted."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """``unit + offset``: the turns of the unit's loops so far, plus a constant. Without loops a constant."""
+    """``iv + offset``: the iterations of the iv's loops so far, plus a constant. Without loops a constant."""
 
-    unit: Unit
+    iv: InductionVariable
     offset: int
 
 
@@ -82,19 +83,18 @@ class EventGraph:
     product: ProductGraph
     sites: tuple[tuple[tuple[Site, ...], ...], ...]
     """Per party and block, in program order."""
-    units: list[Unit] = field(default_factory=list[Unit])
-    """All units in use."""
+    ivs: list[InductionVariable] = field(default_factory=list[InductionVariable])
+    """All induction variables in use."""
     advancing: dict[tuple[int, str], set[By]] = field(default_factory=dict[tuple[int, str], set[By]])
     """Per party and carried counter: which threads advance it."""
-    _offsets: dict[tuple[int, str], tuple[Unit, dict[int, int]]] = field(
-        default_factory=dict[tuple[int, str], tuple[Unit, dict[int, int]]]
+    _offsets: dict[tuple[int, str], tuple[InductionVariable, dict[int, int]]] = field(
+        default_factory=dict[tuple[int, str], tuple[InductionVariable, dict[int, int]]]
     )
 
-    def all_sites(self) -> Iterator[Site]:
-        """Every site, party by party."""
-        for blocks in self.sites:
-            for code in blocks:
-                yield from code
+    def steps(self, cta: int | None = None) -> Iterable[Step]:
+        """The steps of all parties, or of those in one CTA, each once: blocks may share them."""
+        mine = [x for x, (_, rank) in zip(self.sites, self.product.parties, strict=True) if cta in (None, rank)]
+        return {id(site.step): site.step for blocks in mine for code in blocks for site in code}.values()
 
     # -- indices ------------------------------------------------------------------------------------------------------
     def index(self, site: Site, e: Expr) -> Index:
@@ -106,9 +106,9 @@ class EventGraph:
                 return self._counter(site, name)
             case Sum(offset, ((Sym(name), 1),)):
                 found = self._counter(site, name)
-                return Index(found.unit, found.offset + offset)
+                return Index(found.iv, found.offset + offset)
             case Sum(offset, ((Sym(name), factor),)) if self._is_count(name):
-                return Index(self._turned(site, sym(name) * factor).unit, offset)
+                return Index(self._iterations_of(site, sym(name) * factor).iv, offset)
             case _:
                 raise OutsideFragment(f"an index {e}")
 
@@ -120,31 +120,31 @@ class EventGraph:
                 raise OutsideFragment(f"the inner loop counter {name} as an index")
             return self._known(Index(frozenset((loop.index,)), 0))
         if self._is_count(name):
-            return self._turned(site, sym(name))
-        unit, entries = self._carried(site.party, name)
+            return self._iterations_of(site, sym(name))
+        iv, entries = self._carried(site.party, name)
         if not self.advancing[site.party, name] <= {By.ALL, site.step.by}:
             raise OutsideFragment(f"counter {name} is advanced by other threads than use it")
         code = self.sites[site.party][site.block]
         moved = sum(_advance(s.step, name) for s in code[: site.position])
-        return self._known(Index(unit, entries[site.block] + moved))
+        return self._known(Index(iv, entries[site.block] + moved))
 
     def _is_count(self, name: str) -> bool:
         return any(s.name == name and s.per is None for s in self.protocol.symbols)
 
-    def _turned(self, site: Site, count: Expr) -> Index:
+    def _iterations_of(self, site: Site, count: Expr) -> Index:
         """A count, where a loop of as many turns is over: its turns."""
-        over = turned(self.product, site.block, count.text)
+        over = finished_loop(self.product, site.block, count.text)
         if over is None:
             raise OutsideFragment(f"{count} as an index where no loop of as many turns is over")
         return self._known(Index(frozenset((over.index,)), 0))
 
     def _known(self, index: Index) -> Index:
-        if index.unit not in self.units:
-            self.units.append(index.unit)
+        if index.iv not in self.ivs:
+            self.ivs.append(index.iv)
         return index
 
-    def _carried(self, party: int, name: str) -> tuple[Unit, dict[int, int]]:
-        """The unit a carried counter follows, and its distance from it on entry to each block."""
+    def _carried(self, party: int, name: str) -> tuple[InductionVariable, dict[int, int]]:
+        """The induction variable a carried counter follows, and its distance from it on entry to each block."""
         found = self._offsets.get((party, name))
         if found is not None:
             return found
@@ -159,20 +159,20 @@ class EventGraph:
         self.advancing[party, name] = {s.step.by for code in self.sites[party] for s in code if _advance(s.step, name)}
         turned = {t for f in self.product.edges if moved[f.source] for t in f.turns}
         subsets = [frozenset(c) for n in range(len(loops) + 1) for c in combinations(loops, n)]
-        for unit in sorted(subsets, key=lambda u: (u not in self.units, len(u ^ turned))):
-            entries = self._offsets_along(unit, moved, start)
+        for iv in sorted(subsets, key=lambda u: (u not in self.ivs, len(u ^ turned))):
+            entries = self._offsets_along(iv, moved, start)
             if entries is not None:
-                found = self._offsets[party, name] = (unit, entries)
+                found = self._offsets[party, name] = (iv, entries)
                 return found
         raise OutsideFragment(f"counter {name} of {role.name} follows no loops")
 
-    def _offsets_along(self, unit: Unit, moved: list[int], start: int) -> dict[int, int] | None:
+    def _offsets_along(self, iv: InductionVariable, moved: list[int], start: int) -> dict[int, int] | None:
         entries = dict.fromkeys(self.product.starts, start)
         pending = list(self.product.starts)
         while pending:
             at = pending.pop()
             for f in self.product.leaving[at]:
-                value = entries[at] + moved[at] - len(unit.intersection(f.turns))
+                value = entries[at] + moved[at] - len(iv.intersection(f.turns))
                 if f.target not in entries:
                     entries[f.target] = value
                     pending.append(f.target)
@@ -188,39 +188,25 @@ class EventGraph:
         if cta is None or not 0 <= cta < self.protocol.cluster:
             raise OutsideFragment(f"CTA {slot.cta}")
         key = (cta, slot.barrier)
-        match slot.index:
-            case Const(0) if barrier.slots == 1:
-                return key, None
-            case Mod(inner, Const(m)) if m == barrier.slots:
-                return key, self.index(site, inner)
-            case _:
-                raise OutsideFragment(f"slot {slot.index} of {slot.barrier}")
+        use = slot_use(slot.index, barrier.slots)
+        if use is not None:
+            return key, self.index(site, use)
+        if barrier.slots == 1 and slot.index.constant == 0:
+            return key, None
+        raise OutsideFragment(f"slot {slot.index} of {slot.barrier}")
 
     def awaited(self, site: Site, wait: Await) -> Index:
         """The phase that a wait is for, as the use of the ring that it follows, up to two laps (which parity hides)."""
         slots = self.protocol.barrier(wait.bar.barrier).slots
         _, slot = self.slot(site, wait.bar)
-        lap = self._lap(site, wait.parity, slots)
-        if slot is not None and (slot.unit != lap.unit or (slot.offset - lap.offset) % slots):
+        phase = phase_use(wait.parity, slots)
+        if phase is None:
+            raise OutsideFragment(f"parity {wait.parity}")
+        use = self.index(site, phase.use)
+        offset = use.offset + phase.laps * slots
+        if slot is not None and (slot.iv != use.iv or (slot.offset - offset) % slots):
             raise OutsideFragment(f"a wait whose slot {wait.bar.index} and parity {wait.parity} are of different uses")
-        return Index(lap.unit, lap.offset % (2 * slots))
-
-    def _lap(self, site: Site, parity: Expr, slots: int) -> Index:
-        """``parity`` as ``(index // slots) % 2``."""
-        match parity:
-            case Const(value) if slots == 1:
-                return Index(frozenset(), value)
-            case Mod(inner, Const(2)):
-                return self._lap(site, inner, slots)
-            case Sum(offset, ((term, 1 | -1),)):
-                found = self._lap(site, term, slots)
-                return Index(found.unit, found.offset + offset * slots)
-            case FloorDiv(inner, Const(d)) if d == slots:
-                return self.index(site, inner)
-            case Sym() if slots == 1:
-                return self.index(site, parity)
-            case _:
-                raise OutsideFragment(f"parity {parity}")
+        return Index(use.iv, offset % (2 * slots))
 
     # -- bytes --------------------------------------------------------------------------------------------------------
     def place(self, site: Site, region: ops.Region, cta: int | None = None) -> Place:
@@ -251,15 +237,13 @@ class EventGraph:
         return Place(memory, buffer, offset, end, index, stages, stage, buffer.offset)
 
     def _begin(self, site: Site, begin: Expr) -> tuple[int, Index | None, int, int]:
-        match begin:
-            case Const(value):
-                return value, None, 1, 0
-            case Mod(inner, Const(m)) if m > 1:
-                return 0, self.index(site, inner), m, 1
-            case Sum(offset, ((Mod(inner, Const(m)), factor),)) if m > 1 and factor > 0:
-                return offset, self.index(site, inner), m, factor
-            case _:
-                raise OutsideFragment(f"byte position {begin}")
+        """A byte position as an offset in a stage, its use, how many stages there are, and their size."""
+        if begin.constant is not None:
+            return begin.constant, None, 1, 0
+        stage = stage_use(begin)
+        if stage is None or stage.offset.constant is None:
+            raise OutsideFragment(f"byte position {begin}")
+        return stage.offset.constant, self.index(site, stage.use), stage.stages, stage.stage_bytes
 
 
 def _advance(step: Step, name: str) -> int:
@@ -285,4 +269,4 @@ def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGr
         return str(e)
 
 
-__all__ = ["EventGraph", "Index", "Place", "Site", "Unit", "graph_of"]
+__all__ = ["EventGraph", "Index", "InductionVariable", "Place", "Site", "graph_of"]

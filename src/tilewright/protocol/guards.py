@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from tilewright.base.expr import All, Any_, Compare, Const, Expr, Mod, Not, Sum, Sym
-from tilewright.protocol.model import If, Loop, Node, Symbol
+from tilewright.protocol.model import If, Node, Symbol, walk
 from tilewright.protocol.product_graph import OutsideFragment
 
 
@@ -104,12 +104,7 @@ class Guards:
 
 def conditions_of(nodes: tuple[Node, ...]) -> Iterator[Expr]:
     """The guards in nodes, at any depth."""
-    for node in nodes:
-        if isinstance(node, If):
-            yield node.condition
-            yield from conditions_of(node.then + node.otherwise)
-        elif isinstance(node, Loop):
-            yield from conditions_of(node.body)
+    return (node.condition for node in walk(nodes) if isinstance(node, If))
 
 
 def told_apart(condition: Expr, counter: str) -> tuple[int, int]:

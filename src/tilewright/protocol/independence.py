@@ -45,8 +45,7 @@ from tilewright.protocol.effects import (
     Sync,
     TensorLife,
 )
-from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
-from tilewright.protocol.rewrite import expressions_of
+from tilewright.protocol.model import Node, Protocol, Role, Step, body_of, control_of, with_bodies
 
 Thing: TypeAlias = tuple[object, ...]
 """An object that steps touch: a name, or ``bytes`` with space, begin and end."""
@@ -114,16 +113,10 @@ def independent(protocol: Protocol, first: Node, second: Node) -> bool:
 
 def footprint(protocol: Protocol, node: Node) -> Footprint:
     """What a node touches."""
-    match node:
-        case Step():
-            return _of_step(protocol, node.op)
-        case Loop():
-            inner = _of_all(protocol, node.body)
-            uses = node.begin.symbols | node.end.symbols
-        case If():
-            inner = _of_all(protocol, node.then + node.otherwise)
-            uses = node.condition.symbols
-    return inner.joined(Footprint(reads=frozenset(("counter", name) for name in uses)))
+    if isinstance(node, Step):
+        return _of_step(protocol, node.op)
+    uses = (("counter", name) for e in control_of(node) for name in e.symbols)
+    return _of_all(protocol, body_of(node)).joined(Footprint(reads=frozenset(uses)))
 
 
 def _of_all(protocol: Protocol, nodes: tuple[Node, ...]) -> Footprint:
@@ -134,7 +127,7 @@ def _of_all(protocol: Protocol, nodes: tuple[Node, ...]) -> Footprint:
 
 
 def _of_step(protocol: Protocol, op: ops.Op) -> Footprint:
-    found = Footprint(reads=frozenset(("counter", name) for e in expressions_of(op) for name in e.symbols))
+    found = Footprint(reads=frozenset(("counter", name) for name in op.symbols))
     for effect in op.effects:
         found = found.joined(_of_effect(protocol, effect))
     return found
@@ -225,14 +218,9 @@ def normal_form(protocol: Protocol, nodes: tuple[Node, ...]) -> tuple[Node, ...]
 
 
 def _normal(protocol: Protocol, node: Node) -> Node:
-    match node:
-        case Step():
-            return Step(node.op, node.by)
-        case Loop():
-            return replace(node, body=normal_form(protocol, node.body), where=None)
-        case If():
-            then, otherwise = normal_form(protocol, node.then), normal_form(protocol, node.otherwise)
-            return replace(node, then=then, otherwise=otherwise, where=None)
+    if isinstance(node, Step):
+        return Step(node.op, node.by)
+    return replace(with_bodies(node, lambda body: normal_form(protocol, body)), where=None)
 
 
 def equivalent(protocol: Protocol, first: Role, second: Role) -> bool:

@@ -8,8 +8,8 @@ role take it alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tilewright.base.expr import Const, Expr
@@ -107,6 +107,33 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class Pipeline:
+    """A multi-stage pipeline: ``stages`` stages of every buffer of ``data``, handed over by two arrays of mbarriers.
+
+    A phase of the full barriers has ``producers`` arrivals, one of the empty barriers ``consumers``. ``full`` and
+    ``empty`` name the arrays where they are not the pipeline's name with that ending.
+    """
+
+    name: str
+    stages: int
+    data: tuple[str, ...] = ()
+    producers: int = 1
+    consumers: int = 1
+    full: str = ""
+    empty: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The array on which producers arrive."""
+        return self.full or f"{self.name}_full"
+
+    @property
+    def empty_name(self) -> str:
+        """The array on which consumers arrive."""
+        return self.empty or f"{self.name}_empty"
+
+
+@dataclass(frozen=True)
 class Role:
     """Threads that run one program. Roles take warps in the order of the protocol.
 
@@ -123,7 +150,10 @@ class Role:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Everything the checker sees. ``registers_per_thread`` at launch bounds the pool of setmaxnreg."""
+    """Everything the checker sees. ``registers_per_thread`` at launch bounds the pool of setmaxnreg.
+
+    A protocol with ``pipelines`` has ops on their uses; provers judge what it expands to (``protocol.pipelines``).
+    """
 
     name: str
     roles: tuple[Role, ...]
@@ -132,6 +162,7 @@ class Protocol:
     symbols: tuple[Symbol, ...] = ()
     cluster: int = 1
     registers_per_thread: int = 168
+    pipelines: tuple[Pipeline, ...] = ()
 
     def buffer(self, name: str) -> Buffer:
         """The buffer ``name``."""
@@ -151,17 +182,56 @@ class Protocol:
         return sum(r.threads for r in self.roles if r.ctas is None or 0 in r.ctas)
 
 
+def body_of(node: Node) -> tuple[Node, ...]:
+    """The nodes directly inside a node; of a branch those of ``then``, then those of ``otherwise``."""
+    match node:
+        case Step():
+            return ()
+        case Loop():
+            return node.body
+        case If():
+            return node.then + node.otherwise
+
+
+def walk(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    """The nodes at all depths, in order of text."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, Step):
+            yield from walk(body_of(node))
+
+
 def steps(nodes: tuple[Node, ...]) -> Iterator[Step]:
     """All steps of a program, in order of text."""
-    for node in nodes:
-        match node:
-            case Step():
-                yield node
-            case Loop():
-                yield from steps(node.body)
-            case If():
-                yield from steps(node.then)
-                yield from steps(node.otherwise)
+    pending = list(reversed(nodes))
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Step):
+            yield node
+        else:
+            pending.extend(reversed(body_of(node)))
+
+
+def control_of(node: Node) -> tuple[Expr, ...]:
+    """The expressions on which it depends what runs: bounds of a loop, the condition of a branch."""
+    match node:
+        case Step():
+            return ()
+        case Loop():
+            return node.begin, node.end
+        case If():
+            return (node.condition,)
+
+
+def with_bodies(node: Node, change: Callable[[tuple[Node, ...]], tuple[Node, ...]]) -> Node:
+    """The node with the programs inside it replaced."""
+    match node:
+        case Step():
+            return node
+        case Loop():
+            return replace(node, body=change(node.body))
+        case If():
+            return replace(node, then=change(node.then), otherwise=change(node.otherwise))
 
 
 def constant(value: int) -> Expr:

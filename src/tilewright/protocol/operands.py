@@ -1,4 +1,4 @@
-"""What the fields of an op name: bytes of a buffer, an mbarrier, a scope, a state space."""
+"""What the fields of an op name: bytes of a buffer, an mbarrier, a use of a pipeline, a scope, a state space."""
 
 from __future__ import annotations
 
@@ -48,3 +48,26 @@ class Slot:
     barrier: str
     index: Expr = ZERO
     cta: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """Use number ``index`` of a pipeline; its stage is ``index`` modulo the number of stages."""
+
+    pipeline: str
+    index: Expr
+
+
+@dataclass(frozen=True)
+class StageSlot(Slot):
+    """The mbarrier, of the array ``barrier`` of a pipeline, of the stage of use number ``use``."""
+
+    use: Expr = ZERO
+
+
+@dataclass(frozen=True)
+class StageRegion(Region):
+    """Bytes ``begin .. begin + size`` of the stage of use number ``use``; without a size the whole stage."""
+
+    size: int = 0
+    use: Expr = ZERO

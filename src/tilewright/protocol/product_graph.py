@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
+from tilewright.base.once import once
 from tilewright.protocol.model import Role, Step
 
 
@@ -61,7 +61,7 @@ class ProductLoop:
 
 @dataclass(frozen=True)
 class ProductGraph:
-    """Stretches, edges between them, where the product may start and end, and its loops.
+    """Blocks, edges between them, where the product may start and end, and its loops.
 
     ``parties`` are the roles with the rank of the CTA they run in; a block has one piece of code for each.
     """
@@ -73,13 +73,13 @@ class ProductGraph:
     ends: tuple[int, ...]
     loops: tuple[ProductLoop, ...]
 
-    @cached_property
+    @once
     def leaving(self) -> tuple[tuple[Edge, ...], ...]:
         """The edges from each block."""
         return tuple(tuple(f for f in self.edges if f.source == s.index) for s in self.blocks)
 
 
-def turned(product: ProductGraph, block: int, count: str) -> ProductLoop | None:
+def finished_loop(product: ProductGraph, block: int, count: str) -> ProductLoop | None:
     """A loop of ``count`` turns that is over, on every way, where the product is in ``block``; the turns are then that
     count, be it 0."""
     inside = {x.index for s in _reachable(product, [block], frozenset()) for x in product.loops if x.index in s.loops}
@@ -103,8 +103,8 @@ def _reachable(product: ProductGraph, since: Iterable[int], closed: frozenset[in
     return [product.blocks[s] for s in seen]
 
 
-def numbered(product: ProductGraph, unit: frozenset[int], uses: dict[int, int], start: int) -> dict[int, int] | None:
-    """Per block: uses made before it, minus turns of the unit; None if that depends on the way. The value at the end
+def numbered(product: ProductGraph, iv: frozenset[int], uses: dict[int, int], start: int) -> dict[int, int] | None:
+    """Per block: uses made before it, minus turns of the iv; None if that depends on the way. The value at the end
     after block ``e`` is under ``-1 - e``."""
     lead = dict.fromkeys(product.starts, start)
     pending = list(product.starts)
@@ -112,7 +112,7 @@ def numbered(product: ProductGraph, unit: frozenset[int], uses: dict[int, int], 
         at = pending.pop()
         made = lead[at] + uses.get(at, 0)
         for f in product.leaving[at]:
-            value = made - len(unit.intersection(f.turns))
+            value = made - len(iv.intersection(f.turns))
             if f.target not in lead:
                 lead[f.target] = value
                 pending.append(f.target)

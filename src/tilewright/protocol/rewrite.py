@@ -4,71 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from tilewright.base.expr import Expr, ExprLike, expr
 from tilewright.protocol import ops
-from tilewright.protocol.model import If, Loop, Node, Step
+from tilewright.protocol.model import If, Loop, Node, Step, control_of, walk, with_bodies
+from tilewright.protocol.ops.base import names_of
+
+Operand: TypeAlias = ops.Slot | ops.Region
 
 
-def expressions_of(op: ops.Op) -> list[Expr]:
-    """The expressions in an op's operands."""
-    out: list[Expr] = []
+def mapped(op: ops.Op, change: Callable[[Expr], Expr]) -> ops.Op:
+    """The op with every expression replaced; itself where nothing is."""
 
-    def visit(value: object) -> None:
+    def new(value: object) -> object:
         match value:
             case Expr():
-                out.append(value)
-            case ops.Slot():
-                visit((value.index, value.cta))
-            case ops.Region():
-                visit((value.begin, value.cta))
-            case tuple():
-                for item in cast(tuple[object, ...], value):
-                    visit(item)
+                return change(value)
+            case ops.Slot(_, index, cta):
+                return replace(value, index=change(index), cta=None if cta is None else change(cta))
+            case ops.Region(_, begin, _, cta):
+                return replace(value, begin=change(begin), cta=None if cta is None else change(cta))
             case _:
-                pass
+                return value
 
-    visit(op.values)
-    return out
+    return op if all(change(e) is e for e in op.expressions) else _replaced(op, new)
 
 
-def mapped(item: Any, change: Callable[[Expr], Expr]) -> Any:
-    """An op (or a part of one) with every expression replaced; itself where nothing is."""
-    if isinstance(item, Expr):
-        return change(item)
-    if isinstance(item, tuple):
-        parts = cast(tuple[Any, ...], item)
-        found = tuple(mapped(x, change) for x in parts)
-        return found if any(a is not b for a, b in zip(found, parts, strict=True)) else parts
-    if not hasattr(item, "__dataclass_fields__") or isinstance(item, type):
-        return item
+def with_operands(op: ops.Op, change: Callable[[Operand], Operand]) -> ops.Op:
+    """The op with its slots and regions replaced; itself where nothing is."""
+    return _replaced(op, lambda value: change(value) if isinstance(value, ops.Slot | ops.Region) else value)
+
+
+def _replaced(op: ops.Op, new: Callable[[object], object]) -> ops.Op:
+    """The op with its operands replaced, those in tuples one by one."""
     changed: dict[str, Any] = {}
-    for name in item.__dataclass_fields__:
-        old = getattr(item, name)
-        new = mapped(old, change)
-        if new is not old:
-            changed[name] = new
-    return replace(item, **changed) if changed else item
-
-
-def symbols_of(step: Step) -> frozenset[str]:
-    """The symbols that a step's expressions use."""
-    return frozenset[str]().union(*(e.symbols for e in expressions_of(step.op)))
+    for name, old in zip(names_of(type(op)), op.values, strict=True):
+        if isinstance(old, tuple):
+            parts = cast(tuple[object, ...], old)
+            found = tuple(map(new, parts))
+            if any(a is not b for a, b in zip(found, parts, strict=True)):
+                changed[name] = found
+        elif (value := new(old)) is not old:
+            changed[name] = value
+    return replace(cast(Any, op), **changed) if changed else op
 
 
 def used(nodes: tuple[Node, ...]) -> frozenset[str]:
     """All names in nodes: symbols of expressions, counters of loops, counters advanced."""
-    out = frozenset[str]()
-    for node in nodes:
+    out: set[str] = set()
+    for node in walk(nodes):
+        out.update(*(e.symbols for e in control_of(node)))
         match node:
-            case Step():
-                out |= symbols_of(node) | ({node.op.counter} if isinstance(node.op, ops.Advance) else frozenset[str]())
-            case Loop():
-                out |= node.begin.symbols | node.end.symbols | {node.counter} | used(node.body)
+            case Step(op):
+                out |= op.symbols | ({op.counter} if isinstance(op, ops.Advance) else frozenset[str]())
+            case Loop(counter):
+                out.add(counter)
             case If():
-                out |= node.condition.symbols | used(node.then + node.otherwise)
-    return out
+                pass
+    return frozenset(out)
 
 
 def substituted(nodes: tuple[Node, ...], name: str, value: ExprLike) -> tuple[Node, ...]:
@@ -77,17 +71,15 @@ def substituted(nodes: tuple[Node, ...], name: str, value: ExprLike) -> tuple[No
     def change(e: Expr) -> Expr:
         return e.substitute({name: expr(value)}) if name in e.symbols else e
 
-    out: list[Node] = []
-    for node in nodes:
-        match node:
-            case Step():
-                op = mapped(node.op, change)
-                out.append(node if op is node.op else replace(node, op=op))
-            case Loop():
-                body = substituted(node.body, name, value)
-                out.append(replace(node, begin=change(node.begin), end=change(node.end), body=body))
-            case If():
-                then = substituted(node.then, name, value)
-                otherwise = substituted(node.otherwise, name, value)
-                out.append(If(change(node.condition), then, otherwise, node.where))
-    return tuple(out)
+    def new(node: Node) -> Node:
+        if isinstance(node, Step):
+            return replace(node, op=mapped(node.op, change)) if name in node.op.symbols else node
+        match with_bodies(node, lambda body: substituted(body, name, value)):
+            case Loop() as loop:
+                return replace(loop, begin=change(loop.begin), end=change(loop.end))
+            case If() as branch:
+                return replace(branch, condition=change(branch.condition))
+            case step:
+                return step
+
+    return tuple(map(new, nodes))

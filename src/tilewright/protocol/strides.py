@@ -9,7 +9,6 @@ from tilewright.base.expr import Const, Expr, sym
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Step, Symbol
 from tilewright.protocol.product_graph import OutsideFragment
-from tilewright.protocol.rewrite import symbols_of
 
 
 def first_of(e: Expr) -> int:
@@ -69,7 +68,7 @@ def _take_back(before: list[Node], skip: Step, times: int, per: int) -> None:
                 del before[i]
                 return
             break
-        if _counter(skip) in symbols_of(node):
+        if _counter(skip) in node.op.symbols:
             break
     raise OutsideFragment(f"counter {_counter(skip)} does not skip the first iterations")
 

@@ -7,6 +7,18 @@ mbarrier("full", slots=4, count=1)
 with role("producer", 32):
     for k in range(0, kt, 1):
         elected(Wait(Slot("full", k % 4), parity=k // 4 % 2))
+
+With pipelines the ops are on uses: ``ab[k]`` is use ``k`` of a pipeline, the stage of use ``k`` of its buffer, or of an
+array of its mbarriers, as the op takes one or the other; ``a[k, 0:128]`` are bytes of a stage. Read, and not written:
+``range(end)``, a buffer's name for all its bytes, a buffer without an offset, which lies behind those of its space.
+
+buffer("a", "shared", 65536)
+pipeline("ab", 4, data=("a",))
+with role("producer", 32):
+    for k in range(kt):
+        elected(producer_acquire(ab[k]))
+        elected(producer_commit(ab[k], 16384))
+        elected(TmaLoad(a[k], ab_full[k]))
 """
 
 from __future__ import annotations
@@ -14,20 +26,20 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, replace
 from enum import Enum
 from functools import cache
 from types import UnionType
 from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
-from tilewright.base.expr import Expr, ExprError, marked, parse, unmarked
+from tilewright.base.expr import Const, Expr, ExprError, marked, parse, unmarked
 from tilewright.diag import fail
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Protocol, Role, Step, Symbol
+from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Pipeline, Protocol, Role, Step, Symbol
 from tilewright.protocol.validate import require_valid
 
 _INDENT = "    "
-_EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by"))
+_EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by", "use"))
 _GRAINS = frozenset(by.value for by in By)
 _HEAD = {"name": str, "cluster": int, "registers_per_thread": int}
 MAX_NESTING = 32
@@ -36,8 +48,13 @@ MAX_NESTING = 32
 MAX_INTEGER = 1 << 62
 """Of the integers of a protocol: they are bytes, counts and threads."""
 
-_PARTS: dict[str, type[Any]] = {"Slot": ops.Slot, "Region": ops.Region}
-_OPS: dict[str, type[Any]] = {kind.__name__: kind for kind in ops.ALL}
+_PARTS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (ops.Slot, ops.Region, ops.Use, ops.StageSlot, ops.StageRegion)
+}
+_OPS: dict[str, type[Any]] = {
+    **{kind.__name__: kind for kind in ops.ALL},
+    **{kind.word: kind for kind in ops.OF_PIPELINES},
+}
 
 
 def to_text(protocol: Protocol) -> str:
@@ -54,6 +71,8 @@ def _lines(p: Protocol) -> Iterator[str]:
         yield f'buffer("{b.name}", "{b.space.value}", {b.size}, offset={b.offset}, initialised={b.initialised}{rest}'
     for b in p.barriers:
         yield "mbarrier" + _value(b).removeprefix("Barrier")
+    for pipeline in p.pipelines:
+        yield "pipeline" + _value(pipeline).removeprefix("Pipeline")
     for r in p.roles:
         ctas = "" if r.ctas is None else f", ctas={r.ctas!r}"
         yield f'with role("{r.name}", {r.threads}{ctas}):'
@@ -95,6 +114,16 @@ def _value(value: Any) -> str:
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         case None | bool() | int():
             return repr(value)
+        case (
+            ops.Use(name, use)
+            | ops.StageSlot(name, ops.ZERO, None, use)
+            | ops.StageRegion(name, ops.ZERO, 0, None, use)
+        ):
+            return f"{name}[{use}]"
+        case ops.StageRegion(name, Const(begin), size, None, use) if size:
+            return f"{name}[{use}, {begin}:{begin + size}]"
+        case ops.PipelineOp():
+            return f"{value.word}({', '.join(_arguments(value))})"
         case _:
             return f"{type(value).__name__}({', '.join(_arguments(value))})"
 
@@ -131,11 +160,15 @@ def from_text(text: str) -> Protocol:
 class _Reader:
     """One pass over the syntax tree."""
 
+    def __init__(self) -> None:
+        self.buffers: dict[str, Buffer] = {}
+
     def protocol(self, tree: ast.Module) -> Protocol:
         head: dict[str, Any] = {}
         symbols: list[Symbol] = []
         buffers: list[Buffer] = []
         barriers: list[Barrier] = []
+        pipelines: list[Pipeline] = []
         roles: list[Role] = []
         for node in tree.body:
             match node:
@@ -144,11 +177,13 @@ class _Reader:
                     if not (head.keys() <= _HEAD.keys() and all(_fits(_HEAD[k], v) for k, v in head.items())):
                         _bad(node)
                 case ast.Expr(value=ast.Call(func=ast.Name(id="buffer")) as call):
-                    buffers.append(self.call(call, Buffer))
+                    buffers.append(self.buffer(call, buffers))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="symbol")) as call):
                     symbols.append(self.call(call, Symbol))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="mbarrier")) as call):
                     barriers.append(self.call(call, Barrier))
+                case ast.Expr(value=ast.Call(func=ast.Name(id="pipeline")) as call):
+                    pipelines.append(self.call(call, Pipeline))
                 case ast.With(items=[ast.withitem(context_expr=ast.Call() as call)], body=body):
                     roles.append(self.role(call, body))
                 case _:
@@ -156,8 +191,17 @@ class _Reader:
         if not head:
             _unreadable("no protocol(...) line")
         return Protocol(
-            roles=tuple(roles), buffers=tuple(buffers), barriers=tuple(barriers), symbols=tuple(symbols), **head
-        )
+            roles=tuple(roles), buffers=tuple(buffers), barriers=tuple(barriers), symbols=tuple(symbols),
+            pipelines=tuple(pipelines), **head,
+        )  # fmt: skip
+
+    def buffer(self, call: ast.Call, before: list[Buffer]) -> Buffer:
+        """A buffer, behind those of its space unless its offset is given."""
+        found: Buffer = self.call(call, Buffer)
+        if len(call.args) < 4 and all(k.arg != "offset" for k in call.keywords):
+            found = replace(found, offset=max((b.offset + b.size for b in before if b.space is found.space), default=0))
+        self.buffers[found.name] = found
+        return found
 
     def role(self, call: ast.Call, body: list[ast.stmt]) -> Role:
         counters: list[tuple[str, int]] = []
@@ -184,12 +228,13 @@ class _Reader:
         match node:
             case ast.For(
                 target=ast.Name(id=counter),
-                iter=ast.Call(func=ast.Name(id="range"), args=[begin, end, step], keywords=[]),
+                iter=ast.Call(func=ast.Name(id="range"), args=args, keywords=[]),
                 body=body,
                 orelse=[],
-            ):
-                loop = Loop(unmarked(counter), _expr(begin), _expr(end), _literal(step), self.nodes(body, depth))
-                return _checked(loop, node)
+            ) if 1 <= len(args) <= 3:
+                begin, end = (ops.ZERO, _expr(args[0])) if len(args) == 1 else map(_expr, args[:2])
+                step = _literal(args[2]) if len(args) > 2 else 1
+                return _checked(Loop(unmarked(counter), begin, end, step, self.nodes(body, depth)), node)
             case ast.If(test=test, body=body, orelse=orelse):
                 return If(_expr(test), self.nodes(body, depth), self.nodes(orelse, depth))
             case ast.AugAssign(target=ast.Name(id=counter), op=ast.Add(), value=by):
@@ -216,6 +261,10 @@ class _Reader:
         match node:
             case ast.Call(func=ast.Name(id=part)) if part in _PARTS:
                 return self.op(node, _PARTS)
+            case ast.Subscript(value=ast.Name(id=named), slice=index):
+                return _checked(_of_use(kind, name, unmarked(named), index), node)
+            case ast.Name(id=named) if "Region" in str(_hints(kind).get(name)) and unmarked(named) in self.buffers:
+                return ops.Region(unmarked(named), ops.ZERO, self.buffers[unmarked(named)].size)
             case ast.Tuple(elts=elts):
                 return tuple(self.value(kind, "cta" if name == "ctas" else name, e) for e in elts)
             case ast.Constant(value=None):
@@ -224,6 +273,21 @@ class _Reader:
                 return named(text)
             case _:
                 return _expr(node) if name in _EXPR_FIELDS else _literal(node)
+
+
+def _of_use(kind: type[Any], name: str, named: str, index: ast.expr) -> Any:
+    """``named[use]`` as the field of an op takes it: a use of a pipeline, or a stage of an array or of a buffer."""
+    hint = str(_hints(kind).get(name))
+    match index:
+        case ast.Tuple(elts=[use, ast.Slice(lower=ast.expr() as begin, upper=ast.expr() as end, step=None)]):
+            first = _literal(begin)
+            return ops.StageRegion(named, _expr(begin), _literal(end) - first, use=_expr(use))
+        case ast.Tuple() | ast.Slice():
+            _bad(index)
+        case _ if "Region" in hint:
+            return ops.StageRegion(named, ops.ZERO, use=_expr(index))
+        case _:
+            return ops.StageSlot(named, use=_expr(index)) if "Slot" in hint else ops.Use(named, _expr(index))
 
 
 def _enum(kind: type[Any], name: str) -> type[Enum] | None:

@@ -18,9 +18,9 @@ from math import lcm
 
 from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Mod, Sum, Sym, sym
 from tilewright.protocol import ops
-from tilewright.protocol.model import If, Loop, Node, Step
+from tilewright.protocol.model import If, Loop, Node, Step, steps, with_bodies
 from tilewright.protocol.product_graph import OutsideFragment
-from tilewright.protocol.rewrite import expressions_of, mapped
+from tilewright.protocol.rewrite import mapped
 
 MAX_GROUP = 4
 
@@ -78,16 +78,7 @@ def _stretched(loop: Loop, width: int) -> Loop:
 
 def _stages(node: Node, counter: str, width: int) -> Iterator[int]:
     """The offsets ``o`` of all ``w*j + o`` in a node."""
-    match node:
-        case Step():
-            for e in expressions_of(node.op):
-                yield from _offsets(e, counter, width)
-        case Loop():
-            for n in node.body:
-                yield from _stages(n, counter, width)
-        case If():
-            for n in node.then + node.otherwise:
-                yield from _stages(n, counter, width)
+    return (o for step in steps((node,)) for e in step.op.expressions for o in _offsets(e, counter, width))
 
 
 def _offsets(e: Expr, counter: str, width: int) -> Iterator[int]:
@@ -113,19 +104,15 @@ def _plain(e: Expr, counter: str) -> int:
 
 
 def _moved(node: Node, counter: str, width: int, turn: int) -> Node:
-    match node:
-        case Step():
-            own = next(iter(_slot_offsets(node.op, counter, width)), turn) % width
-            return replace(node, op=mapped(node.op, lambda e: _in_turns(e, counter, width, turn, own)))
-        case Loop():
-            begin, end = (_in_turns(e, counter, width, turn, turn) for e in (node.begin, node.end))
-            body = tuple(_moved(n, counter, width, turn) for n in node.body)
-            return replace(node, begin=begin, end=end, body=body)
-        case If():
-            then, otherwise = (tuple(_moved(n, counter, width, turn) for n in x) for x in (node.then, node.otherwise))
-            return replace(
-                node, condition=_condition(node.condition, counter, width, turn), then=then, otherwise=otherwise
-            )
+    match with_bodies(node, lambda body: tuple(_moved(n, counter, width, turn) for n in body)):
+        case Step(op) as step:
+            own = next(iter(_slot_offsets(op, counter, width)), turn) % width
+            return replace(step, op=mapped(op, lambda e: _in_turns(e, counter, width, turn, own)))
+        case Loop() as loop:
+            begin, end = (_in_turns(e, counter, width, turn, turn) for e in (loop.begin, loop.end))
+            return replace(loop, begin=begin, end=end)
+        case If() as branch:
+            return replace(branch, condition=_condition(branch.condition, counter, width, turn))
 
 
 def _slot_offsets(op: ops.Op, counter: str, width: int) -> Iterator[int]:

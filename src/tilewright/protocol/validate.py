@@ -13,7 +13,9 @@ from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS, Space
 from tilewright.hw.target import MAX_CTA_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.effects import BarrierLife, Count, Effect, Grain, Sync, TensorLife
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
+from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
+from tilewright.protocol.ops.base import names_of
+from tilewright.protocol.pipelines import Pipelines, expand
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
@@ -29,10 +31,52 @@ def require_valid(protocol: Protocol) -> None:
 
 
 def problems(protocol: Protocol) -> Iterator[Diagnostic]:
-    """Everything wrong with the form of ``protocol``: codes MBR001 to MBR006."""
+    """Everything wrong with the form of ``protocol``, or of what it expands to: codes MBR001 to MBR006."""
+    if protocol.pipelines:
+        found = tuple(_pipelined(protocol))
+        yield from found or problems(expand(protocol))
+        return
     yield from _declarations(protocol)
     for role, first_thread in _placed(protocol):
         yield from _nodes(protocol, role, first_thread, role.body, {name for name, _ in role.counters})
+
+
+def _pipelined(p: Protocol) -> Iterator[Diagnostic]:
+    """What keeps pipelines from being expanded."""
+    names = [x.name for x in p.pipelines]
+    for name in sorted({n for n in names if names.count(n) > 1 or not n.removeprefix(OWN).isidentifier()}):
+        found = f"pipeline {name!r}, declared {names.count(name)} times"
+        yield Diagnostic("MBR001", found=found, required="an identifier, declared once")
+    sizes = {b.name: b.size for b in p.buffers}
+    for pipeline in p.pipelines:
+        if pipeline.stages < 1:
+            yield Diagnostic("MBR002", found=f"pipeline {pipeline.name}: no stages", required="stages >= 1")
+        for name in pipeline.data:
+            if name not in sizes:
+                yield _undeclared("buffer", name, None)
+            elif pipeline.stages > 0 and sizes[name] % pipeline.stages:
+                found = f"buffer {name} of {sizes[name]} bytes, {pipeline.stages} stages"
+                yield Diagnostic("MBR002", found=found, required="stages of one size")
+    known = Pipelines(p)
+    for role in p.roles:
+        for step in steps(role.body):
+            for kind, name in _uses(step.op):
+                if name not in {"pipeline": known.named, "array": known.of_barrier, "buffer": known.of_buffer}[kind]:
+                    yield _undeclared("pipeline" if kind == "pipeline" else f"{kind} of a pipeline", name, step.where)
+
+
+def _uses(op: ops.Op) -> Iterator[tuple[str, str]]:
+    """The pipelines, or their parts, of which an op names uses."""
+    for value in _values(op):
+        match value:
+            case ops.Use():
+                yield "pipeline", value.pipeline
+            case ops.StageSlot():
+                yield "array", value.barrier
+            case ops.StageRegion():
+                yield "buffer", value.buffer
+            case _:
+                pass
 
 
 def _declarations(p: Protocol) -> Iterator[Diagnostic]:
@@ -119,30 +163,20 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
     op = step.op
     yield from _grain(role, first, step)
     yield from _numbers(p, step)
+    for e in op.expressions:
+        yield from _scope(role, e, known, step.where)
     for value in _values(op):
         match value:
-            case Expr():
-                yield from _scope(role, value, known, step.where)
             case ops.Slot():
-                if value.barrier not in {b.name for b in p.barriers}:
+                if all(b.name != value.barrier for b in p.barriers):
                     yield _undeclared("mbarrier", value.barrier, step.where)
-                yield from _scope(role, value.index, known, step.where)
-                if value.cta is not None:
-                    yield from _scope(role, value.cta, known, step.where)
             case ops.Region():
                 buffer = next((b for b in p.buffers if b.name == value.buffer), None)
                 if buffer is None:
                     yield _undeclared("buffer", value.buffer, step.where)
                 elif not 1 <= value.size <= buffer.size:
-                    yield Diagnostic(
-                        "MBR002",
-                        where=step.where,
-                        found=f"{value.size} bytes of buffer {buffer.name}",
-                        required=f"1 to {buffer.size}",
-                    )
-                yield from _scope(role, value.begin, known, step.where)
-                if value.cta is not None:
-                    yield from _scope(role, value.cta, known, step.where)
+                    found = f"{value.size} bytes of buffer {buffer.name}"
+                    yield Diagnostic("MBR002", where=step.where, found=found, required=f"1 to {buffer.size}")
             case _:
                 pass
     for effect in op.effects:
@@ -152,7 +186,7 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
 def _named(p: Protocol, role: Role, effect: Effect, where: Location | None) -> Iterator[Diagnostic]:
     """What an effect names is declared; a named barrier counts whole warps."""
     match effect:
-        case BarrierLife(barrier) if barrier not in {b.name for b in p.barriers}:
+        case BarrierLife(barrier) if all(b.name != barrier for b in p.barriers):
             yield _undeclared("mbarrier", barrier, where)
         case Count(counter) if counter not in {name for name, _ in role.counters}:
             yield _undeclared("carried counter", counter, where)
@@ -182,16 +216,16 @@ _RANGES: dict[str, tuple[int, int]] = {
 
 
 def _numbers(p: Protocol, step: Step) -> Iterator[Diagnostic]:
-    for name, (least, most) in _RANGES.items():
-        value = getattr(step.op, name, None)
+    for name in names_of(type(step.op)):
+        least, most = _RANGES.get(name, (0, 0))
+        value = getattr(step.op, name) if most else None
         limit = min(most, p.cluster) if name == "cta_group" else most
         if isinstance(value, int) and not least <= value <= limit:
             found = f"{name} {value} of {type(step.op).__name__}"
             yield Diagnostic("MBR002", where=step.where, found=found, required=f"{least} to {limit}")
-    if getattr(step.op, "cta_group", 1) == 2 and p.cluster % 2:
-        yield Diagnostic(
-            "MBR002", where=step.where, found=f"pairs in a cluster of {p.cluster}", required="an even number"
-        )
+        if name == "cta_group" and value == 2 and p.cluster % 2:
+            found = f"pairs in a cluster of {p.cluster}"
+            yield Diagnostic("MBR002", where=step.where, found=found, required="an even number")
 
 
 def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:
@@ -231,7 +265,7 @@ def _values(op: ops.Op) -> Iterator[object]:
 
 
 def _scope(role: Role, e: Expr, known: set[str], where: Location | None) -> Iterator[Diagnostic]:
-    for divisor in _divisors(e):
+    for divisor in () if e.polynomial else _divisors(e):
         if divisor.constant is None or divisor.constant < 1:
             found = f"{e} of role {role.name} divides by {divisor}"
             yield Diagnostic("MBR004", where=where, found=found, required="a positive constant")

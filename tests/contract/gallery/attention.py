@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gallery.entry import Entry, multiply
-from support.rings import fill, load
+from support.pipeline_roles import fill, load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -15,7 +15,7 @@ def backward(wrong: bool) -> Protocol:
     """Two warpgroups add their parts of dQ to the same bytes of global memory; wrong: one stores plainly."""
     b = Build("backward")
     kt = b.symbol("kt")
-    ring = b.ring("kv", 2, 1024, consumers=2)
+    ring = b.pipeline("kv", 2, 1024, consumers=2)
     acc = b.buffer("acc", 64, Space.REGISTER)
     dq = b.buffer("dq", 1024, Space.GLOBAL)
     staging = [b.buffer(f"staging{w}", 1024) for w in range(2)]
@@ -24,9 +24,9 @@ def backward(wrong: bool) -> Protocol:
         with b.role(f"consumer{w}", 128) as c:
             b.sync(c)
             with c.loop("k", kt) as k:
-                c.all(ring.wait_full(k))
+                c.all(ring.consumer_wait(k))
                 multiply(c, acc.whole, ring.stage(k))
-                c.one(ring.release(k))
+                c.one(ring.consumer_release(k))
                 c.one(o.BulkWait(0, read=True))
                 c.all(o.BarSync(C(1 + w), 128))
                 c.all(o.Read(acc.whole))
@@ -44,17 +44,17 @@ def probabilities_through_memory(wrong: bool) -> Protocol:
     wrong: P of the next turn is written while it may still read."""
     b = Build("probabilities through memory")
     kt = b.symbol("kt")
-    ring = b.ring("kv", 2, 2048, consumers=1)
+    ring = b.pipeline("kv", 2, 2048, consumers=1)
     p_mem = b.buffer("p", 1024)
     s, out = b.buffer("s", 64, Space.REGISTER), b.buffer("o", 64, Space.REGISTER)
     fill(b, ring, kt, threads=128)
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             multiply(c, s.whole, ring.stage(k, 0, 1024), pending=2 if wrong else 1)
             with c.when(k > 0):
-                c.one(ring.release(k - 1))
+                c.one(ring.consumer_release(k - 1))
             if not wrong:
                 c.all(o.WgmmaWait(0))
                 c.all(o.Read(s.whole))
@@ -71,7 +71,7 @@ def one_ring_for_both(wrong: bool) -> Protocol:
     """K and V take the stages of one ring in turn: uses 2k and 2k + 1; wrong: V's is given back as K's."""
     b = Build("one ring for both")
     kt = b.symbol("kt")
-    ring = b.ring("kv", 4, 1024, consumers=1)
+    ring = b.pipeline("kv", 4, 1024, consumers=1)
     s, out = b.buffer("s", 64, Space.REGISTER), b.buffer("o", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
@@ -84,12 +84,12 @@ def one_ring_for_both(wrong: bool) -> Protocol:
         b.sync(c)
         g = c.counter("g")
         with c.loop("k", kt):
-            c.all(ring.wait_full(g))
+            c.all(ring.consumer_wait(g))
             multiply(c, s.whole, ring.stage(g))
-            c.one(ring.release(g))
-            c.all(ring.wait_full(g + 1))
+            c.one(ring.consumer_release(g))
+            c.all(ring.consumer_wait(g + 1))
             multiply(c, out.whole, ring.stage(g + 1))
-            c.one(ring.release(g if wrong else g + 1))
+            c.one(ring.consumer_release(g if wrong else g + 1))
             c.advance(g, 2)
     return b.protocol()
 
@@ -99,7 +99,7 @@ def split_keys(wrong: bool) -> Protocol:
     reads before the first one has arrived."""
     b = Build("split keys")
     kt = b.symbol("kt")
-    rings = [b.ring(f"kv{w}", 2, 1024, consumers=1) for w in range(2)]
+    rings = [b.pipeline(f"kv{w}", 2, 1024, consumers=1) for w in range(2)]
     acc = b.buffer("acc", 64, Space.REGISTER)
     partial = b.buffer("partial", 1024)
     with b.role("producer", 128) as p:
@@ -111,9 +111,9 @@ def split_keys(wrong: bool) -> Protocol:
         with b.role(f"consumer{w}", 128) as c:
             b.sync(c)
             with c.loop("k", kt) as k:
-                c.all(rings[w].wait_full(k))
+                c.all(rings[w].consumer_wait(k))
                 multiply(c, acc.whole, rings[w].stage(k))
-                c.one(rings[w].release(k))
+                c.one(rings[w].consumer_release(k))
             if w == 0:
                 c.all(o.Read(acc.whole))
                 c.all(o.Write(partial.whole))
@@ -131,7 +131,7 @@ def query_for_every_tile(wrong: bool) -> Protocol:
     """Q has a ring of one stage, given back after the last product of a tile; wrong: after the first one."""
     b = Build("query for every tile")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", least=1, per="t")
-    q, kv = b.ring("q", 1, 1024, consumers=1), b.ring("kv", 2, 1024, consumers=1)
+    q, kv = b.pipeline("q", 1, 1024, consumers=1), b.pipeline("kv", 2, 1024, consumers=1)
     s = b.buffer("s", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
@@ -146,17 +146,17 @@ def query_for_every_tile(wrong: bool) -> Protocol:
         b.sync(c)
         g, n = c.counter("g"), c.counter("n")
         with c.loop("t", tiles):
-            c.all(q.wait_full(n))
+            c.all(q.consumer_wait(n))
             with c.loop("k", kt) as k:
-                c.all(kv.wait_full(g))
+                c.all(kv.consumer_wait(g))
                 multiply(c, s.whole, q.stage(n), kv.stage(g))
                 if wrong:
                     with c.when(k.eq(0)):
-                        c.one(q.release(n))
-                c.one(kv.release(g))
+                        c.one(q.consumer_release(n))
+                c.one(kv.consumer_release(g))
                 c.advance(g)
             if not wrong:
-                c.one(q.release(n))
+                c.one(q.consumer_release(n))
             c.advance(n)
     return b.protocol()
 

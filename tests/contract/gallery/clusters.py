@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gallery.entry import Entry, multiply
-from support.rings import drain, load
+from support.pipeline_roles import drain, load
 from tilewright.base.expr import sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope
@@ -41,27 +41,27 @@ def leader_loads(wrong: bool) -> Protocol:
     it has seen the last ones there. Wrong: the first waits for its own consumer alone."""
     b = Build("leader loads", cluster=2)
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=1 if wrong else 2)
+    ring = b.pipeline("ab", 2, 1024, consumers=1 if wrong else 2)
     acc = b.buffer("acc", 64, Space.REGISTER)
     first, second = CTA.eq(0), CTA.eq(1)
     with b.role("producer", 128) as p:
         b.init(p)
         with p.loop("k", kt) as k:
             with p.when(first):
-                p.one(ring.wait_empty(k, Scope.CLUSTER))
+                p.one(ring.producer_acquire(k, Scope.CLUSTER))
             with p.when(second):
                 p.one(o.Wait(ring.full[ring.slot(k)], (k // 2 + 1) % 2))
-            p.one(ring.expect(k))
+            p.one(ring.producer_commit(k))
             with p.when(first):
                 p.one(ring.load(k, ctas=(0, 1)))
         b.sync(p)
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             multiply(c, acc.whole, ring.stage(k))
             with c.when(first if wrong else k >= 0):
-                c.one(ring.release(k, cta=0, scope=Scope.CLUSTER))
+                c.one(ring.consumer_release(k, cta=0, scope=Scope.CLUSTER))
         b.sync(c)
     return b.protocol()
 
@@ -93,23 +93,23 @@ def left_alone(wrong: bool) -> Protocol:
     """Consumers give stages back to both CTAs of a multicast; wrong: CTAs end without waiting for each other."""
     b = Build("left alone", cluster=2)
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=2)
+    ring = b.pipeline("ab", 2, 1024, consumers=2)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
         with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k, Scope.CLUSTER))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k, Scope.CLUSTER))
+            p.one(ring.producer_commit(k))
             p.one(o.TmaLoad(ring.data.at(ring.slot(k) * 1024 + CTA * 512, 512), ring.full[ring.slot(k)], (C(0), C(1))))
         if not wrong:
             b.sync(p)
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             multiply(c, acc.whole, ring.stage(k))
-            c.one(ring.release(k, cta=0, scope=Scope.CLUSTER))
-            c.one(ring.release(k, cta=1, scope=Scope.CLUSTER))
+            c.one(ring.consumer_release(k, cta=0, scope=Scope.CLUSTER))
+            c.one(ring.consumer_release(k, cta=1, scope=Scope.CLUSTER))
         if not wrong:
             b.sync(c)
     return b.protocol()
@@ -136,7 +136,7 @@ def own_ring_in_a_cluster(wrong: bool) -> Protocol:
     """Nothing but the start is shared; wrong: without the init fence before the cluster barrier."""
     b = Build("own ring in a cluster", cluster=2)
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         if wrong:
@@ -149,7 +149,7 @@ def own_ring_in_a_cluster(wrong: bool) -> Protocol:
             load(p, ring, k)
     with drain(b, ring, kt) as (c, k):
         multiply(c, acc.whole, ring.stage(k))
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gallery.entry import Entry
-from support.rings import load
+from support.pipeline_roles import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -58,7 +58,7 @@ def transposed_copy(wrong: bool) -> Protocol:
     others have yet to leave the turn before (the join is missing)."""
     b = Build("transposed copy")
     tiles = b.symbol("tiles")
-    ring = b.ring("x", 2, 1024, consumers=1)
+    ring = b.pipeline("x", 2, 1024, consumers=1)
     out = b.buffer("out", 1024)
     with b.role("load", 32) as p:
         b.init(p)
@@ -67,7 +67,7 @@ def transposed_copy(wrong: bool) -> Protocol:
     with b.role("turn", 128) as c:
         b.sync(c)
         with c.loop("t", tiles) as t:
-            c.all(ring.wait_full(t))
+            c.all(ring.consumer_wait(t))
             c.one(o.BulkWait(0, read=True))
             if not wrong:
                 c.all(o.BarSync(C(1), 128))
@@ -75,7 +75,7 @@ def transposed_copy(wrong: bool) -> Protocol:
             c.all(o.Write(out.whole))
             c.all(o.FenceProxyAsync())
             c.all(o.BarSync(C(2), 128))
-            c.one(ring.release(t))
+            c.one(ring.consumer_release(t))
             c.one(o.TmaStore(out.whole))
             c.one(o.BulkCommit())
         c.one(o.BulkWait(0))
@@ -114,23 +114,23 @@ def stored_by_another_warp(wrong: bool) -> Protocol:
     """A warp of its own issues the stores and says when the staging bytes were read; wrong: when it has issued them."""
     b = Build("stored by another warp")
     tiles = b.symbol("tiles")
-    ring = b.ring("staging", 2, 1024, consumers=1, producers=128)
+    ring = b.pipeline("staging", 2, 1024, consumers=1, producers=128)
     with b.role("store", 32) as s:
         b.init(s)
         with s.loop("t", tiles) as t:
-            s.one(ring.wait_full(t))
+            s.one(ring.consumer_wait(t))
             s.one(o.TmaStore(ring.stage(t)))
             s.one(o.BulkCommit())
             if not wrong:
                 s.one(o.BulkWait(0, read=True))
-            s.one(ring.release(t))
+            s.one(ring.consumer_release(t))
         s.one(o.BulkWait(0))
     with b.role("idle", 96) as i:
         b.sync(i)
     with b.role("epilogue", 128) as e:
         b.sync(e)
         with e.loop("t", tiles) as t:
-            e.all(ring.wait_empty(t))
+            e.all(ring.producer_acquire(t))
             e.all(o.Write(ring.stage(t)))
             e.all(o.FenceProxyAsync())
             e.all(o.Arrive(ring.full[ring.slot(t)]))
@@ -158,7 +158,7 @@ def registers_given_on(wrong: bool) -> Protocol:
     """The producer gives up registers, two consumers take them; wrong: more than it gave."""
     b = Build("registers given on", registers_per_thread=168)
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=2)
+    ring = b.pipeline("ab", 2, 1024, consumers=2)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
@@ -170,12 +170,12 @@ def registers_given_on(wrong: bool) -> Protocol:
             b.sync(c)
             c.all(o.Setmaxnreg(240 if wrong else 232))
             with c.loop("k", kt) as k:
-                c.all(ring.wait_full(k))
+                c.all(ring.consumer_wait(k))
                 c.all(o.WgmmaFence())
                 c.all(o.Wgmma(acc.whole, (ring.stage(k),)))
                 c.all(o.WgmmaCommit())
                 c.all(o.WgmmaWait(0))
-                c.one(ring.release(k))
+                c.one(ring.consumer_release(k))
     return b.protocol()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gallery.entry import Entry, multiply
-from support.rings import drain, fill, load
+from support.pipeline_roles import drain, fill, load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -15,8 +15,8 @@ def mixed_input(wrong: bool) -> Protocol:
     """A warpgroup converts what TMA loaded and hands it on through a second ring; wrong: no proxy fence behind."""
     b = Build("mixed input")
     kt = b.symbol("kt")
-    raw = b.ring("raw", 2, 1024, consumers=1)
-    ready = b.ring("ready", 2, 2048, consumers=1, producers=1)
+    raw = b.pipeline("raw", 2, 1024, consumers=1)
+    ready = b.pipeline("ready", 2, 2048, consumers=1, producers=1)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("load", 32) as p:
         b.init(p)
@@ -25,17 +25,17 @@ def mixed_input(wrong: bool) -> Protocol:
     with b.role("idle", 96) as i:
         b.sync(i)
     with drain(b, raw, kt, "convert") as (t, k):
-        t.all(ready.wait_empty(k))
+        t.all(ready.producer_acquire(k))
         t.all(raw.read(k))
         t.all(o.Write(ready.stage(k)))
         if not wrong:
             t.all(o.FenceProxyAsync())
         t.all(o.BarSync(C(1), 128))
-        t.one(raw.release(k))
+        t.one(raw.consumer_release(k))
         t.one(o.Arrive(ready.full[ready.slot(k)]))
     with drain(b, ready, kt, "multiply") as (c, k):
         multiply(c, acc.whole, ready.stage(k))
-        c.one(ready.release(k))
+        c.one(ready.consumer_release(k))
     return b.protocol()
 
 
@@ -43,7 +43,7 @@ def two_producers(wrong: bool) -> Protocol:
     """One warp loads A, another one B, into one stage with one barrier; wrong: B's does not wait for the stage."""
     b = Build("two producers")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 2048, consumers=1, producers=2)
+    ring = b.pipeline("ab", 2, 2048, consumers=1, producers=2)
     acc = b.buffer("acc", 64, Space.REGISTER)
     for half, name in enumerate(("a", "b")):
         with b.role(name, 32) as p:
@@ -53,14 +53,14 @@ def two_producers(wrong: bool) -> Protocol:
                 b.sync(p)
             with p.loop("k", kt) as k:
                 if half == 0 or not wrong:
-                    p.one(ring.wait_empty(k))
-                p.one(ring.expect(k, 1024))
+                    p.one(ring.producer_acquire(k))
+                p.one(ring.producer_commit(k, 1024))
                 p.one(ring.load(k, 1024 * half, 1024))
     with b.role("idle", 64) as i:
         b.sync(i)
     with drain(b, ring, kt) as (c, k):
         multiply(c, acc.whole, ring.stage(k))
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -68,18 +68,18 @@ def gathered_rows(wrong: bool) -> Protocol:
     """Four rows by cp.async.bulk, expected together; wrong: three are expected."""
     b = Build("gathered rows")
     kt = b.symbol("kt")
-    ring = b.ring("rows", 2, 1024, consumers=1)
+    ring = b.pipeline("rows", 2, 1024, consumers=1)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
         with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k, 768 if wrong else 1024))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k, 768 if wrong else 1024))
             for row in range(4):
                 p.one(o.TmaLoad(ring.stage(k, 256 * row, 256), ring.full[ring.slot(k)], tensor=False))
     with drain(b, ring, kt) as (c, k):
         multiply(c, acc.whole, ring.stage(k))
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -88,13 +88,13 @@ def scales_by_threads(wrong: bool) -> Protocol:
     multiplies without a proxy fence for the latter."""
     b = Build("scales by threads")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 2048, consumers=1, producers=129)
+    ring = b.pipeline("ab", 2, 2048, consumers=1, producers=129)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
         with p.loop("k", kt) as k:
-            p.all(ring.wait_empty(k))
-            p.one(ring.expect(k, 1536))
+            p.all(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k, 1536))
             p.one(ring.load(k, 0, 1536))
             p.all(o.CpAsync(ring.stage(k, 1536)))
             p.all(o.CpAsyncArrive(ring.full[ring.slot(k)]))
@@ -102,7 +102,7 @@ def scales_by_threads(wrong: bool) -> Protocol:
         if not wrong:
             c.all(o.FenceProxyAsync())
         multiply(c, acc.whole, ring.stage(k))
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -111,7 +111,7 @@ def released_two_late(wrong: bool) -> Protocol:
     tile gives back one of the two."""
     b = Build("released two late")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", least=2, per="t")
-    ring = b.ring("ab", 4, 1024, consumers=1)
+    ring = b.pipeline("ab", 4, 1024, consumers=1)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
         b.init(p)
@@ -124,15 +124,15 @@ def released_two_late(wrong: bool) -> Protocol:
         g = c.counter("g")
         with c.loop("t", tiles):
             with c.loop("k", kt) as k:
-                c.all(ring.wait_full(g))
+                c.all(ring.consumer_wait(g))
                 multiply(c, acc.whole, ring.stage(g), pending=2)
                 with c.when(k >= 2):
-                    c.one(ring.release(g - 2))
+                    c.one(ring.consumer_release(g - 2))
                 c.advance(g)
             c.all(o.WgmmaWait(0))
             if not wrong:
-                c.one(ring.release(g - 2))
-            c.one(ring.release(g - 1))
+                c.one(ring.consumer_release(g - 2))
+            c.one(ring.consumer_release(g - 1))
     return b.protocol()
 
 
@@ -140,7 +140,7 @@ def two_level_accumulation(wrong: bool) -> Protocol:
     """Every product is added to a second accumulator by the threads; wrong: while it is still in flight."""
     b = Build("two-level accumulation")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     partial, total = b.buffer("partial", 64, Space.REGISTER), b.buffer("total", 64, Space.REGISTER)
     fill(b, ring, kt, threads=128)
     with drain(b, ring, kt) as (c, k):
@@ -149,7 +149,7 @@ def two_level_accumulation(wrong: bool) -> Protocol:
         c.all(o.Write(total.whole))
         if wrong:
             c.all(o.WgmmaWait(0))
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -185,13 +185,13 @@ def operand_from_registers(wrong: bool) -> Protocol:
     """A is read to registers and multiplied from there; wrong: the next A is read while the product still uses them."""
     b = Build("operand from registers")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 3, 2048, consumers=1)
+    ring = b.pipeline("ab", 3, 2048, consumers=1)
     acc, a = b.buffer("acc", 64, Space.REGISTER), b.buffer("a", 64, Space.REGISTER)
     fill(b, ring, kt, threads=128)
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k))
+            c.all(ring.consumer_wait(k))
             c.all(o.Read(ring.stage(k, 0, 1024)))
             c.all(o.FenceProxyAsync())
             c.all(o.Write(a.whole))
@@ -199,9 +199,9 @@ def operand_from_registers(wrong: bool) -> Protocol:
             c.all(o.BarSync(C(1), 128))
             if wrong:
                 with c.when(k > 0):
-                    c.one(ring.release(k - 1))
+                    c.one(ring.consumer_release(k - 1))
             else:
-                c.one(ring.release(k))
+                c.one(ring.consumer_release(k))
         c.all(o.WgmmaWait(0))
     return b.protocol()
 

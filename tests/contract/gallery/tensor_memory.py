@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gallery.entry import Entry
-from support.rings import load
+from support.pipeline_roles import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -55,7 +55,7 @@ def scales_in_tensor_memory(wrong: bool) -> Protocol:
     which only commits to a barrier that nobody waits for in time."""
     b = Build("scales in tensor memory")
     kt = b.symbol("kt", least=1)
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     acc, scales = b.buffer("acc", 64, Space.TMEM), b.buffer("scales", 32, Space.TMEM)
     done = b.mbarrier("done")
     with b.role("load", 32) as p:
@@ -68,7 +68,7 @@ def scales_in_tensor_memory(wrong: bool) -> Protocol:
         m.all(o.Tcgen05Alloc("scales"))
         b.sync(m)
         with m.loop("k", kt) as k:
-            m.one(ring.wait_full(k))
+            m.one(ring.consumer_wait(k))
             m.one(o.Tcgen05FenceAfter())
             if not wrong:
                 m.one(o.Tcgen05Cp(scales.whole, ring.stage(k, 0, 64)))
@@ -84,7 +84,7 @@ def scales_in_tensor_memory(wrong: bool) -> Protocol:
         b.sync(i)
         if wrong:
             with i.loop("k", kt) as k:
-                i.one(ring.wait_full(k))
+                i.one(ring.consumer_wait(k))
                 i.one(o.Tcgen05Cp(scales.whole, ring.stage(k, 0, 64)))
         i.all(o.CtaSync())
     return b.protocol()

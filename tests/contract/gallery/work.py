@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocols import grouped
 
 from gallery.entry import Entry, multiply
-from support.rings import load
+from support.pipeline_roles import load
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -19,23 +19,23 @@ def tile_counter(wrong: bool) -> Protocol:
     until the last one was read."""
     b = Build("tile counter")
     tiles, kt = b.symbol("tiles"), b.symbol("kt", per="t")
-    work = b.ring("work", 2, 16, consumers=2, producers=1)
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    work = b.pipeline("work", 2, 16, consumers=2, producers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("schedule", 32) as s:
         b.init(s)
         with s.loop("t", tiles) as t:
             if not wrong:
-                s.one(work.wait_empty(t))
+                s.one(work.producer_acquire(t))
             s.one(o.Write(work.stage(t)))
             s.one(o.Arrive(work.full[work.slot(t)]))
     with b.role("producer", 96) as p:
         b.sync(p)
         g = p.counter("g")
         with p.loop("t", tiles) as t:
-            p.one(work.wait_full(t))
+            p.one(work.consumer_wait(t))
             p.one(o.Read(work.stage(t)))
-            p.one(work.release(t))
+            p.one(work.consumer_release(t))
             with p.loop("k", kt):
                 load(p, ring, g)
                 p.advance(g)
@@ -43,14 +43,14 @@ def tile_counter(wrong: bool) -> Protocol:
         b.sync(c)
         g = c.counter("g")
         with c.loop("t", tiles) as t:
-            c.all(work.wait_full(t))
+            c.all(work.consumer_wait(t))
             c.all(o.Read(work.stage(t)))
             c.all(o.BarSync(C(1), 128))
-            c.one(work.release(t))
+            c.one(work.consumer_release(t))
             with c.loop("k", kt):
-                c.all(ring.wait_full(g))
+                c.all(ring.consumer_wait(g))
                 multiply(c, acc.whole, ring.stage(g))
-                c.one(ring.release(g))
+                c.one(ring.consumer_release(g))
                 c.advance(g)
     return b.protocol()
 
@@ -60,23 +60,23 @@ def cancelled_launches(wrong: bool) -> Protocol:
     next one overwrites it. Wrong: they don't."""
     b = Build("cancelled launches")
     tiles = b.symbol("tiles")
-    answer = b.ring("answer", 1, 16, consumers=128)
+    answer = b.pipeline("answer", 1, 16, consumers=128)
     with b.role("schedule", 32) as s:
         b.init(s)
         with s.loop("t", tiles) as t:
-            s.one(answer.wait_empty(t))
-            s.one(answer.expect(t))
+            s.one(answer.producer_acquire(t))
+            s.one(answer.producer_commit(t))
             s.one(o.TmaLoad(answer.stage(t), answer.full[0], tensor=False))
     with b.role("idle", 96) as i:
         b.sync(i)
     with b.role("worker", 128) as w:
         b.sync(w)
         with w.loop("t", tiles) as t:
-            w.all(answer.wait_full(t))
+            w.all(answer.consumer_wait(t))
             w.all(answer.read(t))
             if not wrong:
                 w.all(o.FenceProxyAsync())
-            w.all(answer.release(t))
+            w.all(answer.consumer_release(t))
     return b.protocol()
 
 
@@ -92,7 +92,7 @@ def empty_experts(wrong: bool) -> Protocol:
     """Experts without tokens are passed over by everyone; wrong: the epilogue's barrier is waited for all the same."""
     b = Build("empty experts")
     experts, kt = b.symbol("groups"), b.symbol("kt", per="t")
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     done = b.mbarrier("done")
     acc = b.buffer("acc", 64, Space.REGISTER)
     with b.role("producer", 128) as p:
@@ -110,9 +110,9 @@ def empty_experts(wrong: bool) -> Protocol:
         g = c.counter("g")
         with c.loop("t", experts):
             with c.loop("k", kt):
-                c.all(ring.wait_full(g))
+                c.all(ring.consumer_wait(g))
                 multiply(c, acc.whole, ring.stage(g))
-                c.one(ring.release(g))
+                c.one(ring.consumer_release(g))
                 c.advance(g)
             with c.when(kt > 0):
                 c.one(o.Arrive(done[0]))

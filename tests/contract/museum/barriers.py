@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
-from support.rings import drain
+from support.pipeline_roles import drain
 from tilewright.base.expr import sym
 from tilewright.protocol import Build, Protocol, Scope
 from tilewright.protocol import ops as o
@@ -29,7 +29,7 @@ def tk_08(fixed: bool) -> Protocol:
 def _ring_without_init_fence(name: str, cluster: int, fixed: bool) -> Protocol:
     b = Build(name, cluster=cluster)
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     with b.role("producer", 32) as p:
         for barrier in (ring.full, ring.empty):
             p.one(o.MbarrierInit(barrier.barrier.name))
@@ -37,14 +37,14 @@ def _ring_without_init_fence(name: str, cluster: int, fixed: bool) -> Protocol:
             p.one(o.FenceMbarrierInit())
         b.sync(p)
         with p.loop("k", kt) as k:
-            p.one(ring.wait_empty(k))
-            p.one(ring.expect(k))
+            p.one(ring.producer_acquire(k))
+            p.one(ring.producer_commit(k))
             p.one(ring.load(k))
     with drain(b, ring, kt, threads=32) as (c, k):
         c.all(ring.read(k))
         c.all(o.FenceProxyAsync())
         c.all(o.WarpSync())
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -84,25 +84,25 @@ def fi_02(fixed: bool) -> Protocol:
     math warps may be one tile ahead too. The twin takes turns between two barrier ids."""
     b = Build("fi_02")
     tiles = b.symbol("tiles")
-    slots = b.ring("tile", 2, 16, consumers=64)
+    slots = b.pipeline("tile", 2, 16, consumers=64)
     with b.role("io", 32) as i:
         b.init(i)
         with i.when(tiles > 0):
-            i.one(slots.expect(0))
+            i.one(slots.producer_commit(0))
             i.one(slots.load(0))
         with i.loop("t", tiles) as t:
             with i.when(t + 1 < tiles):
-                i.one(slots.wait_empty(t + 1))
-                i.one(slots.expect(t + 1))
+                i.one(slots.producer_acquire(t + 1))
+                i.one(slots.producer_commit(t + 1))
                 i.one(slots.load(t + 1))
             i.all(o.BarSync(1 + t % 2 * 4 if fixed else C(1), 96))
     with b.role("math", 64) as m:
         b.sync(m)
         with m.loop("t", tiles) as t:
-            m.all(slots.wait_full(t))
+            m.all(slots.consumer_wait(t))
             m.all(slots.read(t))
             m.all(o.FenceProxyAsync())
-            m.all(slots.release(t))
+            m.all(slots.consumer_release(t))
             m.all(o.BarArrive(1 + t % 2 * 4 if fixed else C(1), 96))
     return b.protocol()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from support.rings import drain, fill, fill_once
+from support.pipeline_roles import drain, fill, fill_once
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
@@ -16,7 +16,7 @@ def ok_02() -> Protocol:
     """The peek of CuTe DSL: a try_wait for the next stage above the MMA, whose answer the next turn looks at."""
     b = Build("ok_02")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 3, 1024, consumers=1)
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
     acc = b.buffer("acc", 64, Space.REGISTER)
     fill(b, ring, kt)
     with b.role("idle", 96) as i:
@@ -24,16 +24,16 @@ def ok_02() -> Protocol:
     with b.role("consumer", 128) as c:
         b.sync(c)
         with c.when(kt > 0):
-            c.all(ring.test_full(0))
+            c.all(ring.consumer_try_wait(0))
         with c.loop("k", kt) as k:
-            c.all(ring.wait_full(k, peeked=True))
+            c.all(ring.consumer_wait(k, peeked=True))
             with c.when(k + 1 < kt):
-                c.all(ring.test_full(k + 1))
+                c.all(ring.consumer_try_wait(k + 1))
             c.all(o.WgmmaFence())
             c.all(o.Wgmma(acc.whole, (ring.stage(k),)))
             c.all(o.WgmmaCommit())
             c.all(o.WgmmaWait(0))
-            c.one(ring.release(k))
+            c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -41,7 +41,7 @@ def ok_03() -> Protocol:
     """The fence that covers the reads stands earlier in the thread than the release, behind the last read."""
     b = Build("ok_03")
     kt = b.symbol("kt")
-    ring = b.ring("lse", 2, 1024, consumers=128)
+    ring = b.pipeline("lse", 2, 1024, consumers=128)
     d = b.buffer("ds", 1024)
     fill(b, ring, kt)
     with drain(b, ring, kt) as (c, k):
@@ -53,7 +53,7 @@ def ok_03() -> Protocol:
         c.one(o.BulkCommit())
         c.one(o.BulkWait(0))
         c.all(o.BarSync(C(1), 128))
-        c.all(ring.release(k))
+        c.all(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -61,7 +61,7 @@ def ok_07() -> Protocol:
     """wgmma reads, wait_group, join, arrive, TMA overwrite: asynchronous to asynchronous, no fence."""
     b = Build("ok_07")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     acc = b.buffer("acc", 64, Space.REGISTER)
     fill(b, ring, kt)
     with b.role("idle", 96) as i:
@@ -72,7 +72,7 @@ def ok_07() -> Protocol:
         c.all(o.WgmmaCommit())
         c.all(o.WgmmaWait(0))
         c.all(o.BarSync(C(1), 128))
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -81,7 +81,7 @@ def ok_08() -> Protocol:
     remainder loop that goes on with the same register."""
     b = Build("ok_08")
     turns, rest = b.symbol("turns"), b.symbol("rest", most=3)
-    ring = b.ring("ab", 4, 64, consumers=32)
+    ring = b.pipeline("ab", 4, 64, consumers=32)
 
     def fill_stage(role: RoleBuilder, slot: o.Expr, phase: o.Expr) -> None:
         role.one(o.Wait(ring.empty[slot], (phase + 1) % 2))

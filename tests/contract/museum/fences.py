@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
-from support.rings import drain, fill, fill_once
+from support.pipeline_roles import drain, fill, fill_once
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
@@ -13,14 +13,14 @@ def _read_ring(name: str, consumer_fence: bool = False, producer_fence: bool = F
     """TMA fills a ring, a warpgroup reads it with ld.shared."""
     b = Build(name)
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=128)
+    ring = b.pipeline("ab", 2, 1024, consumers=128)
     fill(b, ring, kt, (o.FenceProxyAsync(),) if producer_fence else ())
     with drain(b, ring, kt) as (c, k):
         c.all(ring.read(k))
         if consumer_fence:
             c.all(o.FenceProxyAsync())
         c.all(o.BarSync(o.Const(1), 128))
-        c.all(ring.release(k))
+        c.all(ring.consumer_release(k))
     return b.protocol()
 
 

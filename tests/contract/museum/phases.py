@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
-from support.rings import drain, fill
+from support.pipeline_roles import drain, fill
 from tilewright.base.expr import minimum
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
@@ -16,14 +16,14 @@ def tr_01(fixed: bool) -> Protocol:
     """All warps wait, one arrives, nothing joins them: the leader laps the ring."""
     b = Build("tr_01")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=1)
+    ring = b.pipeline("ab", 2, 1024, consumers=1)
     fill(b, ring, kt)
     for name in ("lead", "follow"):
         with drain(b, ring, kt, name, 32) as (c, k):
             if fixed:
                 c.all(o.BarSync(C(1), 64))
             if name == "lead":
-                c.one(ring.release(k))
+                c.one(ring.consumer_release(k))
     return b.protocol()
 
 
@@ -31,7 +31,7 @@ def tl_01(fixed: bool) -> Protocol:
     """A barrier of one slot is waited for with the parity of a ring of three."""
     b = Build("tl_01")
     kt = b.symbol("kt")
-    ring = b.ring("ab", 3, 1024, consumers=1)
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
     done = b.mbarrier("done")
     acc = b.buffer("acc", 32, Space.TMEM)
     with b.role("all", 32) as r:
@@ -39,9 +39,9 @@ def tl_01(fixed: bool) -> Protocol:
         r.all(o.Tcgen05Alloc("acc"))
         b.sync(r)
         with r.loop("k", kt) as k:
-            r.one(ring.expect(k))
+            r.one(ring.producer_commit(k))
             r.one(ring.load(k))
-            r.one(ring.wait_full(k))
+            r.one(ring.consumer_wait(k))
             r.one(o.Tcgen05Mma(acc.whole, (ring.stage(k),)))
             r.one(o.Tcgen05Commit(done[0]))
             r.one(o.Wait(done[0], k % 2 if fixed else k // 3 % 2))
@@ -54,14 +54,14 @@ def tl_02(fixed: bool) -> Protocol:
     """The phase is worked out from k anew in every tile instead of from a counter carried along."""
     b = Build("tl_02")
     tiles, kt = b.symbol("tiles"), b.symbol("kt")
-    ring = b.ring("ab", 2, 1024, consumers=128)
+    ring = b.pipeline("ab", 2, 1024, consumers=128)
     with b.role("producer", 32) as p:
         b.init(p)
         g = p.counter("g")
         with p.loop("t", tiles), p.loop("k", kt) as k:
             i = g if fixed else k
-            p.one(ring.wait_empty(i))
-            p.one(ring.expect(i))
+            p.one(ring.producer_acquire(i))
+            p.one(ring.producer_commit(i))
             p.one(ring.load(i))
             p.advance(g)
     with b.role("consumer", 128) as c:
@@ -69,10 +69,10 @@ def tl_02(fixed: bool) -> Protocol:
         g = c.counter("g")
         with c.loop("t", tiles), c.loop("k", kt) as k:
             i = g if fixed else k
-            c.all(ring.wait_full(i))
+            c.all(ring.consumer_wait(i))
             c.all(ring.read(i))
             c.all(o.FenceProxyAsync())
-            c.all(ring.release(i))
+            c.all(ring.consumer_release(i))
             c.advance(g)
     return b.protocol()
 
@@ -129,12 +129,12 @@ def fa_05(fixed: bool) -> Protocol:
     """Two roles work out the trip count differently."""
     b = Build("fa_05")
     kt, packed = b.symbol("kt"), b.symbol("kt_packed")
-    ring = b.ring("ab", 2, 1024, consumers=128)
+    ring = b.pipeline("ab", 2, 1024, consumers=128)
     fill(b, ring, kt if fixed else packed)
     with drain(b, ring, kt) as (c, k):
         c.all(ring.read(k))
         c.all(o.FenceProxyAsync())
-        c.all(ring.release(k))
+        c.all(ring.consumer_release(k))
     return b.protocol()
 
 

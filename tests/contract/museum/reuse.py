@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from museum.exhibit import Exhibit, rewritten
 from museum.fences import store_loop
-from support.rings import drain, fill, fill_once
+from support.pipeline_roles import drain, fill, fill_once
 from tilewright.base.expr import sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope
@@ -27,14 +27,14 @@ def fa_09(fixed: bool) -> Protocol:
     """One elected thread releases a stage that 127 others are still reading."""
     b = Build("fa_09")
     kt = b.symbol("kt")
-    ring = b.ring("v", 2, 1024, consumers=1)
+    ring = b.pipeline("v", 2, 1024, consumers=1)
     fill(b, ring, kt)
     with drain(b, ring, kt, "transpose") as (c, k):
         c.all(ring.read(k))
         c.all(o.FenceProxyAsync())
         if fixed:
             c.all(o.BarSync(C(1), 128))
-        c.one(ring.release(k))
+        c.one(ring.consumer_release(k))
     return b.protocol()
 
 

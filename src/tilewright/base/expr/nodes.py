@@ -14,31 +14,15 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, dataclass_transform
 
 # The operators build normalised nodes, and the constructors take nodes apart: the one cycle, inside this package.
 from tilewright.base.expr import algebra
+from tilewright.base.once import once
 
 
 class ExprError(ValueError):
     """Malformed expression text, an unknown symbol, or a division by zero."""
-
-
-T = TypeVar("T")
-
-
-class _once(Generic[T]):
-    """A property computed when first read; functools' takes a lock in Python 3.11, which costs more than the work."""
-
-    def __init__(self, compute: Callable[[Any], T]):
-        self.compute = compute
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, node: object, owner: type | None = None) -> T:
-        value = node.__dict__[self.name] = self.compute(node)
-        return value
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -188,12 +172,12 @@ class Expr(metaclass=_OneOfEach):
         raise TypeError(f"the truth value of the expression {self} is not known; compare and evaluate it")
 
     # -- queries --------------------------------------------------------------------------------------------------
-    @_once
+    @once
     def text(self) -> str:
         """Canonical text, read back by ``parse``."""
         return self._text()
 
-    @_once
+    @once
     def order(self) -> tuple[str, str]:
         """Where it stands among the parts of a sum or product; whose a symbol is plays no part before its name."""
         return self.text.replace(OWN, ""), self.text
@@ -204,12 +188,12 @@ class Expr(metaclass=_OneOfEach):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.text}>"
 
-    @_once
+    @once
     def symbols(self) -> frozenset[str]:
         """Names of all symbols that occur."""
         return frozenset[str]().union(*(child.symbols for child in self.children))
 
-    @_once
+    @once
     def polynomial(self) -> bool:
         """Made of constants, symbols, sums and products alone: bounds simplify nothing in it."""
         return isinstance(self, Const | Sym | Sum | Product) and all(child.polynomial for child in self.children)
@@ -319,7 +303,7 @@ class Sym(Expr):
 
     name: str
 
-    @_once
+    @once
     def symbols(self) -> frozenset[str]:
         return frozenset((self.name,))
 

@@ -316,7 +316,7 @@ def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
             for rank in [None] if not op.ctas else ranks(op.ctas):
                 b = g.bar(t, op.bar, rank)
                 barriers.use(g, w, t, b)
-                w.landings = (*w.landings, Landing(b, 0, 1, t, ((("mma", t), upto),)))
+                w.landings = (*w.landings, Landing(b, 0, g.threads[t].weight, t, ((("mma", t), upto),)))
         case ops.Tcgen05Ld():
             fly(g, w, t, "ld", touch(g, w, t, op.region, "ld", False), False, ("ld", t))
         case ops.Tcgen05St():

@@ -293,7 +293,7 @@ class Footprints:
                 for rank in [None] if not op.ctas else ranks(op.ctas):
                     b = self._uses(f, t, op.bar, rank)
                     if not mine:
-                        f.signals[b] = Signals(1)
+                        f.signals[b] = Signals(self.g.threads[t].weight)
                         f.closes.add(("mma", t))
                         f.changed |= self.objects.of("tcgen")
             case ops.Tcgen05Ld() | ops.Tcgen05St():

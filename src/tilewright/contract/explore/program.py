@@ -10,7 +10,6 @@ from tilewright.base.expr import All, Any_, Compare, Const, Expr, Interval, Not,
 from tilewright.contract.explore.threads import Thread
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Node, Protocol, Step, Symbol
-from tilewright.protocol.rewrite import expressions_of
 
 Sizes: TypeAlias = Callable[[str, int], int]
 """The value of a trip symbol, given the value of the counter it varies with (-1 without one)."""
@@ -177,7 +176,7 @@ class Program:
             here = (pc, tuple(values))
             match ins:
                 case Do(step):
-                    names = {n for e in expressions_of(step.op) for n in e.symbols} & self.symbols.keys()
+                    names = step.op.symbols & self.symbols.keys()
                     if names and self.sizes is None:
                         raise TooLong  # an op that names a trip count has no finite set of positions
                     if names and here not in self._calls:

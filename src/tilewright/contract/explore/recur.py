@@ -15,7 +15,6 @@ from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.contract.explore.instance import Instance
 from tilewright.contract.explore.program import Add, Do, Position, Program, Set, TripKey, Trips, Unless
 from tilewright.contract.explore.world import Bytes, World
-from tilewright.protocol.rewrite import expressions_of
 
 
 @dataclass
@@ -78,7 +77,7 @@ def uses_of(program: Program) -> Uses:
     for ins in program.code:
         match ins:
             case Do(step):
-                for e in expressions_of(step.op):
+                for e in step.op.expressions:
                     found.value(e, None)
             case Unless(condition):
                 found.predicate(condition, trips)
@@ -110,7 +109,7 @@ class Recurrence:
         for pc, ins in enumerate(program.code):
             match ins:
                 case Do(step):
-                    exprs = expressions_of(step.op)
+                    exprs = step.op.expressions
                 case Unless(condition):
                     exprs = [condition]
                 case Set(_, value) | Add(_, value):

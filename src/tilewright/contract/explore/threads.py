@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tilewright.base.expr import Expr
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
-from tilewright.protocol.rewrite import expressions_of
+from tilewright.protocol.model import (
+    By,
+    Node,
+    Protocol,
+    Role,
+    Step,
+    body_of,
+    control_of,
+    steps,
+    walk,
+    with_bodies,
+)
 
 
 @dataclass(frozen=True)
@@ -70,26 +79,20 @@ def _representatives(role: Role, cta: int) -> list[Thread]:
 
 def _mine(nodes: tuple[Node, ...], elected: bool, lane0: bool) -> tuple[Node, ...]:
     """The steps that a thread executes; loops and branches stay."""
-    out: list[Node] = []
-    for node in nodes:
-        match node:
-            case Step():
-                one = node.by in (By.ELECTED, By.THREAD_ZERO)
-                if node.by is By.ALL or (elected and one) or (lane0 and node.by is By.PER_WARP):
-                    out.append(node)
-            case Loop():
-                out.append(replace(node, body=_mine(node.body, elected, lane0)))
-            case If():
-                then, otherwise = _mine(node.then, elected, lane0), _mine(node.otherwise, elected, lane0)
-                out.append(replace(node, then=then, otherwise=otherwise))
-    return tuple(out)
+    bys = {By.ALL}
+    bys |= {By.ELECTED, By.THREAD_ZERO} if elected else set()
+    bys |= {By.PER_WARP} if lane0 else set()
+    mine = (node for node in nodes if not isinstance(node, Step) or node.by in bys)
+    return tuple(with_bodies(node, lambda body: _mine(body, elected, lane0)) for node in mine)
 
 
 def _pruned(body: tuple[Node, ...]) -> tuple[Node, ...]:
     """Without counters that nothing reads, and loops and branches in which nothing happens."""
     while True:
-        read = frozenset[str]().union(*(e.symbols for node in body for e in _read(node)))
-        smaller = _without(body, read)
+        found = (
+            e for node in walk(body) for e in (node.op.expressions if isinstance(node, Step) else control_of(node))
+        )
+        smaller = _without(body, frozenset[str]().union(*(e.symbols for e in found)))
         if smaller == body:
             return body
         body = smaller
@@ -98,27 +101,11 @@ def _pruned(body: tuple[Node, ...]) -> tuple[Node, ...]:
 def _without(nodes: tuple[Node, ...], read: frozenset[str]) -> tuple[Node, ...]:
     out: list[Node] = []
     for node in nodes:
-        match node:
-            case Step(op=ops.Advance(counter)) if counter not in read:
-                pass
-            case Step():
-                out.append(node)
-            case Loop():
-                inside = _without(node.body, read)
-                if inside:
-                    out.append(replace(node, body=inside))
-            case If():
-                then, otherwise = _without(node.then, read), _without(node.otherwise, read)
-                if then or otherwise:
-                    out.append(replace(node, then=then, otherwise=otherwise))
+        inside = with_bodies(node, lambda body: _without(body, read))
+        if isinstance(inside, Step):
+            idle = isinstance(inside.op, ops.Advance) and inside.op.counter not in read
+        else:
+            idle = not body_of(inside)
+        if not idle:
+            out.append(inside)
     return tuple(out)
-
-
-def _read(node: Node) -> list[Expr]:
-    match node:
-        case Step():
-            return expressions_of(node.op)
-        case Loop():
-            return [node.begin, node.end, *(e for x in node.body for e in _read(x))]
-        case If():
-            return [node.condition, *(e for x in node.then + node.otherwise for e in _read(x))]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import cast
 
+from tilewright.base.once import once
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.marks import Segment, goes_on
 from tilewright.contract.parametric.matching import Array, BarrierUse
 from tilewright.protocol import effects, ops
-from tilewright.protocol.effects import BULK, CP_ASYNC, TENSOR, WGMMA, Mode, Part, Proxy, Queue, Stage, TensorLife
+from tilewright.protocol.effects import BULK, CP_ASYNC, TENSOR, WGMMA, Mode, Part, Proxy, Stage, TensorLife
 from tilewright.protocol.graph import EventGraph, Place, Site
 from tilewright.protocol.product_graph import OutsideFragment
 
@@ -22,75 +22,38 @@ RUNS = frozenset((WGMMA, BULK))
 """Queues whose ops come in runs, of which nothing tells one from the other."""
 
 
-@dataclass(frozen=True, eq=False)
 class Access:
-    """What an op of a class, or a run of them, does to some bytes."""
+    """What an op of a class, or a run of them, does to some bytes; of a copy with the barrier that tracks it, and the
+    number of its phase in turns."""
 
-    ref: Ref
-    place: Place
-    effect: effects.Access
-    landing: tuple[Array, int] | None = None
-    """The barrier that tracks a copy, and the number of its phase in turns."""
-
-    @cached_property
-    def queue(self) -> Queue | None:
-        """The queue in whose groups it is done."""
-        return self.effect.queue
-
-    @cached_property
-    def writes(self) -> bool:
-        """Whether the bytes change."""
-        return self.effect.writes
-
-    @cached_property
-    def private(self) -> bool:
+    def __init__(self, ref: Ref, place: Place, effect: effects.Access, landing: tuple[Array, int] | None = None):
+        self.ref, self.place, self.effect, self.landing = ref, place, effect, landing
+        self.queue, self.writes, self.generic, self.frees = effect.queue, effect.writes, effect.generic, effect.frees
+        self.private = effect.part is Part.THREAD
         """Whether each thread touches its own part."""
-        return self.effect.part is Part.THREAD
-
-    @cached_property
-    def generic(self) -> bool:
-        """Whether threads access the bytes themselves: the access is over with the op."""
-        return self.effect.until is None and self.effect.proxy is Proxy.GENERIC
-
-    @cached_property
-    def frees(self) -> bool:
-        """Whether it is the end of the bytes' life."""
-        return self.effect.until is None and self.effect.proxy is Proxy.TENSOR
-
-    @cached_property
-    def engine(self) -> str:
+        self.engine = self.queue.name if self.queue is not None else effect.name
         """What performs the access, for people and to tell accesses apart."""
-        return self.queue.name if self.queue is not None else self.effect.name
-
-    @cached_property
-    def register(self) -> bool:
+        self.register = place.memory[0] == "register"
         """Whether the bytes are the role's own registers."""
-        return self.place.memory[0] == "register"
-
-    @cached_property
-    def kind(self) -> tuple[object, ...]:
-        """What tells accesses to one place apart, as far as order is asked for."""
-        return self.engine, self.writes, self.private, self.ref.c.index
-
-    @cached_property
-    def reaches(self) -> bool:
+        self.reaches = effect.proxy is Proxy.ASYNC
         """Whether the bytes are accessed through the asynchronous proxy."""
-        return self.effect.proxy is Proxy.ASYNC
+        self.kind = self.engine, self.writes, self.private, ref.c.index
+        """What tells accesses to one place apart, as far as order is asked for."""
 
 
-def same_ring(x: Place, y: Place) -> bool:
+def same_stages(x: Place, y: Place) -> bool:
     """Whether both are stages of one ring, told apart by one counter."""
     return (
         x.index is not None
         and y.index is not None
         and (x.base, x.stage, x.stages) == (y.base, y.stage, y.stages)
-        and x.index.unit == y.index.unit
+        and x.index.iv == y.index.iv
     )
 
 
 def overlap(x: Place, y: Place) -> bool:
     """Whether some executions may touch the same bytes."""
-    if same_ring(x, y):
+    if same_stages(x, y):
         return x.begin < y.end and y.begin < x.end
     a, b = x.span, y.span
     return a[0] < b[1] and b[0] < a[1]
@@ -127,7 +90,7 @@ class Accesses:
                     if (x.writes or y.writes) and not (x.register and x.engine == y.engine):
                         yield xs, ys
 
-    @cached_property
+    @once
     def _neighbours(self) -> list[tuple[list[Series], list[Series]]]:
         """Pairs of places that overlap, found in a sweep over their spans: a place has few neighbours among many."""
         found: list[tuple[list[Series], list[Series]]] = []
@@ -217,7 +180,7 @@ def _merged(run: list[Access]) -> list[Access]:
             if (a.queue, a.writes) != (b.queue, b.writes) or one.begin > two.end:
                 continue
             if (one == two and not a.writes) or (a.register and replace(one, begin=two.begin, end=two.end) == two):
-                out[n] = replace(b, place=replace(two, end=max(one.end, two.end)))
+                out[n] = Access(b.ref, replace(two, end=max(one.end, two.end)), b.effect, b.landing)
                 break
         else:
             out.append(a)

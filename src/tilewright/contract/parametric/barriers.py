@@ -59,12 +59,12 @@ def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
 
 def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
     """Whether the phase ``now + number`` is complete before the op, in every schedule."""
-    if not use.unit and number < 0:
+    if not use.iv and number < 0:
         return True
     for cover in use.covers:
         if _exist(facts, use, cover.pieces, ref.s, number) and all(
             any(
-                facts.knows(ref, Segment.SCHEDULE, at, facts.upto(use.unit, w.number - number), own=True)
+                facts.knows(ref, Segment.SCHEDULE, at, facts.upto(use.iv, w.number - number), own=True)
                 for at in use.alike[w.ref.site]
             )
             for w in _of_use(facts, use, cover.pieces, ref.s, number)
@@ -75,7 +75,7 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
     return all(
         _exist(facts, use, f.pieces, ref.s, number)
         and all(
-            facts.knows(ref, Segment.SCHEDULE, p.ref, facts.upto(use.unit, p.number - number))
+            facts.knows(ref, Segment.SCHEDULE, p.ref, facts.upto(use.iv, p.number - number))
             for p in _of_use(facts, use, f.pieces, ref.s, number)
         )
         for f in use.arrivals
@@ -84,22 +84,22 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
 
 def _of_use(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> list[Piece]:
     """Of the ops of a family those that may be the one for use ``now + number``, seen from block ``s``."""
-    if not use.unit:
+    if not use.iv:
         return list(pieces)
-    unit, meet = facts.column[use.unit], facts.k.paths.meet
-    return [p for p in pieces if meet(p.ref.s, s, unit, p.number - number)]
+    iv, meet = facts.column[use.iv], facts.k.paths.meet
+    return [p for p in pieces if meet(p.ref.s, s, iv, p.number - number)]
 
 
 def _exist(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> bool:
     """Whether the product has come to the op among ``pieces`` that is for phase ``now + number``."""
-    if not use.unit:
+    if not use.iv:
         return facts.passed({p.ref.s for p in pieces}, s)
     return number <= facts.reached(use, pieces, s)
 
 
 def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
     """Phase n + slots completes only after the wait for phase n returned."""
-    if not use.unit:
+    if not use.iv:
         if any(p.number != 0 for f in use.signals for p in f.pieces):
             raise OutsideFragment(f"{use.array[1]} goes round without a counter")
         if wait.number < 0:
@@ -108,9 +108,9 @@ def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
         return
     for family in use.signals:
         if all(
-            facts.hands_on(p.ref, wait.ref, facts.upto(use.unit, use.slots + wait.number - p.number))
+            facts.releases(p.ref, wait.ref, facts.upto(use.iv, use.slots + wait.number - p.number))
             for p in family.pieces
-            if facts.k.paths.meet(wait.ref.s, p.ref.s, facts.column[use.unit], use.slots + wait.number - p.number)
+            if facts.k.paths.meet(wait.ref.s, p.ref.s, facts.column[use.iv], use.slots + wait.number - p.number)
         ):
             return
     raise OutsideFragment(f"{use.array[1]} may go round before {wait.ref.name} returns")
@@ -118,9 +118,7 @@ def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
 
 def _expected_in_time(facts: Facts, use: BarrierUse, expect: Piece) -> None:
     for family in use.arrivals:
-        if all(
-            facts.hands_on(p.ref, expect.ref, facts.upto(use.unit, expect.number - p.number)) for p in family.pieces
-        ):
+        if all(facts.releases(p.ref, expect.ref, facts.upto(use.iv, expect.number - p.number)) for p in family.pieces):
             return
     raise OutsideFragment(f"bytes of {use.array[1]} may be expected after its last arrival")
 

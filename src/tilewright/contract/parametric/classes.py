@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import NamedTuple, TypeVar, cast
 
+from tilewright.base.once import once
 from tilewright.contract.threads import Group, groups_of, runs
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Effect
@@ -28,12 +28,12 @@ class Class:
     cta: int
     code: tuple[tuple[Site, ...], ...]
 
-    @cached_property
+    @once
     def role(self) -> tuple[str, int]:
         """Role and CTA."""
         return self.group.role, self.cta
 
-    @cached_property
+    @once
     def ops(self) -> tuple[tuple[ops.Op, ...], ...]:
         """The ops of its code, per block."""
         return tuple(tuple(site.step.op for site in code) for code in self.code)

@@ -43,7 +43,7 @@ def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
         match effect:
             case Await():
                 use, wait = facts.wait_of[ref]
-                for family in use.teachers:
+                for family in use.releasing:
                     ahead = wait.number - family.lead[ref.s]
                     if ahead >= 0:
                         yield family.at(ref.s)[ahead].ref

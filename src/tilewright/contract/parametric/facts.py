@@ -14,7 +14,7 @@ from tilewright.contract.parametric.paths import FAR
 from tilewright.contract.parametric.statements import Question, Row
 from tilewright.contract.parametric.thread_barriers import thread_barriers
 from tilewright.protocol.effects import WGMMA, Access
-from tilewright.protocol.graph import EventGraph, Unit
+from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.product_graph import OutsideFragment
 
 NEAR = range(-2, 4)
@@ -42,15 +42,15 @@ class Facts:
         self._rows: dict[tuple[int, int], Row] = {}
         self._issuing: dict[Class, dict[Mark, tuple[int, int]]] = {}
         self._passed: dict[tuple[frozenset[int], int], bool] = {}
-        self._reached: dict[tuple[Unit, tuple[Piece, ...], int], int] = {}
+        self._reached: dict[tuple[InductionVariable, tuple[Piece, ...], int], int] = {}
         self.inits: dict[Array, list[Ref]] = {}
         self.k = HappensBefore(graph)
         self.bars = barrier_uses(graph, self.k)
         self.syncs, self.barriers = thread_barriers(graph, self.k)
         self.accesses = Accesses(accesses_of(graph, self.k.classes, self.bars))
-        units = [u for u in graph.units if u]
-        self.k.prepare(units, [self._thresholds(u) for u in units], *self.accesses.asked())
-        self.column = {u: i for i, u in enumerate(self.k.units)}
+        ivs = [u for u in graph.ivs if u]
+        self.k.prepare(ivs, [self._thresholds(u) for u in ivs], *self.accesses.asked())
+        self.column = {u: i for i, u in enumerate(self.k.ivs)}
         self.wait_of = {p.ref: (use, p) for use in self.bars.values() for p in use.waits}
         self.position = {
             (c.index, site): (s, i)
@@ -59,14 +59,12 @@ class Facts:
             for i, site in enumerate(code)
         }
 
-    def _thresholds(self, unit: Unit) -> set[int]:
+    def _thresholds(self, iv: InductionVariable) -> set[int]:
         """What rules may ask for: now, or the lap of a ring before, a few turns more or less."""
         laps = {0}
-        laps |= {-w.number for use in self.bars.values() if use.unit == unit for w in use.waits}
+        laps |= {-w.number for use in self.bars.values() if use.iv == iv for w in use.waits}
         laps |= {
-            a.place.stages
-            for a, *_ in self.accesses.series()
-            if a.place.index is not None and a.place.index.unit == unit
+            a.place.stages for a, *_ in self.accesses.series() if a.place.index is not None and a.place.index.iv == iv
         }
         return {lap + near for lap in laps for near in NEAR}
 
@@ -89,7 +87,7 @@ class Facts:
         """What program order says of an op of the same class."""
         found = self._mine.get((ref, other))
         if found is None:
-            row = [FAR] * len(self.k.units) + [0, 0 if other.s == ref.s and other.i < ref.i else 1]
+            row = [FAR] * len(self.k.ivs) + [0, 0 if other.s == ref.s and other.i < ref.i else 1]
             found = self._mine[ref, other] = self.k.closed_row(row, ref.s, other.s)
         return found
 
@@ -100,7 +98,7 @@ class Facts:
         mark = self.k.marks.event.get((other.c.index, other.s, other.i))
         return mark is not None and self.says(ref, segment, mark, question)
 
-    def hands_on(self, ref: Ref, other: Ref, question: Question) -> bool:
+    def releases(self, ref: Ref, other: Ref, question: Question) -> bool:
         """Whether an arrival tells so much of another op."""
         k = self.k
         slot = k.slots[Segment.SCHEDULE][k.marks.event[other.c.index, other.s, other.i]]
@@ -131,9 +129,9 @@ class Facts:
         slot = own.sections[section][self.k.marks.event[other.c.index, other.s, other.i]]
         return own.statements.row(own.at(ref.s, ref.i), slot)
 
-    def upto(self, unit: Unit, bound: int) -> Question:
-        """All executions up to ``bound`` turns before now; without a unit, all until now."""
-        return self.k.levels.upto(self.column[unit], bound) if unit else self.k.levels.past
+    def upto(self, iv: InductionVariable, bound: int) -> Question:
+        """All executions up to ``bound`` turns before now; without an induction variable, all until now."""
+        return self.k.levels.upto(self.column[iv], bound) if iv else self.k.levels.past
 
     # -- paths through the product ------------------------------------------------------------------------------------
     def reached(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
@@ -143,14 +141,14 @@ class Facts:
         Rows may say more: that executions still to come are past, of which there are none. Another op must not be
         told of those as if there were one.
         """
-        key = use.unit, pieces, s
+        key = use.iv, pieces, s
         found = self._reached.get(key)
         if found is None:
             found = self._reached[key] = self._reach(use, pieces, s)
         return found
 
     def _reach(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
-        unit, held = self.column[use.unit], dict[int, int]()
+        iv, held = self.column[use.iv], dict[int, int]()
         for piece in pieces:
             held[piece.ref.s] = max(piece.number, held.get(piece.ref.s, piece.number))
         least, seen, pending = FAR, set[tuple[int, int]](), [(s, 0)]
@@ -166,7 +164,7 @@ class Facts:
                 continue
             if at in self.graph.product.starts:
                 least = min(least, -1 - turns)
-            pending += [(source, turns + bool(turned[unit])) for source, turned in self.k.paths.entering[at]]
+            pending += [(source, turns + bool(turned[iv])) for source, turned in self.k.paths.entering[at]]
         return least
 
     def passed(self, there: Set[int], s: int) -> bool:
@@ -177,8 +175,8 @@ class Facts:
             found = self._passed[key] = self.passed_since(self.graph.product.starts, there, s, frozenset())
         return found
 
-    def passed_since(self, since: Iterable[int], there: Set[int], s: int, unit: Unit) -> bool:
-        """The same for the paths from blocks ``since`` on which ``unit`` does not turn."""
+    def passed_since(self, since: Iterable[int], there: Set[int], s: int, iv: InductionVariable) -> bool:
+        """The same for the paths from blocks ``since`` on which ``iv`` does not turn."""
         seen, pending = set[int](), [*since]
         while pending:
             at = pending.pop()
@@ -187,7 +185,7 @@ class Facts:
             if at == s:
                 return False
             seen.add(at)
-            pending += [f.target for f in self.graph.product.leaving[at] if not unit.intersection(f.turns)]
+            pending += [f.target for f in self.graph.product.leaving[at] if not iv.intersection(f.turns)]
         return True
 
     def issues(self, ref: Ref) -> Iterator[Issue]:

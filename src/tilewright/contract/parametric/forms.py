@@ -14,10 +14,10 @@ def check_forms(graph: EventGraph) -> None:
     """The rules of ``contract.forms``; raises ``OutsideFragment``."""
     for _, detail in declared(graph.protocol):
         raise OutsideFragment(detail)
-    for site in graph.all_sites():
-        cta = graph.product.parties[site.party][1]
-        for _, detail in broken(graph.protocol, site.step.op, cta, _value, _remainder):
-            raise OutsideFragment(detail)
+    for cta in range(graph.protocol.cluster):
+        for step in graph.steps(cta):
+            for _, detail in broken(graph.protocol, step.op, cta, _value, _remainder):
+                raise OutsideFragment(detail)
 
 
 def _value(e: Expr) -> int:

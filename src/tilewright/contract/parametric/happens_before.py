@@ -18,7 +18,7 @@ from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, Paths
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
 from tilewright.protocol.effects import Fence, Order
-from tilewright.protocol.graph import EventGraph, Unit
+from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.ops import FenceSpace
 from tilewright.protocol.product_graph import OutsideFragment
 
@@ -37,13 +37,13 @@ class HappensBefore:
         self.effects = EffectsByKind(self.classes)
 
     def prepare(
-        self, units: list[Unit], thresholds: Sequence[Iterable[int]], asked: Asked, waits: Set[Segment]
+        self, ivs: list[InductionVariable], thresholds: Sequence[Iterable[int]], asked: Asked, waits: Set[Segment]
     ) -> None:
         """Numbers the marks and measures the product graph, once all indices are known. ``thresholds``: what is told
-        apart, per unit; ``asked`` and ``waits``: as ``Marks`` has them."""
-        self.units = units
+        apart, per induction variable; ``asked`` and ``waits``: as ``Marks`` has them."""
+        self.ivs = ivs
         self.marks = Marks(self.graph, self.classes, asked, waits)
-        self.paths = Paths(self.product, units)
+        self.paths = Paths(self.product, ivs)
         self.levels = Levels([sorted(set(t)) for t in thresholds])
         self._lay_out()
         if len(self.classes) * self.n * self.statements.n > MAX_STATEMENTS:
@@ -51,9 +51,9 @@ class HappensBefore:
                 f"{len(self.classes)} classes, {self.n} blocks and {self.statements.n} marks are too many"
             )
         self.schedule = self._space(Segment.SCHEDULE)
-        self.committed = self.schedule | self._space(Segment.TOLD)
+        self.committed = self.schedule | self._space(Segment.RELEASED)
         """What a tcgen05.commit hands on: it implies the before-fence, and releases nothing."""
-        self.tellable = self.statements.everything ^ self._space(Segment.TENSOR)
+        self.releasable = self.statements.everything ^ self._space(Segment.TENSOR)
         self.own = [Own(c, self.marks, self.levels, self.paths, self.product) for c in self.classes]
         self.values: list[int] = []
         self.places: list[list[list[int]]] = []
@@ -75,7 +75,7 @@ class HappensBefore:
         # what is copied from segment to segment stands in the same order in both
         marks.sort(key=lambda m: Segment.FENCED not in m.asked)
         for segment, slots in self.slots.items():
-            asked = Segment.TENSOR if segment is Segment.TOLD else segment
+            asked = Segment.TENSOR if segment is Segment.RELEASED else segment
             for m in marks:
                 if asked in m.asked:
                     slots[m] = len(blocks)
@@ -122,7 +122,7 @@ class HappensBefore:
     def _exporting(self, own: Own, tensor: bool) -> Iterator[tuple[int, int]]:
         """Slots of what a class knows of itself, with those where others are told of it."""
         if tensor:
-            copied = [(own.before, Segment.TOLD)]
+            copied = [(own.before, Segment.RELEASED)]
         else:
             copied = [(own.done, Segment.SCHEDULE), (own.done, Segment.MEMORY)]
             copied += [(own.fenced, Segment.WRITER_FENCED), (own.fenced, Segment.FENCED)]
@@ -132,7 +132,7 @@ class HappensBefore:
 
     def closed_row(self, row: Row, s: int, of: int) -> Row:
         """What follows from a row about executions in block ``of``, as it stands in block ``s``."""
-        j, same = len(self.units), s == of
+        j, same = len(self.ivs), s == of
         until, since = self.paths.turns[s][of], self.paths.turns[of][s]
         here = row[j + 1] <= 0 or any(v <= 0 for v in row[:j])
         whole = row[j] <= 0 or here or not self.paths.reaches[of, s]

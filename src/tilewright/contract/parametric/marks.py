@@ -74,7 +74,7 @@ class Segment(IntEnum):
     """Is behind a proxy fence."""
     TENSOR = 4
     """Is behind fences of tensor memory."""
-    TOLD = 5
+    RELEASED = 5
     """Was handed over, and is not behind an after-fence yet."""
 
 

@@ -1,7 +1,7 @@
 """Which arrivals, bytes and waits belong together, for every trip count: numbering the uses of a barrier.
 
 The uses of a barrier by one class (or by classes that take turns) form a *family* if, along every product, they come as
-use 0, 1, 2, ... in this order: the number of uses made so far minus the turns of the ring's unit is then a constant of
+use 0, 1, 2, ... in this order: the number of uses made so far minus the turns of the ring's iv is then a constant of
 the place. Families of one barrier run in parallel: each gives every phase the same arrivals, and the phase of an
 arrival is its number, whatever its slot expression leaves open modulo the ring.
 """
@@ -15,15 +15,17 @@ from typing import NamedTuple
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import TENSOR, Await, Signal
-from tilewright.protocol.graph import EventGraph, Index, Site, Unit
+from tilewright.protocol.graph import EventGraph, Index, InductionVariable, Site
 from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, numbered
+
+_USES = Signal, Await
 
 Array = tuple[int, str]
 """A barrier array of a CTA."""
 
 
 class Piece(NamedTuple):
-    """A use of a barrier: in the phase of use ``unit + number``."""
+    """A use of a barrier: in the phase of use ``iv + number``."""
 
     ref: Ref
     number: int
@@ -50,7 +52,7 @@ class BarrierUse:
     array: Array
     slots: int
     count: int
-    unit: Unit
+    iv: InductionVariable
     arrivals: list[Family] = field(default_factory=list[Family])
     landings: list[Family] = field(default_factory=list[Family])
     expects: list[Family] = field(default_factory=list[Family])
@@ -68,17 +70,24 @@ class BarrierUse:
         return [*self.arrivals, *self.landings]
 
     @property
-    def teachers(self) -> list[Family]:
+    def releasing(self) -> list[Family]:
         """Of the signals those that hand something on: who issues a copy and arrives teaches by the arrival."""
         arriving = {p.ref.c.index for f in self.arrivals for p in f.pieces}
         return [*self.arrivals, *(f for f in self.landings if any(p.ref.c.index not in arriving for p in f.pieces))]
 
 
+class _Use(NamedTuple):
+    """A use of a barrier before it is numbered: its slot, and what it adds to its phase."""
+
+    ref: Ref
+    slot: Index | None
+    arrivals: int = 0
+    bytes: int = 0
+
+
 @dataclass
 class _Raw:
-    slots: list[tuple[str, Ref, Index | None, int, int]] = field(
-        default_factory=list[tuple[str, Ref, Index | None, int, int]]
-    )
+    signals: dict[str, list[_Use]] = field(default_factory=lambda: {"arrive": [], "expect": [], "land": []})
     waits: list[tuple[Ref, Index]] = field(default_factory=list[tuple[Ref, Index]])
     users: list[Ref] = field(default_factory=list[Ref])
 
@@ -90,7 +99,7 @@ def barrier_uses(graph: EventGraph, k: HappensBefore) -> dict[Array, BarrierUse]
         for s, code in enumerate(c.ops):
             for i, op in enumerate(code):
                 for effect in op.effects:
-                    if isinstance(effect, Signal | Await):
+                    if isinstance(effect, _USES):
                         _collect(graph, Ref(c, s, i), effect, raw)
     return {array: _numbered(graph, array, found) for array, found in raw.items()}
 
@@ -108,7 +117,7 @@ def _collect(graph: EventGraph, ref: Ref, effect: Signal | Await, raw: dict[Arra
             if effect.after is TENSOR and (size > 1 or effect.ranks):
                 raise OutsideFragment("a multicast commit")
             kind = "arrive" if effect.arrivals else "expect"
-            found.slots.append((kind, ref, index, effect.arrivals * size, effect.expects * size))
+            found.signals[kind].append(_Use(ref, index, effect.arrivals * size, effect.expects * size))
             if ref not in found.users:
                 found.users.append(ref)
         case Signal():
@@ -118,20 +127,21 @@ def _collect(graph: EventGraph, ref: Ref, effect: Signal | Await, raw: dict[Arra
                 if rank is None or not 0 <= rank < graph.protocol.cluster:
                     raise OutsideFragment("a multicast to computed ranks")
                 found = raw.setdefault((rank, array[1]), _Raw())
-                found.slots.append(("land", ref, index, 0, effect.lands))
+                found.signals["land"].append(_Use(ref, index, bytes=effect.lands))
                 found.users.append(ref)
 
 
 def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     barrier = graph.protocol.barrier(array[1])
-    units = {x.unit for _, _, x, _, _ in raw.slots if x is not None} | {x.unit for _, x in raw.waits}
-    if len(units) > 1:
+    ivs = {u.slot.iv for uses in raw.signals.values() for u in uses if u.slot is not None} | {
+        x.iv for _, x in raw.waits
+    }
+    if len(ivs) > 1:
         raise OutsideFragment(f"uses of {array[1]} follow different counters")
-    unit = units.pop() if units else frozenset[int]()
-    use = BarrierUse(array, barrier.slots, barrier.count, unit, users=raw.users)
+    iv = ivs.pop() if ivs else frozenset[int]()
+    use = BarrierUse(array, barrier.slots, barrier.count, iv, users=raw.users)
     for kind, target in (("arrive", use.arrivals), ("expect", use.expects), ("land", use.landings)):
-        found = [(r, x, w, b) for name, r, x, w, b in raw.slots if name == kind]
-        target += _families(graph.product, unit, barrier.slots, found)
+        target += _families(graph.product, iv, barrier.slots, raw.signals[kind])
     if sum(f.weight for f in use.arrivals) != barrier.count:
         raise OutsideFragment(f"arrivals on {array[1]} do not sum to {barrier.count} by families")
     if sum(f.bytes for f in use.expects) != sum(f.bytes for f in use.landings):
@@ -142,7 +152,7 @@ def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     use.waits = [Piece(ref, _latest(use, ref.s, x.offset)) for ref, x in raw.waits]
     for p in use.waits:
         use.alike.setdefault(p.ref.site, []).append(p.ref)
-    use.covers = _covers(graph.product, unit, use.waits)
+    use.covers = _covers(graph.product, iv, use.waits)
     return use
 
 
@@ -153,72 +163,63 @@ def _latest(use: BarrierUse, s: int, number: int) -> int:
     return reached - 1 - (reached - 1 - number) % (2 * use.slots)
 
 
-def _families(
-    product: ProductGraph, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
-) -> list[Family]:
+def _families(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[Family]:
     """Splits uses into families: by class, by order within a block, or over classes that take turns."""
     out: list[Family] = []
-    left: list[tuple[Ref, Index | None, int, int]] = []
-    for c in dict.fromkeys(r.c.index for r, _, _, _ in uses):
-        mine = [u for u in uses if u[0].c.index == c]
-        found = _by_order(product, unit, slots, mine)
+    left: list[_Use] = []
+    for c in dict.fromkeys(u.ref.c.index for u in uses):
+        mine = [u for u in uses if u.ref.c.index == c]
+        found = _by_order(product, iv, slots, mine)
         if found is None:
             left += mine
         else:
             out += found
     if left:
-        by_class: dict[int, list[Ref]] = {}
-        for r, _, _, _ in left:
-            by_class.setdefault(r.c.index, []).append(r)
         # classes of one kind that take turns, such as the elected threads of the consumers
-        kinds: dict[tuple[str, int], list[tuple[Ref, Index | None, int, int]]] = {}
+        kinds: dict[tuple[str, int], list[_Use]] = {}
         for u in left:
-            kinds.setdefault((u[0].c.group.kind.value, u[0].c.cta), []).append(u)
+            kinds.setdefault((u.ref.c.group.kind.value, u.ref.c.cta), []).append(u)
         for group in kinds.values():
-            found = _by_order(product, unit, slots, group)
+            found = _by_order(product, iv, slots, group)
             if found is None or not _one_class_a_block(group):
                 raise OutsideFragment("uses of a barrier that do not take its phases in turn")
             out += found
     return out
 
 
-def _one_class_a_block(uses: list[tuple[Ref, Index | None, int, int]]) -> bool:
-    return all(a[0].c is b[0].c for a in uses for b in uses if a[0].s == b[0].s)
+def _one_class_a_block(uses: list[_Use]) -> bool:
+    return all(a.ref.c is b.ref.c for a in uses for b in uses if a.ref.s == b.ref.s)
 
 
-def _by_order(
-    product: ProductGraph, unit: Unit, slots: int, uses: list[tuple[Ref, Index | None, int, int]]
-) -> list[Family] | None:
+def _by_order(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[Family] | None:
     """One family, or as many as the most uses in one block: the first ones, the second ones, ..."""
-    by_block: dict[int, list[tuple[Ref, Index | None, int, int]]] = {}
+    by_block: dict[int, list[_Use]] = {}
     for u in uses:
-        by_block.setdefault(u[0].s, []).append(u)
+        by_block.setdefault(u.ref.s, []).append(u)
     for count in dict.fromkeys((1, max(map(len, by_block.values())))):
         if count > 1 and len(set(map(len, by_block.values()))) > 1:
             return None
         out: list[Family] = []
         for w in range(count):
             mine = [u for us in by_block.values() for n, u in enumerate(us) if n % count == w]
-            if len({(x[2], x[3]) for x in mine}) > 1:
+            if len({(x.arrivals, x.bytes) for x in mine}) > 1:
                 break
-            lead = numbered(product, unit, {s: len(us) // count for s, us in by_block.items()}, 0)
+            lead = numbered(product, iv, {s: len(us) // count for s, us in by_block.items()}, 0)
             if lead is None:
                 break
             pieces = _pieces(lead, slots, mine)
             if pieces is None:
                 break
-            out.append(Family(pieces, lead, mine[0][2], mine[0][3]))
+            out.append(Family(pieces, lead, mine[0].arrivals, mine[0].bytes))
         else:
             return out
     return None
 
 
-def _pieces(
-    lead: dict[int, int], slots: int, uses: list[tuple[Ref, Index | None, int, int]]
-) -> tuple[Piece, ...] | None:
+def _pieces(lead: dict[int, int], slots: int, uses: list[_Use]) -> tuple[Piece, ...] | None:
     out: list[Piece] = []
     seen: dict[int, int] = {}
-    for ref, index, _, _ in uses:
+    for ref, index, *_ in uses:
         number = lead[ref.s] + seen.get(ref.s, 0)
         seen[ref.s] = seen.get(ref.s, 0) + 1
         if index is not None and (index.offset - number) % slots:
@@ -227,7 +228,7 @@ def _pieces(
     return tuple(out)
 
 
-def _covers(product: ProductGraph, unit: Unit, waits: Sequence[Piece]) -> list[Family]:
+def _covers(product: ProductGraph, iv: InductionVariable, waits: Sequence[Piece]) -> list[Family]:
     """Families among the waits, of one party or of several that take turns; of the classes that run one wait any."""
     sites = {p.ref.site: p for p in reversed(waits)}
     groups: dict[object, list[Piece]] = {}
@@ -237,13 +238,13 @@ def _covers(product: ProductGraph, unit: Unit, waits: Sequence[Piece]) -> list[F
         groups.setdefault("all", []).append(p)
     out: list[Family] = []
     for pieces in groups.values():
-        family = covering(product, unit, pieces)
+        family = covering(product, iv, pieces)
         if family is not None and all(set(f.pieces) != set(family.pieces) for f in out):
             out.append(family)
     return out
 
 
-def covering(product: ProductGraph, unit: Unit, pieces: Sequence[Piece]) -> Family | None:
+def covering(product: ProductGraph, iv: InductionVariable, pieces: Sequence[Piece]) -> Family | None:
     """The pieces as a family that takes every number from its first one on, if they do."""
     by_block: dict[int, list[Piece]] = {}
     for p in sorted(pieces, key=lambda p: p.ref.i):
@@ -251,7 +252,7 @@ def covering(product: ProductGraph, unit: Unit, pieces: Sequence[Piece]) -> Fami
     if any(a.ref.c is not b.ref.c for group in by_block.values() for a in group for b in group):
         return None
     uses = {s: len(group) for s, group in by_block.items()}
-    lead = numbered(product, unit, uses, 0)
+    lead = numbered(product, iv, uses, 0)
     if lead is None:
         return None
     shifts = {p.number - lead[s] - n for s, group in by_block.items() for n, p in enumerate(group)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tilewright.contract.parametric.accesses import Access, Series, overlap, same_ring
+from tilewright.contract.parametric.accesses import Access, Series, overlap, same_stages
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.matching import Piece, covering
 from tilewright.contract.parametric.order import Order
@@ -30,11 +30,11 @@ def check_memory(facts: Facts) -> None:
 def _never_meet(facts: Facts, x: Access, y: Access) -> bool:
     """Whether two accesses to a ring always have different stages, such as those of its even and odd users."""
     one, two = x.place.index, y.place.index
-    if one is None or two is None or not same_ring(x.place, y.place) or not one.unit:
+    if one is None or two is None or not same_stages(x.place, y.place) or not one.iv:
         return False
-    unit = facts.column[one.unit]
-    period, a = facts.k.paths.residue(x.ref.s, unit, x.place.stages)
-    _, b = facts.k.paths.residue(y.ref.s, unit, x.place.stages)
+    iv = facts.column[one.iv]
+    period, a = facts.k.paths.residue(x.ref.s, iv, x.place.stages)
+    _, b = facts.k.paths.residue(y.ref.s, iv, x.place.stages)
     return period > 1 and (a + one.offset - b - two.offset) % period != 0
 
 
@@ -87,15 +87,15 @@ def _ordered(order: Order, x: Access, y: Access) -> None:
 def _coexist(facts: Facts, x: Access, y: Access) -> bool:
     """Whether both can belong to one use of a ring."""
     one, two = x.place.index, y.place.index
-    if one is None or two is None or not same_ring(x.place, y.place) or not one.unit:
+    if one is None or two is None or not same_stages(x.place, y.place) or not one.iv:
         return True
-    apart, unit, linked = two.offset - one.offset, facts.column[one.unit], facts.k.paths.linked
+    apart, iv, linked = two.offset - one.offset, facts.column[one.iv], facts.k.paths.linked
     a, b = (y, x) if apart >= 0 else (x, y)
     if x.ref.s == y.ref.s and apart == 0:
         return True
-    if apart == 0 and linked(x.ref.s, y.ref.s, unit, 0):
+    if apart == 0 and linked(x.ref.s, y.ref.s, iv, 0):
         return True
-    return linked(a.ref.s, b.ref.s, unit, abs(apart))
+    return linked(a.ref.s, b.ref.s, iv, abs(apart))
 
 
 # -- written before read -----------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def _comes_first(order: Order, w: Access, y: Access) -> bool:
 def _by_turns(order: Order, y: Access, writers: list[Access]) -> bool:
     """Writes at several places that together cover each use of a ring."""
     left = [(y.place.begin, y.place.end)]
-    alike = [w for w in writers if same_ring(w.place, y.place)]
+    alike = [w for w in writers if same_stages(w.place, y.place)]
     for begin, end in dict.fromkeys((w.place.begin, w.place.end) for w in alike):
         group = [w for w in alike if (w.place.begin, w.place.end) == (begin, end) and w.ref.c.group.primary]
         if all(order.before(w, y, 0) for w in group) and _everywhere(order.facts, group):
@@ -136,14 +136,14 @@ def _beside(order: Order, y: Access, writers: list[Access]) -> bool:
     """Whether writes in the same turn of the same block, which the product passes as often, cover the use."""
     left = [(y.place.begin, y.place.end)]
     for w in writers:
-        beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_ring(w.place, y.place)
+        beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_stages(w.place, y.place)
         if left and beside and w.ref.c.group.primary and order.before(w, y, 0):
             left = _without(left, w.place.begin, w.place.end)
     return not left
 
 
 def _each_turn(order: Order, y: Access, writers: list[Access]) -> bool:
-    """Whether every way from where the ring's unit turned last passes a write of the same use."""
+    """Whether every way from where the ring's induction variable turned last passes a write of the same use."""
     product, index = order.facts.graph.product, y.place.index
     assert index is not None
     passed = {
@@ -151,14 +151,14 @@ def _each_turn(order: Order, y: Access, writers: list[Access]) -> bool:
         for w in writers
         if w.ref.s != y.ref.s
         and w.place.index == index
-        and same_ring(w.place, y.place)
+        and same_stages(w.place, y.place)
         and (w.place.begin, w.place.end) == (y.place.begin, y.place.end)
         and order.before(w, y, 0)
     }
     if not passed:
         return False
-    turned = [f.target for f in product.edges if index.unit.intersection(f.turns)]
-    return order.facts.passed_since([*product.starts, *turned], passed, y.ref.s, index.unit)
+    turned = [f.target for f in product.edges if index.iv.intersection(f.turns)]
+    return order.facts.passed_since([*product.starts, *turned], passed, y.ref.s, index.iv)
 
 
 def _everywhere(facts: Facts, group: list[Access]) -> bool:
@@ -169,7 +169,7 @@ def _everywhere(facts: Facts, group: list[Access]) -> bool:
     assert index is not None
     one = [a for a in group if a.ref.c is group[0].ref.c]
     pieces = [Piece(a.ref, a.place.index.offset) for a in one if a.place.index is not None]
-    return covering(facts.graph.product, index.unit, list(dict.fromkeys(pieces))) is not None
+    return covering(facts.graph.product, index.iv, list(dict.fromkeys(pieces))) is not None
 
 
 def _without(spans: list[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:

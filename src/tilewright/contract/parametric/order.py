@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.contract.parametric.accesses import TRACKED, Access, same_ring
+from tilewright.contract.parametric.accesses import TRACKED, Access, same_stages
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.facts import Facts
 from tilewright.contract.parametric.marks import Mark, Segment
@@ -33,8 +33,8 @@ class Order:
         use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at one
         access of a series holds at the later ones."""
         one, two = x.place.index, y.place.index
-        if one is not None and two is not None and same_ring(x.place, y.place):
-            question = self.facts.upto(one.unit, one.offset - two.offset + laps * x.place.stages)
+        if one is not None and two is not None and same_stages(x.place, y.place):
+            question = self.facts.upto(one.iv, one.offset - two.offset + laps * x.place.stages)
         elif laps == 0 and x.ref.s == y.ref.s:
             question = self.k.levels.past
         else:
@@ -147,7 +147,7 @@ class Order:
                     if ref.s == x.ref.s:
                         yield row
                     elif self._covered(x.ref.s, y.ref.s, ref.s, row):
-                        yield self.k.closed_row([FAR] * len(self.k.units) + [0, 1], y.ref.s, x.ref.s)
+                        yield self.k.closed_row([FAR] * len(self.k.ivs) + [0, 1], y.ref.s, x.ref.s)
 
     def _covered(self, at: int, here: int, commit: int, row: Row) -> bool:
         """Whether commits in another block, known by ``row``, come after all executions in block ``at`` so far."""
@@ -160,21 +160,21 @@ class Order:
         use ``number``."""
         k, facts = self.k, self.facts
         for cover in use.covers:
-            row = [FAR] * len(k.units) + [1, 1]
+            row = [FAR] * len(k.ivs) + [1, 1]
             pieces = cover.pieces
-            if use.unit:
+            if use.iv:
                 # of waits that take turns, those that may be for a phase of the op
-                column = facts.column[use.unit]
+                column = facts.column[use.iv]
                 pieces = tuple(w for w in pieces if k.paths.meet(of, w.ref.s, column, number - w.number)) or pieces
             told = [(w, seen(facts, y, use, w)) for w in pieces]
-            if use.unit:
-                column = facts.column[use.unit]
+            if use.iv:
+                column = facts.column[use.iv]
                 behind = max(min(r[column] for r in rows) - w.number for w, rows in told)
                 row[column] = max(behind, -facts.reached(use, cover.pieces, y.s)) + number
             elif facts.passed({w.ref.s for w in cover.pieces}, y.s) and all(
                 any(map(k.levels.past.holds, rows)) for _, rows in told
             ):
-                row[len(k.units) :] = 0, 0
+                row[len(k.ivs) :] = 0, 0
             yield k.closed_row(row, y.s, of)
 
 

@@ -16,11 +16,13 @@ from tilewright.protocol.product_graph import ProductGraph
 Move = Callable[[int], int]
 
 
+_OF_ITSELF = (Fence, Retire, Commit)
+
+
 def _changes(op: ops.Op) -> tuple[Effect, ...]:
     """The effects behind which a class knows more of itself."""
-    return tuple(
-        [e for e in op.effects if isinstance(e, Fence | Retire) or (isinstance(e, Commit) and e.queue in GROUPS)]
-    )
+    found = [e for e in op.effects if isinstance(e, _OF_ITSELF)]
+    return tuple([e for e in found if not isinstance(e, Commit) or e.queue in GROUPS]) if found else ()
 
 
 class Own:

@@ -1,19 +1,25 @@
-"""Paths through a product: how often units turn between two blocks, at least and at most."""
+"""Paths through a product: how often induction variables turn between two blocks, at least and at most."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import gcd
+from operator import add
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from tilewright.protocol.graph import Unit
+from tilewright.protocol.graph import InductionVariable
 from tilewright.protocol.product_graph import ProductGraph
 
 FAR = 1 << 20
 """A threshold that says nothing; its negative says everything."""
 
+Counted: TypeAlias = tuple[int, int]
+"""A block, and how often an induction variable has turned on the way to it."""
+
+N = TypeVar("N", bound=Hashable)
 
 FAR_APART = 2
 """Turns; what else may have turned in more is not measured."""
@@ -21,28 +27,28 @@ FAR_APART = 2
 
 @dataclass(frozen=True)
 class Link:
-    """From one place to a later one: by how much each unit grows at most, and which blocks may lie between."""
+    """From one place to a later one: by how much each iv grows at most, and which blocks may lie between."""
 
     growth: tuple[int, ...]
     between: frozenset[int]
 
 
 class Paths:
-    """Distances in a product. ``least[u, a, b]``: fewest turns of unit u from block a to a later b; ``earliest[u, s]``:
+    """Distances in a product. ``least[u, a, b]``: fewest turns of iv u from block a to a later b; ``earliest[u, s]``:
     from the start."""
 
-    def __init__(self, product: ProductGraph, units: list[Unit]):
-        self.n, self.j = len(product.blocks), len(units)
+    def __init__(self, product: ProductGraph, ivs: list[InductionVariable]):
+        self.n, self.j = len(product.blocks), len(ivs)
         self._links: dict[tuple[int, int, int, int], Link | None] = {}
         self._paths: dict[tuple[int, int, frozenset[int]], Link | None] = {}
         self._after: dict[tuple[int, int, int], set[tuple[int, int]]] = {}
-        self._ways: dict[tuple[int, int], frozenset[int]] = {}
-        n, j = len(product.blocks), len(units)
+        self._reached_around: dict[tuple[int, int], frozenset[int]] = {}
+        n, j = len(product.blocks), len(ivs)
         least = np.full((j, n, n), FAR, np.int32)
         self.leaving: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
         self.entering: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
         for f in product.edges:
-            turns = tuple(len(u.intersection(f.turns)) for u in units)
+            turns = tuple(len(u.intersection(f.turns)) for u in ivs)
             self.leaving[f.source].append((f.target, turns))
             self.entering[f.target].append((f.source, turns))
             for k in range(j):
@@ -56,14 +62,14 @@ class Paths:
             np.minimum(least, least[:, :, via, None] + least[:, None, via, :], out=least)
         self.least = np.minimum(least, FAR)
         self.turns: list[list[list[int]]] = np.moveaxis(self.least, 0, -1).tolist()
-        """The same by source, target and unit."""
+        """The same by source, target and induction variable."""
         starts = list(product.starts)
         self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
         for s in starts:
             self.earliest[:, s] = 0
         self._residues = [self._periodic(k, starts) for k in range(j)]
         self.order = self._in_order(starts)
-        """Stretches, those before others first as far as loops allow."""
+        """Blocks, those before others first as far as loops allow."""
 
     def _in_order(self, starts: Sequence[int]) -> list[int]:
         done: list[int] = []
@@ -81,15 +87,15 @@ class Paths:
                 visit(s)
         return done[::-1]
 
-    def _periodic(self, unit: int, starts: Sequence[int]) -> tuple[int, list[int]]:
-        """A period, and per block the turns of a unit so far modulo it, the same on every way (period 1: they tell
+    def _periodic(self, iv: int, starts: Sequence[int]) -> tuple[int, list[int]]:
+        """A period, and per block the turns of an iv so far modulo it, the same on every way (period 1: they tell
         nothing)."""
         turned: dict[int, int] = dict.fromkeys(starts, 0)
         pending, period = list(starts), 0
         while pending:
             at = pending.pop()
             for x, turns in self.leaving[at]:
-                value = turned[at] + turns[unit]
+                value = turned[at] + turns[iv]
                 if x not in turned:
                     turned[x] = value
                     pending.append(x)
@@ -97,71 +103,54 @@ class Paths:
                     period = gcd(period, turned[x] - value)
         return period, [turned.get(s, 0) for s in range(self.n)]
 
-    def residue(self, s: int, unit: int, period: int) -> tuple[int, int]:
-        """The turns of a unit so far wherever the product is in a block, modulo a divisor of ``period``, which is
+    def residue(self, s: int, iv: int, period: int) -> tuple[int, int]:
+        """The turns of an iv so far wherever the product is in a block, modulo a divisor of ``period``, which is
         first."""
-        own, turned = self._residues[unit]
+        own, turned = self._residues[iv]
         common = gcd(own, period)
         return common, turned[s] % common if common else turned[s]
 
-    def linked(self, source: int, target: int, unit: int, turns: int) -> bool:
+    def linked(self, source: int, target: int, iv: int, turns: int) -> bool:
         """Whether there is such a ``link``."""
         if turns > FAR_APART:
-            period, turned = self._residues[unit]
+            period, turned = self._residues[iv]
             apart = turned[target] - turned[source] - turns
             return apart % period == 0 if period else apart == 0
-        return turns >= 0 and (target, turns) in self._from(source, unit, turns)
+        return turns >= 0 and (target, turns) in self._from(source, iv, turns)
 
-    def meet(self, source: int, target: int, unit: int, turns: int) -> bool:
-        """Whether the product may be in one block and in the other, before or after, ``turns`` turns of a unit apart
+    def meet(self, source: int, target: int, iv: int, turns: int) -> bool:
+        """Whether the product may be in one block and in the other, before or after, ``turns`` turns of an iv apart
         (negative: the other comes first)."""
         if turns < 0:
-            return self.linked(target, source, unit, -turns)
+            return self.linked(target, source, iv, -turns)
         if turns > 0:
-            return self.linked(source, target, unit, turns)
-        return source == target or self.linked(source, target, unit, 0) or self.linked(target, source, unit, 0)
+            return self.linked(source, target, iv, turns)
+        return source == target or self.linked(source, target, iv, 0) or self.linked(target, source, iv, 0)
 
-    def link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
-        """The paths from ``source`` to a later block ``target`` on which ``unit`` turns exactly that often."""
-        key = source, target, unit, turns
+    def link(self, source: int, target: int, iv: int, turns: int) -> Link | None:
+        """The paths from ``source`` to a later block ``target`` on which ``iv`` turns exactly that often."""
+        key = source, target, iv, turns
         if key not in self._links:
             self._links[key] = self._link(*key)
         return self._links[key]
 
-    def _link(self, source: int, target: int, unit: int, turns: int) -> Link | None:
-        if not self.linked(source, target, unit, turns):
+    def _link(self, source: int, target: int, iv: int, turns: int) -> Link | None:
+        if not self.linked(source, target, iv, turns):
             return None
         if turns > FAR_APART:
-            growth = tuple(turns if k == unit else FAR for k in range(self.j))
+            growth = tuple(turns if k == iv else FAR for k in range(self.j))
             return Link(growth, frozenset(range(self.n)))
         start, goal = (source, 0), (target, turns)
-        after = self._from(source, unit, turns)
-        before = self._reach(goal, lambda x: self.entering[x], unit, 0, -1)
+        after = self._from(source, iv, turns)
+        before = self._reach(goal, lambda x: self.entering[x], iv, 0, -1)
         on_path = (after | {start}) & (before | {goal})
         between = frozenset(s for s, _ in after & before)
-        growth = [0] * self.j
-        longest: dict[tuple[int, int], list[int]] = {start: [0] * self.j}
-        for step in range(len(on_path) + 1):
-            changed = False
-            for at in list(longest):
-                for following, turned in self.leaving[at[0]]:
-                    x = (following, at[1] + turned[unit])
-                    if x not in on_path:
-                        continue
-                    value = [min(a + b, FAR) for a, b in zip(longest[at], turned, strict=True)]
-                    if step == len(on_path):
-                        value = [FAR if a > b else a for a, b in zip(value, longest.get(x, value), strict=True)]
-                    old = longest.get(x)
-                    new = value if old is None else [max(a, b) for a, b in zip(old, value, strict=True)]
-                    if new != old:
-                        longest[x] = new
-                        changed = True
-            if not changed:
-                break
-        else:
-            growth = [FAR] * self.j
-        growth = [max(a, b) for a, b in zip(growth, longest[goal], strict=True)]
-        growth[unit] = turns
+
+        def onwards(at: Counted) -> Iterator[tuple[Counted, tuple[int, ...]]]:
+            return (((x, at[1] + turned[iv]), turned) for x, turned in self.leaving[at[0]])
+
+        growth = list(self._longest(start, goal, on_path, onwards))
+        growth[iv] = turns
         return Link(tuple(growth), between)
 
     def path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
@@ -173,35 +162,39 @@ class Paths:
 
     def _path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
 
-        after = self._open_ways({x for x, _ in self.leaving[source]}, self.leaving, avoiding)
+        after = self._open_paths({x for x, _ in self.leaving[source]}, self.leaving, avoiding)
         if target not in after:
             return None
-        before = self._open_ways({x for x, _ in self.entering[target]}, self.entering, avoiding)
+        before = self._open_paths({x for x, _ in self.entering[target]}, self.entering, avoiding)
         inside = (after & before) - avoiding
-        longest = {source: (0,) * self.j}
-        goal: tuple[int, ...] | None = None
-        for _ in range(len(inside) + 2):
-            changed = False
-            for at, value in list(longest.items()):
-                for x, turned in self.leaving[at]:
-                    new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
-                    if x == target:
-                        new = new if goal is None else tuple(map(max, goal, new))
-                        changed |= new != goal
-                        goal = new
-                        new = tuple(min(a + b, FAR) for a, b in zip(value, turned, strict=True))
-                    if x in inside:
-                        old = longest.get(x)
-                        new = new if old is None else tuple(map(max, old, new))
-                        changed |= new != old
-                        longest[x] = new
-            if not changed:
-                break
-        else:
-            goal = (FAR,) * self.j
-        return Link(goal or (FAR,) * self.j, frozenset(inside))
+        return Link(self._longest(source, target, inside, lambda at: self.leaving[at]), frozenset(inside))
 
-    def _open_ways(
+    def _longest(
+        self, start: N, goal: N, inside: Set[N], edges: Callable[[N], Iterable[tuple[N, tuple[int, ...]]]]
+    ) -> tuple[int, ...]:
+        """How often each iv turns at most on paths from ``start`` to ``goal`` through places ``inside``; FAR for all
+        where that has no bound."""
+        longest = {start: (0,) * self.j}
+        found = (0,) * self.j
+        changed = [start]
+        for _ in range(len(inside) + 1):
+            moved, changed = changed, list[N]()
+            for at in moved:
+                for x, turned in edges(at):
+                    new = tuple(map(add, longest[at], turned))
+                    if x == goal:
+                        found = tuple(map(max, found, new))
+                    if x in inside:
+                        old = longest.get(x, new)
+                        new = new if new == old else tuple(map(max, old, new))
+                        if x not in longest or new != old:
+                            longest[x] = new
+                            changed.append(x)
+            if not changed:
+                return found
+        return (FAR,) * self.j
+
+    def _open_paths(
         self, first: set[int], edges: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]
     ) -> set[int]:
         """All blocks from ``first`` on along ``edges``; paths end at those to be avoided."""
@@ -216,7 +209,7 @@ class Paths:
 
     def parted(self, source: int, target: int, by: int) -> bool:
         """Whether every way from ``source`` to a later ``target`` passes block ``by`` in between."""
-        found = self._ways.get((source, by))
+        found = self._reached_around.get((source, by))
         if found is None:
             found, pending = set[int](), [source]
             while pending:
@@ -225,28 +218,28 @@ class Paths:
                         found.add(x)
                         if x != by:
                             pending.append(x)
-            found = self._ways[source, by] = frozenset(found)
+            found = self._reached_around[source, by] = frozenset(found)
         return target not in found or target == by
 
-    def _from(self, source: int, unit: int, turns: int) -> set[tuple[int, int]]:
-        """The places after ``source``, with how often ``unit`` has turned, up to ``turns``."""
-        key = source, unit, turns
+    def _from(self, source: int, iv: int, turns: int) -> set[tuple[int, int]]:
+        """The places after ``source``, with how often ``iv`` has turned, up to ``turns``."""
+        key = source, iv, turns
         found = self._after.get(key)
         if found is None:
-            found = self._after[key] = self._reach((source, 0), lambda x: self.leaving[x], unit, turns, 1)
+            found = self._after[key] = self._reach((source, 0), lambda x: self.leaving[x], iv, turns, 1)
         return found
 
     def _reach(
-        self, start: tuple[int, int], edges: Callable[[int], list[tuple[int, tuple[int, ...]]]], unit: int, stop: int,
+        self, start: tuple[int, int], edges: Callable[[int], list[tuple[int, tuple[int, ...]]]], iv: int, stop: int,
         sign: int,
     ) -> set[tuple[int, int]]:  # fmt: skip
-        """Places over at least one edge, ``unit`` counted up (or down) to ``stop``."""
+        """Places over at least one edge, ``iv`` counted up (or down) to ``stop``."""
         seen: set[tuple[int, int]] = set()
         pending = [start]
         while pending:
             s, k = pending.pop()
             for x, turned in edges(s):
-                y = (x, k + sign * turned[unit] if unit >= 0 else k)
+                y = (x, k + sign * turned[iv] if iv >= 0 else k)
                 if (y[1] <= stop if sign > 0 else y[1] >= stop) and y not in seen:
                     seen.add(y)
                     pending.append(y)

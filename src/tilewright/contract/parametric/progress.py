@@ -13,6 +13,8 @@ from tilewright.protocol import effects
 from tilewright.protocol.effects import Among, Await, Effect, Pool, Retire, Sync
 from tilewright.protocol.product_graph import OutsideFragment
 
+_BLOCKING = Await, Sync, Retire, Pool
+
 
 def check_progress(facts: Facts) -> None:
     """No wait waits, through others, for itself: all it needs is earlier in the product, or in the same block and
@@ -22,7 +24,7 @@ def check_progress(facts: Facts) -> None:
         for s, code in enumerate(c.ops):
             for i, op in enumerate(code):
                 first = op.effects[0] if op.effects else None
-                if isinstance(first, Await | Sync | Retire | Pool) and (found := _needs(facts, Ref(c, s, i), first)):
+                if isinstance(first, _BLOCKING) and (found := _needs(facts, Ref(c, s, i), first)):
                     needs[Ref(c, s, i)] = found
     # an op is reached when the one before it is done; ops that need nobody are done when they are reached
     chains: dict[tuple[Class, int], list[int]] = {}
@@ -81,7 +83,7 @@ def _needs(facts: Facts, ref: Ref, effect: Effect) -> list[Ref]:
 def _needed_arrivals(facts: Facts, ref: Ref) -> list[Ref]:
     use, wait = facts.wait_of[ref]
     out: list[Ref] = []
-    if not use.signals and (use.unit or wait.number >= 0):
+    if not use.signals and (use.iv or wait.number >= 0):
         raise OutsideFragment(f"nobody arrives on {use.array[1]}")
     for family in use.signals:
         ahead = wait.number - family.lead[ref.s]

@@ -37,7 +37,7 @@ from tilewright.protocol.effects import (
     TensorLife,
 )
 from tilewright.protocol.graph import EventGraph, graph_of
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
+from tilewright.protocol.model import By, Loop, Node, Protocol, Step, body_of
 from tilewright.protocol.product_graph import OutsideFragment
 
 MAX_PLACEMENTS = 8
@@ -74,16 +74,8 @@ def _placements(protocol: Protocol) -> Iterator[frozenset[str]]:
 
 def _depth(nodes: tuple[Node, ...]) -> int:
     """Loops of a symbolic count within one another."""
-    depth = 0
-    for node in nodes:
-        match node:
-            case Loop():
-                depth = max(depth, (node.end.constant is None) + _depth(node.body))
-            case If():
-                depth = max(depth, _depth(node.then), _depth(node.otherwise))
-            case Step():
-                pass
-    return depth
+    inner = [n for n in nodes if not isinstance(n, Step)]
+    return max([(isinstance(n, Loop) and n.end.constant is None) + _depth(body_of(n)) for n in inner], default=0)
 
 
 def prove_graph(graph: EventGraph) -> Proved | Unknown:
@@ -96,8 +88,8 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
 
 
 def _prove(graph: EventGraph) -> None:
-    for site in graph.all_sites():
-        _understood(site.step)
+    for step in graph.steps():
+        _understood(step)
     check_forms(graph)
     facts = Facts(graph)
     init_sites(facts)

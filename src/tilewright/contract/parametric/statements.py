@@ -5,13 +5,13 @@ asynchronous op. What may be said of a mark:
 
     here       all executions in earlier blocks of the product are past, and the one in the block where we stand
     whole      those in earlier blocks are
-    V[u] <= t  those at most ``now(u) - t`` turns of unit u after the start are; t from a short list, -FAR: all ever
+    V[u] <= t  those at most ``now(u) - t`` turns of iv u after the start are; t from a short list, -FAR: all ever
 
 Each speaks of every product, so it is sound for all trip counts. One statement about all marks is a *plane* of bits:
 
     | here | whole | V[0] <= -FAR | V[0] <= t1 | ... | V[1] <= -FAR | ...        a plane: one bit for each slot
 
-Statements are joined by ``|``, alternatives met by ``&``. Later planes of a unit contain the earlier ones.
+Statements are joined by ``|``, alternatives met by ``&``. Later planes of an iv contain the earlier ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.contract.parametric.marks import Mark
 from tilewright.contract.parametric.paths import FAR, Link, Paths
 
 Row = list[int]
-"""What is known of one mark: the least threshold of each unit, then whether *whole* and *here* hold (0 yes, 1 no)."""
+"""What is known of one mark: the least threshold of each iv, then whether *whole* and *here* hold (0 yes, 1 no)."""
 
 
 class Question(NamedTuple):
@@ -44,21 +44,21 @@ class Levels:
 
     def __init__(self, thresholds: Sequence[Sequence[int]]):
         self.of = [[-FAR, *sorted(t)] for t in thresholds]
-        self.units = len(self.of)
+        self.ivs = len(self.of)
         self.first: list[int] = []
         at = 2
         for levels in self.of:
             self.first.append(at)
             at += len(levels)
         self.planes = at
-        self.past = Question(self.units + 1, 0, 0)
+        self.past = Question(self.ivs + 1, 0, 0)
         """All executions until now."""
-        self.earlier = Question(self.units, 0, 1)
+        self.earlier = Question(self.ivs, 0, 1)
         """All executions in earlier blocks."""
 
-    def upto(self, unit: int, bound: int) -> Question:
+    def upto(self, iv: int, bound: int) -> Question:
         """All executions up to ``bound`` turns before now."""
-        return Question(unit, bound, self.first[unit] + bisect_right(self.of[unit], bound) - 1)
+        return Question(iv, bound, self.first[iv] + bisect_right(self.of[iv], bound) - 1)
 
 
 class Statements:
@@ -73,7 +73,7 @@ class Statements:
         for slot, s in enumerate(block_of):
             self.groups[s] = self.groups.get(s, 0) | 1 << slot
         self.thresholds = self.everything ^ (self.everything & ((1 << 2 * n) - 1))
-        """The planes of all units."""
+        """The planes of all induction variables."""
         self._doublings = _doublings(levels.planes, n)
         self._foldings = self._doublings[::-1]
         self._zeros = [(first + bisect_right(of, 0) - 1) * n for first, of in zip(levels.first, levels.of, strict=True)]
@@ -88,20 +88,20 @@ class Statements:
             slots |= slots << shift
         return slots & self.everything
 
-    def unit_planes(self, unit: int, begin: int, end: int) -> int:
-        """All slots in planes ``begin`` to ``end`` of a unit."""
-        first = self.levels.first[unit]
+    def iv_planes(self, iv: int, begin: int, end: int) -> int:
+        """All slots in planes ``begin`` to ``end`` of an induction variable."""
+        first = self.levels.first[iv]
         return ((1 << (end - begin) * self.n) - 1) << (first + begin) * self.n if end > begin else 0
 
-    def level(self, unit: int, threshold: int) -> int | None:
+    def level(self, iv: int, threshold: int) -> int | None:
         """Where the plane of just this threshold begins, if there is one."""
-        levels = self.levels.of[unit]
-        return (self.levels.first[unit] + levels.index(threshold)) * self.n if threshold in levels else None
+        levels = self.levels.of[iv]
+        return (self.levels.first[iv] + levels.index(threshold)) * self.n if threshold in levels else None
 
-    def from_level(self, unit: int, threshold: int) -> int:
-        """All slots in the planes of a unit from a threshold on."""
-        levels = self.levels.of[unit]
-        return self.unit_planes(unit, bisect_left(levels, threshold), len(levels))
+    def from_level(self, iv: int, threshold: int) -> int:
+        """All slots in the planes of an induction variable from a threshold on."""
+        levels = self.levels.of[iv]
+        return self.iv_planes(iv, bisect_left(levels, threshold), len(levels))
 
     def copier(self, slots: Iterable[tuple[int, int]]) -> Callable[[int], int]:
         """Says of other slots what is said of some: pairs of a slot and the one it is copied to."""
@@ -185,12 +185,12 @@ class Statements:
                 never |= slots
             for u, levels in enumerate(self.levels.of):
                 end = len(levels)
-                covered |= everywhere & self.unit_planes(u, 0, bisect_right(levels, least[g][s][u]))
+                covered |= everywhere & self.iv_planes(u, 0, bisect_right(levels, least[g][s][u]))
                 until = least[s][g][u]
                 after = -FAR if until >= FAR else 1 - until
-                from_here |= everywhere & self.unit_planes(u, bisect_left(levels, after), end)
+                from_here |= everywhere & self.iv_planes(u, bisect_left(levels, after), end)
                 after = max(after, 1) if g == s else after
-                from_before |= everywhere & self.unit_planes(u, bisect_left(levels, after), end)
+                from_before |= everywhere & self.iv_planes(u, bisect_left(levels, after), end)
         found = self._implied[s] = covered, from_here, from_before, never, other
         return found
 
@@ -231,7 +231,7 @@ class Statements:
         return move
 
     def _grown(self, growth: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[tuple[list[int], int, int]]]:
-        """How the planes of thresholds move when the units turn: by which shift which planes are filled; and, for those
+        """How the planes of thresholds move when the ivs turn: by which shift which planes are filled; and, for those
         with nothing but "all ever" below, where that is copied to."""
         n = self.n
         shifts: dict[int, int] = {}
@@ -243,9 +243,9 @@ class Statements:
                 if k and before <= 0:
                     low = k
                     continue
-                shifts[k - before] = shifts.get(k - before, 0) | self.unit_planes(u, k, k + 1)
+                shifts[k - before] = shifts.get(k - before, 0) | self.iv_planes(u, k, k + 1)
             if low:
-                ever.append((_doublings(low + 1, n), self.unit_planes(u, 0, 1), self.unit_planes(u, 1, low + 1)))
+                ever.append((_doublings(low + 1, n), self.iv_planes(u, 0, 1), self.iv_planes(u, 1, low + 1)))
         return [(d * n, planes) for d, planes in shifts.items()], ever
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+from tilewright.base.once import once
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import Among, Sync
@@ -22,12 +22,12 @@ class ThreadBarrier:
     ahead: dict[int, dict[int, int]]
     """Per class and block: uses it has begun before the block, compared with the first class."""
 
-    @cached_property
+    @once
     def _number(self) -> dict[Ref, int]:
         """Of each op, the number of those before it of its class in its block."""
         return {r: n for by_block in self.ops.values() for refs in by_block.values() for n, r in enumerate(refs)}
 
-    @cached_property
+    @once
     def waiting(self) -> frozenset[int]:
         """Classes all of whose ops return only when the use is complete."""
         return frozenset(

@@ -14,9 +14,12 @@ from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
 from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, Link
 from tilewright.protocol import effects, ops
-from tilewright.protocol.effects import Access, Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
+from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
 Move = Callable[[int], int]
+_TEACHING = Await, Fence, Retire, Sync
+"""The effects from which a class may learn of others."""
+
 Source = tuple[int, Move, Move]
 """A variable, what is told by it, and what one then knows of what one knew."""
 
@@ -44,8 +47,8 @@ class _TransferFunctions:
         self.statements = self.k.statements
         self.equations = Equations(self.statements.everything)
         self.fenced = {x: self.k.copier(Segment.MEMORY, Segment.FENCED, x) for x in ops.FenceSpace}
-        self.behind = self.k.copier(Segment.TOLD, Segment.TENSOR)
-        self.told_behind = self.k.copier(Segment.TENSOR, Segment.TOLD)
+        self.behind = self.k.copier(Segment.RELEASED, Segment.TENSOR)
+        self.released_behind = self.k.copier(Segment.TENSOR, Segment.RELEASED)
         self._hands: dict[tuple[Ref, int], _Hand] = {}
         self._moved: dict[tuple[int, Move, object], int] = {}
         self._met: dict[tuple[Ref, ...], int] = {}
@@ -82,7 +85,7 @@ class _TransferFunctions:
         """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
         changes = False
         for effect in ref.op.effects:
-            if isinstance(effect, Access):
+            if not isinstance(effect, _TEACHING):
                 continue
             match effect:
                 case Fence(Order.ASYNC_PROXY):
@@ -134,9 +137,9 @@ class _TransferFunctions:
     def _define(self, ref: Ref) -> None:
         before, after = self._place(ref), self.k.places[ref.c.index][ref.s][ref.i + 1]
         for effect in ref.op.effects:
-            self._teach(ref, effect, after, before)
+            self._transfer(ref, effect, after, before)
 
-    def _teach(self, ref: Ref, effect: Effect, after: int, before: int) -> None:
+    def _transfer(self, ref: Ref, effect: Effect, after: int, before: int) -> None:
         match effect:
             case Fence(Order.ASYNC_PROXY, space):
                 fenced = self.fenced[space]
@@ -160,13 +163,13 @@ class _TransferFunctions:
 
     def _hand(self, ref: Ref, memory: bool = True) -> _Hand:
         """What an arrival by an op hands on; one that releases nothing the schedule alone."""
-        return self._handed(ref, self.k.tellable if memory else self.k.schedule)
+        return self._handed(ref, self.k.releasable if memory else self.k.schedule)
 
     def _handed(self, ref: Ref, kept: int) -> _Hand:
         found = self._hands.get((ref, kept))
         if found is None:
             told = self.k.told(ref.c, ref.s, ref.i)
-            behind = self.told_behind if kept != self.k.schedule and self.k.marks.tensor else _nothing
+            behind = self.released_behind if kept != self.k.schedule and self.k.marks.tensor else _nothing
             found = self._hands[ref, kept] = _Hand(self._place(ref), _telling(told, behind, kept))
         return found
 
@@ -174,8 +177,8 @@ class _TransferFunctions:
     def _phase(self, ref: Ref, effect: Await, after: int, before: int) -> None:
         use, wait = self.facts.wait_of[ref]
         taught: list[tuple[int, list[Source]]] = []
-        for family in use.teachers:
-            kept = self.k.tellable if family in use.arrivals else self.k.schedule
+        for family in use.releasing:
+            kept = self.k.releasable if family in use.arrivals else self.k.schedule
             sources = list(self._told(family, wait, use, effect))
             if sources:
                 taught.append((kept, sources))
@@ -200,23 +203,23 @@ class _TransferFunctions:
             yield hand.place, hand.change, _nothing
             return
         fresh = _may_be_fresh(self.facts, use, s, wait.number)
-        if not use.unit:
+        if not use.iv:
             for piece in family.pieces if not fresh else ():
                 link = self.k.paths.path(piece.ref.s, s, frozenset())
                 if link is not None:
                     yield self._carried(self._arrival(piece, use, op), piece.ref.s, s, link), _same, _nothing
             return
-        unit = self.facts.column[use.unit]
+        iv = self.facts.column[use.iv]
         for piece in family.pieces:
-            link = self.k.paths.link(piece.ref.s, s, unit, piece.number - wait.number)
+            link = self.k.paths.link(piece.ref.s, s, iv, piece.number - wait.number)
             if link is None:
                 continue
             hand = self._arrival(piece, use, op)
             if fresh:
-                told = self._if_not_fresh(hand, piece, wait, unit, link)
+                told = self._if_not_fresh(hand, piece, wait, iv, link)
             else:
                 told = self._carried(hand, piece.ref.s, s, link)
-            yield told, _same, self._elsewhere(piece, wait, unit) if len(family.pieces) > 1 else _nothing
+            yield told, _same, self._elsewhere(piece, wait, iv) if len(family.pieces) > 1 else _nothing
 
     def _arrival(self, piece: Piece, use: BarrierUse, wait: Await) -> _Hand:
         ref = piece.ref
@@ -227,27 +230,27 @@ class _TransferFunctions:
             return self._handed(ref, self.k.committed)
         return self._hand(ref, use.array[0] == ref.c.cta or ops.Scope.CTA not in (signal.scope, wait.scope))
 
-    def _if_not_fresh(self, hand: _Hand, piece: Piece, wait: Piece, unit: int, link: Link) -> int:
+    def _if_not_fresh(self, hand: _Hand, piece: Piece, wait: Piece, iv: int, link: Link) -> int:
         """A wait that passes on a fresh barrier teaches nothing: of what is told only what speaks of no execution then
         is kept."""
         statements, s = self.statements, wait.ref.s
-        growth = tuple(g if u == unit else FAR for u, g in enumerate(link.growth))
+        growth = tuple(g if u == iv else FAR for u, g in enumerate(link.growth))
         move = statements.mover(piece.ref.s, s, Link(growth, frozenset(range(self.k.n))))
         kept = 0
         for g, slots in statements.groups.items():
-            none_yet = -wait.number - int(self.k.paths.earliest[unit, g])
-            kept |= statements.spread(slots) & statements.from_level(unit, none_yet)
+            none_yet = -wait.number - int(self.k.paths.earliest[iv, g])
+            kept |= statements.spread(slots) & statements.from_level(iv, none_yet)
         return self._once(hand, lambda x: statements.closed(move(x) & kept, s), (move, kept))
 
-    def _elsewhere(self, piece: Piece, wait: Piece, unit: int) -> Move:
+    def _elsewhere(self, piece: Piece, wait: Piece, iv: int) -> Move:
         """What else is known when ``piece`` made the awaited arrival: the iteration of that use went through its
         blocks, so of others there is no execution in it, and all before it is all until it."""
         statements = self.statements
         absent = 0
         for g, slots in statements.groups.items():
-            if not _together(self.facts, g, piece, unit):
+            if not _together(self.facts, g, piece, iv):
                 absent |= slots
-        until, before = (statements.level(unit, t - wait.number) for t in (0, 1))
+        until, before = (statements.level(iv, t - wait.number) for t in (0, 1))
         if until is None or before is None:
             return _nothing
         return lambda x: (x >> before & absent) << until
@@ -278,7 +281,7 @@ class _TransferFunctions:
             sources = [self._carried(self._arrived(x), x.s, ref.s, link) for x, link in links if link is not None]
             if len(sources) > 1:
                 v = self.equations.variable()
-                told.append(self.equations.define(v, sources, _common(self.k.tellable, sources)))
+                told.append(self.equations.define(v, sources, _common(self.k.releasable, sources)))
             else:
                 told += sources
         self._together(after, beside, told)
@@ -346,11 +349,11 @@ def _common(first: int, variables: Sequence[int]) -> Value:
 
 
 def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
-    """Whether a block may be passed while the unit stands at the use that ``piece`` is for."""
+    """Whether a block may be passed while the induction variable stands at the use that ``piece`` is for."""
     return facts.k.paths.meet(piece.ref.s, s, column, piece.number)
 
 
 def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:
-    if not use.unit:
+    if not use.iv:
         return number < 0
-    return int(facts.k.paths.earliest[facts.column[use.unit], s]) + number < 0
+    return int(facts.k.paths.earliest[facts.column[use.iv], s]) + number < 0

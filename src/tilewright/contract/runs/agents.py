@@ -24,7 +24,6 @@ from tilewright.contract.threads import (
 )
 from tilewright.protocol import ops
 from tilewright.protocol.model import If, Loop, Protocol, Step
-from tilewright.protocol.rewrite import expressions_of
 
 
 class TripUse(NamedTuple):
@@ -103,7 +102,7 @@ def _uses(code: tuple[Instruction, ...], found: Usage, trips: frozenset[str]) ->
     for pc, ins in enumerate(code):
         match ins:
             case Do():
-                exprs = expressions_of(ins.step.op)
+                exprs = ins.step.op.expressions
             case Enter():
                 exprs = [ins.loop.begin]
             case Test():
@@ -135,7 +134,7 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
         case Branch(If(condition)):
             return _compared(pc, condition, name)
         case Do(step):
-            alone = usage(expressions_of(step.op), frozenset())
+            alone = usage(step.op.expressions, frozenset())
             raw = name in alone.raw or isinstance(step.op, ops.Advance)
             return TripUse(pc, "", alone.period.get(name, 1), alone.cutoff.get(name, 0), raw)
         case _:

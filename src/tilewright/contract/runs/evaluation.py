@@ -13,7 +13,6 @@ from tilewright.contract.runs.values import FAR, Thunk, compiled, monotone_in, s
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer, Loop, Node, Protocol, Step
-from tilewright.protocol.rewrite import expressions_of
 
 
 @dataclass
@@ -164,7 +163,7 @@ class Evaluation:
         """The trip symbols that a step names, with their values; raises ``NeedsExact``."""
         entry = self._named.get(id(step))
         if entry is None:
-            names = frozenset[str]().union(*(e.symbols for e in expressions_of(step.op))) & self.trip_names
+            names = step.op.symbols & self.trip_names
             entry = self._named[id(step)] = (step, tuple(sorted(names)))
         return {name: self.value(st, agent, a, sym(name)) for name in entry[1]}
 

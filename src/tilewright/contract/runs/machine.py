@@ -17,7 +17,7 @@ from tilewright.contract.forms import broken
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.runs.agents import Agent, TripUse, agents_of
 from tilewright.contract.runs.evaluation import Breach, Evaluation, NeedsExact, OutOfReach, Undecided
-from tilewright.contract.runs.rings import ring_symmetry
+from tilewright.contract.runs.stage_symmetry import stage_symmetry
 from tilewright.contract.runs.state import (
     A,
     AgentState,
@@ -49,7 +49,6 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await, Effect
 from tilewright.protocol.model import Loop, Protocol, Step
-from tilewright.protocol.rewrite import expressions_of
 
 MAX_WORK = 500_000
 """Budget of a search, in instructions of its runs and what else takes as long."""
@@ -92,25 +91,42 @@ class Execution(NamedTuple):
         return self.m.bar(self.agent, self.a, self.step, slot, rank)
 
     def knows(self, segment: int, c: int, e: int) -> bool:
-        """Whether step ``e`` of all threads of agent ``c`` is known to be past."""
-        return self.m.knows(self.agent, self.a, segment, c, e)
+        """Whether step ``e`` of all threads of agent ``c`` is known to be past. One thread knows itself."""
+        if self.a.clock[segment] >> e & 1:
+            return True
+        return c == self.agent.index and self.agent.group.size == 1 and segment in (S, M, A)
 
     def saw(self, segment: int, c: int, e: int) -> bool:
-        """Whether the agent knows of a completion seen by ``c`` in step ``e``."""
-        return self.m.saw(self.agent, self.a, segment, c, e)
+        """Whether the agent knows of a completion seen by ``c`` in step ``e``: it saw it itself, or was told."""
+        return _saw(self.agent, self.a, segment, c, e)
 
     def released(self, memory: bool = True) -> Clock:
-        """What an arrive of the agent hands on."""
-        return self.m.released(self.agent, self.a, memory)
+        """What an arrive of the agent hands on; without ``memory`` (relaxed, too narrow a scope) only the schedule."""
+        a = self.a
+        if not memory:
+            return (a.clock[S] | a.past, 0, 0, 0, 0, a.clock[A] | a.past)
+        own = (a.past, a.past, a.fence, a.fence, a.before | a.tensor, a.past)
+        return join(join(a.clock, own), a.extra)
+
+    def committed(self) -> Clock:
+        """What a tcgen05.commit of the agent hands on: it implies the before-fence, and releases nothing."""
+        a, (s, *_, y) = self.a, self.released(memory=False)
+        return (s, 0, 0, 0, a.clock[T] | a.extra[T] | a.before | a.tensor, y)
 
     def acquire(self, clock: Clock) -> None:
-        """Joins what a barrier hands on into the agent's knowledge."""
-        self.m.acquire(self.a, clock)
+        """Joins what a barrier hands on into the agent's knowledge; tensor-memory knowledge waits for its fence."""
+        (s, m, f, x, t, y), mine = clock, self.a.clock
+        self.a.clock = (mine[S] | s, mine[M] | m, mine[F] | f, mine[X] | x, mine[T], mine[A] | y)
+        self.a.tensor |= t
 
     @property
     def once(self) -> bool:
         """Whether the agent does what its role does once."""
         return self.agent.group.primary
+
+
+def _saw(agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
+    return c == agent.index or a.clock[segment] >> e & 1 == 1
 
 
 class Machine(Evaluation):
@@ -130,7 +146,7 @@ class Machine(Evaluation):
             self.role_agents.setdefault(agent.role, []).append(agent)
         self.everyone = tuple(range(self.n))
         self.users = Users(protocol, self.agents)
-        self.rings = ring_symmetry(protocol)
+        self.symmetry = stage_symmetry(protocol)
         self.first_of: dict[object, int] = {role: found[0].index for role, found in self.role_agents.items()}
         self.numbers: dict[Stream, int] = {}
         """Streams and spaces numbered as they come up."""
@@ -185,38 +201,10 @@ class Machine(Evaluation):
         return State(agents, bars, pool=pool, steps=begun(self.protocol.cluster))
 
     # -- causality --------------------------------------------------------------------------------------------------
-    def released(self, agent: Agent, a: AgentState, memory: bool = True) -> Clock:
-        """What an arrive of the agent hands on; without ``memory`` (relaxed, too narrow a scope) only the schedule."""
-        if not memory:
-            return (a.clock[S] | a.past, 0, 0, 0, 0, a.clock[A] | a.past)
-        own = (a.past, a.past, a.fence, a.fence, a.before | a.tensor, a.past)
-        return join(join(a.clock, own), a.extra)
-
-    def committed(self, agent: Agent, a: AgentState) -> Clock:
-        """What a tcgen05.commit of the agent hands on: it implies the before-fence, and releases nothing."""
-        s, *_, y = self.released(agent, a, memory=False)
-        return (s, 0, 0, 0, a.clock[T] | a.extra[T] | a.before | a.tensor, y)
-
-    def acquire(self, a: AgentState, clock: Clock) -> None:
-        """Joins what a barrier hands on into the agent's knowledge; tensor-memory knowledge waits for its fence."""
-        s, m, f, x, t, y = clock
-        a.clock = (a.clock[S] | s, a.clock[M] | m, a.clock[F] | f, a.clock[X] | x, a.clock[T], a.clock[A] | y)
-        a.tensor |= t
-
-    def knows(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
-        """Whether step ``e`` of all threads of agent ``c`` is known to be past. One thread knows itself."""
-        if a.clock[segment] >> e & 1:
-            return True
-        return c == agent.index and agent.group.size == 1 and segment in (S, M, A)
-
-    def saw(self, agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
-        """Whether the agent knows of a completion seen by ``c`` in step ``e``: it saw it itself, or was told."""
-        return c == agent.index or a.clock[segment] >> e & 1 == 1
-
     def known_done(self, st: State, cta: int, stream: Stream, seq: int) -> bool:
         """Whether some thread of a CTA knows that a stream is done up to a number."""
         marks = [k for k in st.marks.get(stream, ()) if k.upto >= seq]
-        return any(self.saw(x, st.agents[x.index], S, k.c, k.e) for x in self.agents if x.cta == cta for k in marks)
+        return any(_saw(x, st.agents[x.index], S, k.c, k.e) for x in self.agents if x.cta == cta for k in marks)
 
     def wake(self, st: State) -> None:
         """Something changed that blocked agents may wait for."""
@@ -376,7 +364,7 @@ class Machine(Evaluation):
             case Enter():
                 exprs = [ins.loop.begin]
             case Do():
-                exprs = expressions_of(ins.step.op)
+                exprs = ins.step.op.expressions
             case _:
                 return None
         for e in exprs:

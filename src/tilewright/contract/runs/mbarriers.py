@@ -121,8 +121,7 @@ def _carry(x: Execution, effect: Signal, b: int) -> None:
 
 def _arrive(x: Execution, b: int, effect: Signal) -> None:
     """An arrival of the agent's threads."""
-    # the tensor core arrives once, on behalf of the thread that asks it to
-    count = effect.arrivals * (1 if effect.release is Release.TENSOR else x.agent.group.size)
+    count = effect.arrivals * x.agent.group.size
     _visible(x, b)
     _phase_open(x, b, "the arrival")
     bar = x.st.bars[b]
@@ -144,7 +143,7 @@ def _handed_on(x: Execution, b: int, effect: Signal) -> Clock:
     if remote:
         note_remote(x, owner)
     if effect.release is Release.TENSOR:
-        return x.m.committed(x.agent, x.a)
+        return x.committed()
     if remote and memory and effect.scope is not Scope.CTA:
         clock = x.released()
         bar.remote = clock if bar.remote is None else join(bar.remote, clock)

@@ -30,16 +30,6 @@ class Use(NamedTuple):
     stream: Stream | None = None
     seq: int = 0
 
-    @property
-    def generic(self) -> bool:
-        """Whether threads access the bytes themselves, through the generic proxy."""
-        return self.stream is None and self.effect.proxy is Proxy.GENERIC
-
-    @property
-    def frees(self) -> bool:
-        """Whether it is the end of the bytes' life."""
-        return self.stream is None and self.effect.proxy is Proxy.TENSOR
-
 
 def space_key(agent: Agent, place: Place, cta: int) -> Stream:
     """The memory that a region lies in: of a role, of a CTA, or common to the cluster."""
@@ -99,7 +89,7 @@ def touch(x: Execution, use: Use, rank: int | None = None) -> None:
     if place.space is Space.REGISTER and not x.once:
         return
     cta = m.rank(agent, a, x.step, place.cta) if rank is None or place.space is Space.GLOBAL else rank
-    if cta != agent.cta and not use.frees:
+    if cta != agent.cta and not use.effect.frees:
         note_remote(x, cta)
     tracked = isinstance(use.effect.until, Slot)
     if use.stream is not None and (cta != agent.cta or (tracked and _is_dsmem(x))) and place.space in _OF_A_CTA:
@@ -114,7 +104,7 @@ def touch(x: Execution, use: Use, rank: int | None = None) -> None:
         raise x.breach(Rule.SLOT_RANGE, f"bytes {begin - low}..{end - low} of {place.buffer.name}")
     if place.space is Space.TMEM:
         _allocated(x, place, cta, use)
-    if place.space is Space.GLOBAL and use.generic:
+    if place.space is Space.GLOBAL and use.effect.generic:
         st.in_global |= 1 << a.epoch
     key = space_key(agent, place, cta)
     starts, cells, first, last = _split(st, key, begin, end)
@@ -132,7 +122,7 @@ def touch(x: Execution, use: Use, rank: int | None = None) -> None:
                 _ordered(x, place, old, False, use)
             for old, wrote in cell.older:
                 _ordered(x, place, old, wrote, use)
-            if not use.frees:  # a pair's second dealloc asks again
+            if not use.effect.frees:  # a pair's second dealloc asks again
                 cells[i] = _written(m, agent, cell, new)
         else:
             kept = tuple(r for r in cell.reads if r.agent != agent.index or not _alike(r.effect, use.effect))
@@ -180,9 +170,9 @@ def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], lis
 
 def _allocated(x: Execution, place: Place, cta: int, use: Use) -> None:
     name, state = place.buffer.name, x.st.tmem.get((place.buffer.name, cta))
-    if state is None or (state[0] != "live" and not use.frees):
+    if state is None or (state[0] != "live" and not use.effect.frees):
         raise x.breach(Rule.TMEM, f"{x.label} uses {name}, which is {'freed' if state else 'not allocated'}")
-    mine = state[1] == x.agent.index and use.frees  # one thread of a role does both
+    mine = state[1] == x.agent.index and use.effect.frees  # one thread of a role does both
     if state[0] != "freed" and not mine and not x.knows(M, state[1], state[2]):
         raise x.breach(Rule.TMEM, f"the allocation of {name} is not ordered before {x.label}")
 
@@ -271,7 +261,7 @@ def _after_async(x: Execution, place: Place, old: Record, old_writes: bool, use:
         return None
     assert old.stream is not None
     marks = [k for k in x.st.marks.get(old.stream, ()) if k.upto >= old.seq and k.acquired]
-    segment = M if use.generic else A
+    segment = M if use.effect.generic else A
     told = [k for k in marks if x.saw(segment, k.c, k.e)]
     alone = was.queue is not None and not was.queue.collective and was.proxy is not Proxy.TENSORMAP
     if alone and not _private(x, old, use) and not lanes:
@@ -282,7 +272,7 @@ def _after_async(x: Execution, place: Place, old: Record, old_writes: bool, use:
         unwaited = same_role and not any(k.c == agent.index for k in marks)
         grouped = was.queue is not None or was.proxy is Proxy.TENSORMAP
         return Rule.GROUP if unwaited and grouped else _race(old_writes, use)
-    if place.space is Space.TMEM and not use.frees:
+    if place.space is Space.TMEM and not use.effect.frees:
         return None if any(_tensor_ordered(x, k) for k in told) else Rule.TCGEN_FENCE
     if was.proxy is Proxy.GENERIC and now.proxy is Proxy.ASYNC:
         return None if any(_copy_fenced(x, k) for k in told) else Rule.FENCE_RAW

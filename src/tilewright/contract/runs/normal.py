@@ -17,7 +17,7 @@ from typing import cast
 
 from tilewright.contract.runs.agents import Agent
 from tilewright.contract.runs.machine import Machine
-from tilewright.contract.runs.ring_shift import RingShift
+from tilewright.contract.runs.stage_shift import StageShift
 from tilewright.contract.runs.state import (
     QUEUE_OF,
     A,
@@ -96,7 +96,7 @@ class Normal:
         self.carried |= {
             s for b, bar in enumerate(st.bars) if bar.done_carries and self.handed_on(b) for s, _ in bar.done_carries
         }
-        self.back = RingShift(m, st)
+        self.back = StageShift(m, st)
         self.turned, self.laps = self.back.numbers, self.back.laps
         self.asked: list[tuple[int, int]] = []
         """Per bit: a segment and the steps of which one must be known there."""

@@ -6,7 +6,7 @@ needs exact symbols; a predicate is decided as soon as it has one value for ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import lcm
@@ -80,7 +80,7 @@ class Usage:
         return value if value < low + period else low + (value - low) % period
 
 
-def usage(expressions: list[Expr], trips: frozenset[str]) -> Usage:
+def usage(expressions: Sequence[Expr], trips: frozenset[str]) -> Usage:
     """The usage of every variable in ``expressions``; ``trips`` are the trip symbols."""
     period: dict[str, int] = {}
     cutoff: dict[str, int] = {}

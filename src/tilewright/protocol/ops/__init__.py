@@ -8,11 +8,11 @@ Names are the hardware's. An op is a plain value; indices, parities and byte pos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.base.expr import Const, Expr
+from tilewright.base.once import once
 from tilewright.protocol.effects import Await, BarrierLife, Commit, Count, Effect, Fence, Order, Retire, Signal, Sync
-from tilewright.protocol.operands import CTA_RANK, ZERO, FenceSpace, Region, Scope, Slot
+from tilewright.protocol.operands import CTA_RANK, ZERO, FenceSpace, Region, Scope, Slot, StageRegion, StageSlot, Use
 from tilewright.protocol.ops.barriers import BarArrive, BarSync, ClusterArrive, ClusterWait, CtaSync, WarpSync
 from tilewright.protocol.ops.base import Brief, Op
 from tilewright.protocol.ops.copies import (
@@ -41,6 +41,13 @@ from tilewright.protocol.ops.mbarrier import (
     Wait,
 )
 from tilewright.protocol.ops.memory import FenceProxyAlias, FenceProxyAsync, Read, Write
+from tilewright.protocol.ops.pipeline import (
+    ConsumerRelease,
+    ConsumerWait,
+    PipelineOp,
+    ProducerAcquire,
+    ProducerCommit,
+)
 from tilewright.protocol.ops.tcgen05 import (
     Tcgen05Alloc,
     Tcgen05Commit,
@@ -65,13 +72,16 @@ class Advance(Op):
     counter: str
     by: Expr = Const(1)  # noqa: RUF009  (expressions are immutable)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Count(self.counter, self.by),)
 
 
-ALL: tuple[type[Op], ...] = tuple(Op.__subclasses__())
-"""Every op, in the order of the modules."""
+ALL: tuple[type[Op], ...] = tuple(kind for kind in Op.__subclasses__() if kind is not PipelineOp)
+"""Every op with effects, in the order of the modules."""
+
+OF_PIPELINES: tuple[type[PipelineOp], ...] = tuple(PipelineOp.__subclasses__())
+"""The ops on uses of pipelines."""
 
 
 def only_orders(op: Op) -> bool:
@@ -98,6 +108,7 @@ def _orders(effect: Effect) -> bool:
 __all__ = [
     "ALL",
     "CTA_RANK",
+    "OF_PIPELINES",
     "ZERO",
     "Advance",
     "Arrive",
@@ -110,6 +121,8 @@ __all__ = [
     "ClusterArrive",
     "ClusterWait",
     "Const",
+    "ConsumerRelease",
+    "ConsumerWait",
     "CpAsync",
     "CpAsyncArrive",
     "CpAsyncCommit",
@@ -124,11 +137,16 @@ __all__ = [
     "MbarrierInit",
     "MbarrierInval",
     "Op",
+    "PipelineOp",
+    "ProducerAcquire",
+    "ProducerCommit",
     "Read",
     "Region",
     "Scope",
     "Setmaxnreg",
     "Slot",
+    "StageRegion",
+    "StageSlot",
     "Tcgen05Alloc",
     "Tcgen05Commit",
     "Tcgen05Cp",
@@ -148,6 +166,7 @@ __all__ = [
     "TmaLoad",
     "TmaPrefetch",
     "TmaStore",
+    "Use",
     "Wait",
     "WarpSync",
     "Wgmma",

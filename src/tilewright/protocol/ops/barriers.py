@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.protocol.effects import Among, Effect, Grain, Sync
 from tilewright.protocol.operands import ZERO
 from tilewright.protocol.ops.base import Brief, Op
@@ -23,7 +23,7 @@ class BarSync(Op):
     grain = Grain.WARPS
     instruction = "bar.sync"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(Among.CTA, self.id, self.threads, aligned=self.aligned, site=self.site),)
 
@@ -41,7 +41,7 @@ class BarArrive(Op):
 
     grain = Grain.WARPS
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(Among.CTA, self.id, self.threads, waits=False),)
 
@@ -57,7 +57,7 @@ class CtaSync(Op):
     grain = Grain.WARPS
     instruction = "bar.sync"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(Among.CTA, ZERO),)
 
@@ -69,7 +69,7 @@ class WarpSync(Op):
     grain = Grain.WARPS
     instruction = "bar.warp.sync"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(Among.WARP),)
 
@@ -82,7 +82,7 @@ class ClusterArrive(Op):
 
     grain = Grain.WARPS
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(Among.CLUSTER, waits=False, release=self.release),)
 
@@ -94,6 +94,6 @@ class ClusterWait(Op):
     grain = Grain.WARPS
     instruction = "barrier.cluster"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Sync(Among.CLUSTER, arrives=False),)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from functools import cached_property
+from functools import cache
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.hw.spaces import Space
 from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Queue, Signal
 from tilewright.protocol.operands import Region, Slot
@@ -26,6 +27,12 @@ E = TypeVar("E")
 def located(**spaces: frozenset[Space]) -> Mapping[str, frozenset[Space]]:
     """The state spaces that operands may lie in, by the field."""
     return spaces
+
+
+@cache
+def names_of(kind: type[Any]) -> tuple[str, ...]:
+    """The names of a dataclass's fields."""
+    return tuple(f.name for f in fields(kind))
 
 
 class Op:
@@ -48,7 +55,7 @@ class Op:
     @property
     def values(self) -> tuple[object, ...]:
         """The values of its fields."""
-        return tuple([getattr(self, f.name) for f in fields(cast(Any, self))])
+        return tuple([getattr(self, name) for name in names_of(type(self))])
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -56,12 +63,32 @@ class Op:
         listed = (cast(tuple[object, ...], x) if isinstance(x, tuple) else (x,) for x in self.values)
         return tuple([x for part in listed for x in part if isinstance(x, Region)])
 
+    @once
+    def expressions(self) -> tuple[Expr, ...]:
+        """The expressions in its operands."""
+        out: list[Expr | None] = []
+        for value in self.values:
+            for item in cast(tuple[object, ...], value) if isinstance(value, tuple) else (value,):
+                match item:
+                    case Expr():
+                        out.append(item)
+                    case Slot(_, index, cta) | Region(_, index, _, cta):
+                        out += (index, cta)
+                    case _:
+                        pass
+        return tuple([e for e in out if e is not None])
+
+    @once
+    def symbols(self) -> frozenset[str]:
+        """The symbols that its expressions use."""
+        return frozenset[str]().union(*(e.symbols for e in self.expressions))
+
     @property
     def bulk(self) -> bool:
         """Whether it is a bulk copy without a tensor map, which moves whole units of 16 bytes."""
         return False
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         """What the op does, in the order in which it happens."""
         raise NotImplementedError(type(self).__name__)
@@ -73,14 +100,14 @@ class Op:
 
     def of(self, kind: type[E]) -> Iterator[E]:
         """Its effects of one kind."""
-        return (e for e in self.effects if isinstance(e, kind))
+        return iter([e for e in self.effects if isinstance(e, kind)])
 
     @property
     def accesses(self) -> Iterator[Access]:
         """Its accesses to memory."""
         return self.of(Access)
 
-    @cached_property
+    @once
     def queue(self) -> Queue | None:
         """The queue in whose groups its accesses are done."""
         return next((x.queue for x in self.accesses), None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.protocol.effects import (
     BULK,
     CP_ASYNC,
@@ -60,7 +60,7 @@ class TmaLoad(Op):
     def bulk(self) -> bool:
         return not self.tensor
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         moved = Access(self.dst, Mode.WRITE, Proxy.ASYNC, self.bar, ranks=self.ctas, name="a TMA load")
         landed = Signal(self.bar, lands=self.dst.size, ranks=self.ctas)
@@ -95,7 +95,7 @@ class TmaStore(Op):
     def bulk(self) -> bool:
         return not self.tensor
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         read = Access(self.src, Mode.READ, Proxy.ASYNC, BULK, Stage.SOURCE, name="a TMA store")
         return read, *self._written(), *_descriptor(self.tensormap, BULK, Stage.SOURCE)
@@ -128,7 +128,7 @@ class DsmemCopy(Op):
     def bulk(self) -> bool:
         return True
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         name = "a copy to a peer"
         return (
@@ -142,7 +142,7 @@ class DsmemCopy(Op):
 class TmaPrefetch(Op):
     """Brings a tensor box into L2; orders nothing."""
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return ()
 
@@ -151,7 +151,7 @@ class TmaPrefetch(Op):
 class BulkCommit(Op):
     """Closes the executing thread's current bulk group."""
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Commit(BULK),)
 
@@ -165,7 +165,7 @@ class BulkWait(Op):
 
     instruction = "cp.async.bulk.wait_group"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Retire(BULK, self.pending, Stage.SOURCE if self.read else Stage.DONE),)
 
@@ -183,7 +183,7 @@ class TensormapReplace(Op):
 
     spaces = located(map=MEMORY | GLOBAL)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.map, Mode.REPLACE),)
 
@@ -197,7 +197,7 @@ class TensormapRelease(Op):
     instruction = "fence.proxy.tensormap"
     spaces = located(map=MEMORY | GLOBAL)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSORMAP_RELEASE, region=self.map),)
 
@@ -211,7 +211,7 @@ class TensormapAcquire(Op):
     instruction = "fence.proxy.tensormap"
     spaces = located(map=GLOBAL)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSORMAP_ACQUIRE, region=self.map),)
 
@@ -226,7 +226,7 @@ class CpAsync(Op):
     engine = Engine.LOADS
     spaces = located(dst=MEMORY)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.dst, Mode.WRITE, until=CP_ASYNC, part=Part.THREAD, name="a cp.async"),)
 
@@ -239,7 +239,7 @@ class CpAsync(Op):
 class CpAsyncCommit(Op):
     """Closes the executing thread's current cp.async group."""
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Commit(CP_ASYNC),)
 
@@ -252,7 +252,7 @@ class CpAsyncWait(Op):
 
     instruction = "cp.async.wait_group"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Retire(CP_ASYNC, self.pending),)
 
@@ -264,6 +264,6 @@ class CpAsyncArrive(Op):
     bar: Slot
     noinc: bool = True
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return Signal(self.bar, arrivals=1, after=CP_ASYNC, raises_count=not self.noinc), Commit(CP_ASYNC)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.protocol.effects import Await, BarrierLife, Effect, Fence, Order, Release, Signal
 from tilewright.protocol.operands import Scope, Slot
 from tilewright.protocol.ops.base import Brief, Op
@@ -18,7 +18,7 @@ class MbarrierInit(Op):
     barrier: str
     slots: int | None = None
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (BarrierLife(self.barrier, begins=True, slots=self.slots),)
 
@@ -33,7 +33,7 @@ class MbarrierInval(Op):
 
     barrier: str
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (BarrierLife(self.barrier, begins=False),)
 
@@ -44,7 +44,7 @@ class FenceMbarrierInit(Op):
 
     instruction = "fence.mbarrier_init"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.MBARRIER_INIT),)
 
@@ -60,7 +60,7 @@ class Arrive(Op):
 
     instruction = "mbarrier.arrive"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         release = Release.MEMORY if self.release else Release.NOTHING
         return (Signal(self.bar, arrivals=self.count, release=release, scope=self.scope),)
@@ -80,7 +80,7 @@ class ArriveExpectTx(Op):
 
     instruction = "mbarrier.arrive"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         arrival = Signal(self.bar, arrivals=1, release=Release.MEMORY, scope=self.scope)
         return Signal(self.bar, expects=self.bytes), arrival
@@ -99,7 +99,7 @@ class ExpectTx(Op):
 
     instruction = "mbarrier.arrive"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Signal(self.bar, expects=self.bytes),)
 
@@ -123,7 +123,7 @@ class Wait(Op):
 
     instruction = "mbarrier.try_wait"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Await(self.bar, self.parity, self.scope, self.acquire, peeked=self.peeked),)
 
@@ -145,7 +145,7 @@ class TestWait(Op):
 
     instruction = "mbarrier.try_wait"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Await(self.bar, self.parity, self.scope, self.acquire, blocks=False),)
 

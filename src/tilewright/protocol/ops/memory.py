@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+from tilewright.base.once import once
 from tilewright.protocol.effects import Access, Effect, Fence, Mode, Order, Part
 from tilewright.protocol.operands import FenceSpace, Region
 from tilewright.protocol.ops.base import GLOBAL, MEMORY, REGISTERS, Brief, Op, located
@@ -20,7 +20,7 @@ class Read(Op):
     spaces = located(region=MEMORY | GLOBAL | REGISTERS)
     peers = True
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.READ, part=Part.THREAD if self.private else Part.WHOLE),)
 
@@ -39,7 +39,7 @@ class Write(Op):
     spaces = located(region=MEMORY | GLOBAL | REGISTERS)
     peers = True
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.WRITE, part=Part.THREAD if self.private else Part.SHARED),)
 
@@ -56,7 +56,7 @@ class FenceProxyAsync(Op):
 
     instruction = "fence.proxy.async"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.ASYNC_PROXY, self.space),)
 
@@ -65,6 +65,6 @@ class FenceProxyAsync(Op):
 class FenceProxyAlias(Op):
     """fence.proxy.alias: for memory with several virtual addresses; no buffer here has two, so it orders nothing."""
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.ALIAS),)

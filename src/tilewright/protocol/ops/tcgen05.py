@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.base.expr import Expr
+from tilewright.base.once import once
 from tilewright.protocol.effects import (
     TENSOR,
     TENSOR_LOADS,
@@ -44,7 +44,7 @@ class Tcgen05Alloc(Op):
     grain = Grain.WARPS
     spaces = located(address=MEMORY)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         life = TensorLife(self.buffer, begins=True, pair=self.cta_group == 2)
         return (life,) if self.address is None else (life, Access(self.address, Mode.WRITE, part=Part.ONE))
@@ -59,7 +59,7 @@ class Tcgen05Dealloc(Op):
 
     grain = Grain.WARPS
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (TensorLife(self.buffer, begins=False, pair=self.cta_group == 2),)
 
@@ -70,7 +70,7 @@ class Tcgen05Relinquish(Op):
 
     grain = Grain.WARPS
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Relinquish(),)
 
@@ -91,7 +91,7 @@ class Tcgen05Mma(Op):
     spaces = located(accumulator=COLUMNS, operands=MEMORY | COLUMNS)
     swizzled = True
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         name, pair = "a tcgen05.mma", self.cta_group == 2
         reads = (Access(x, Mode.READ, Proxy.ASYNC, TENSOR, pair=pair, name=name) for x in self.operands)
@@ -113,7 +113,7 @@ class Tcgen05Cp(Op):
     spaces = located(dst=COLUMNS, src=MEMORY)
     swizzled = True
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         read = Access(self.src, Mode.READ, Proxy.ASYNC, TENSOR, name="a tcgen05.cp")
         return read, Access(self.dst, Mode.WRITE, Proxy.ASYNC, TENSOR, name="a tcgen05.cp")
@@ -131,7 +131,7 @@ class Tcgen05Commit(Op):
 
     grain = Grain.ONE
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         arrival = Signal(self.bar, arrivals=1, release=Release.TENSOR, after=TENSOR, ranks=self.ctas)
         return Fence(Order.TENSOR_BEFORE), arrival, Commit(TENSOR)
@@ -150,7 +150,7 @@ class Tcgen05Ld(Op):
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.READ, Proxy.TENSOR, TENSOR_LOADS, part=Part.WARP, name="a tcgen05.ld"),)
 
@@ -168,7 +168,7 @@ class Tcgen05St(Op):
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Access(self.region, Mode.WRITE, Proxy.TENSOR, TENSOR_STORES, part=Part.WARP, name="a tcgen05.st"),)
 
@@ -184,7 +184,7 @@ class Tcgen05WaitLd(Op):
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return Commit(TENSOR_LOADS), Retire(TENSOR_LOADS)
 
@@ -196,7 +196,7 @@ class Tcgen05WaitSt(Op):
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return Commit(TENSOR_STORES), Retire(TENSOR_STORES)
 
@@ -207,7 +207,7 @@ class Tcgen05FenceBefore(Op):
 
     instruction = "tcgen05.fence"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSOR_BEFORE),)
 
@@ -218,6 +218,6 @@ class Tcgen05FenceAfter(Op):
 
     instruction = "tcgen05.fence"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.TENSOR_AFTER),)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
+from tilewright.base.once import once
 from tilewright.protocol.effects import (
     WGMMA,
     Access,
@@ -30,7 +30,7 @@ class WgmmaFence(Op):
     grain = Grain.WARPGROUP
     instruction = "wgmma.fence"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Fence(Order.WGMMA),)
 
@@ -51,7 +51,7 @@ class Wgmma(Op):
     spaces = located(accumulator=REGISTERS, operands=MEMORY | REGISTERS)
     swizzled = True
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         sizes = dict(enumerate(self.reads))
         return (
@@ -74,7 +74,7 @@ class WgmmaCommit(Op):
 
     grain = Grain.WARPGROUP
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Commit(WGMMA),)
 
@@ -88,7 +88,7 @@ class WgmmaWait(Op):
     grain = Grain.WARPGROUP
     instruction = "wgmma.wait_group"
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Retire(WGMMA, self.pending),)
 
@@ -105,6 +105,6 @@ class Setmaxnreg(Op):
 
     grain = Grain.WARPGROUPS
 
-    @cached_property
+    @once
     def effects(self) -> tuple[Effect, ...]:
         return (Pool(self.registers),)

@@ -28,7 +28,6 @@ from tilewright.protocol.effects import (
     Sync,
 )
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step
-from tilewright.protocol.rewrite import expressions_of
 from tilewright.schedule.synchronise.cost import join
 from tilewright.schedule.synchronise.types import Clash, Fix
 
@@ -376,7 +375,7 @@ def _wait(name: str, slots: int, use: Expr, lap: int, scope: ops.Scope) -> ops.W
 
 def _numerators(op: ops.Op, slots: int) -> Iterator[Expr]:
     """``v`` of every ``v % slots`` in an op."""
-    for e in expressions_of(op):
+    for e in op.expressions:
         yield from _inner(e, slots)
 
 

@@ -14,7 +14,6 @@ from itertools import pairwise
 from tilewright.protocol import ops
 from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots
 from tilewright.protocol.model import If, Loop, Node, Protocol, Step, steps
-from tilewright.protocol.rewrite import symbols_of
 from tilewright.schedule.synchronise.cost import is_sync, step_cost
 from tilewright.schedule.synchronise.fixes import fixes
 from tilewright.schedule.synchronise.types import Clash, Fix, Prover
@@ -148,7 +147,7 @@ def _weaker(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Protocol]:
 
 def _hoists(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Spot]:
     """Loops around a step that it does not depend on, outermost first, as far as nothing between depends on them."""
-    nodes, changing = protocol.roles[spot.role].body, symbols_of(step)
+    nodes, changing = protocol.roles[spot.role].body, step.op.symbols
     loops: list[Spot] = []
     for i, position in enumerate(spot.path[:-1]):
         node = nodes[position]

@@ -1,4 +1,4 @@
-"""The symmetry of rings: turning every ring of a counter by one slot changes nothing but names.
+"""The symmetry of multi-stage pipelines: renaming the stages of a counter cyclically changes nothing but names.
 
 Where each use of a counter is a slot ``(v + c) % S``, the parity ``((v + c) // S + d) % 2`` of an array of S, or a
 stage of a buffer of S stages, shifting ``v`` in all roles and renaming slots and parities maps runs onto runs. States
@@ -7,26 +7,27 @@ that differ by such a shift have the same future, so only one of them is visited
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
+from tilewright.base.expr import Expr, Sum, Sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await
-from tilewright.protocol.model import If, Loop, Node, Protocol, steps
-from tilewright.protocol.rewrite import expressions_of
+from tilewright.protocol.model import Loop, Node, Protocol, control_of, steps, walk
+from tilewright.protocol.recover import phase_use, slot_use, stage_use
 
 
 @dataclass(frozen=True)
-class RingSymmetry:
-    """Which counter turns which barrier arrays, and which buffers (with their stage size)."""
+class StageSymmetry:
+    """Which counter indexes which barrier arrays, and which buffers (with their stage size)."""
 
     arrays: dict[str, str]
     buffers: dict[str, tuple[str, int]]
 
 
-def ring_symmetry(protocol: Protocol) -> RingSymmetry:
-    """The rings whose counters are used in no other way."""
+def stage_symmetry(protocol: Protocol) -> StageSymmetry:
+    """The arrays and buffers whose counters are used in no other way."""
     arrays: dict[str, set[str]] = {}
     buffers: dict[str, set[tuple[str, int]]] = {}
     slots = {b.name: b.slots for b in protocol.barriers}
@@ -34,11 +35,11 @@ def ring_symmetry(protocol: Protocol) -> RingSymmetry:
     bad: set[str] = set()
     for role in protocol.roles:
         for step in steps(role.body):
-            rest = {id(e): e for e in expressions_of(step.op)}
+            rest = {id(e): e for e in step.op.expressions}
             for value in step.op.values:
                 for item in value if isinstance(value, tuple) else (value,):  # pyright: ignore
                     if isinstance(item, ops.Slot):
-                        found = _slot(item.index, slots[item.barrier])
+                        found = _counter(slot_use(item.index, slots[item.barrier]))
                         if found is not None:
                             arrays.setdefault(item.barrier, set()).add(found)
                             rest.pop(id(item.index), None)
@@ -50,7 +51,8 @@ def ring_symmetry(protocol: Protocol) -> RingSymmetry:
                         elif item.buffer in sizes and item.begin.constant is not None:
                             buffers.setdefault(item.buffer, set()).add(("", 0))
             for wait in step.op.of(Await):
-                found = _parity(wait.parity, slots[wait.bar.barrier])
+                phase = phase_use(wait.parity, slots[wait.bar.barrier])
+                found = None if phase is None else _counter(phase.use)
                 arrays.setdefault(wait.bar.barrier, set()).add(found or "")
                 if found is not None:
                     rest.pop(id(wait.parity), None)
@@ -69,74 +71,36 @@ def ring_symmetry(protocol: Protocol) -> RingSymmetry:
         if mixed <= bad:
             break
         bad |= mixed
-    return RingSymmetry(
+    return StageSymmetry(
         {name: v for name, found in arrays.items() for v in found if v and v not in bad},
         {name: (v, size) for name, found in buffers.items() for v, size in found if v and v not in bad},
     )
 
 
-def _control(nodes: tuple[Node, ...]) -> list[Expr]:
-    out: list[Expr] = []
-    for node in nodes:
+def _control(nodes: tuple[Node, ...]) -> Iterator[Expr]:
+    for node in walk(nodes):
+        yield from control_of(node)
         if isinstance(node, Loop):
-            out += [Sym(node.counter), node.begin, node.end, *_control(node.body)]
-        elif isinstance(node, If):
-            out += [node.condition, *_control(node.then), *_control(node.otherwise)]
-    return out
+            yield Sym(node.counter)
 
 
-def _counter(e: Expr) -> str | None:
-    """``v`` if the expression is ``v + c``."""
-    match e:
-        case Sym(name):
+def _counter(use: Expr | None) -> str | None:
+    """``v`` if a use is ``v + c``."""
+    match use:
+        case Sym(name) | Sum(_, ((Sym(name), 1),)):
             return name
-        case Sum(_, ((Sym(name), 1),)):
-            return name
-        case _:
-            return None
-
-
-def _slot(e: Expr, slots: int) -> str | None:
-    match e:
-        case Mod(numerator, Const(m)) if m == slots:
-            return _counter(numerator)
-        case _:
-            return None
-
-
-def _parity(e: Expr, slots: int) -> str | None:
-    match e:
-        case Mod(lap, Const(2)):
-            pass
-        case _:
-            return None
-    if slots == 1:
-        return _counter(lap)
-    match lap:
-        case FloorDiv(numerator, Const(d)) | Sum(_, ((FloorDiv(numerator, Const(d)), 1),)) if d == slots:
-            return _counter(numerator)
         case _:
             return None
 
 
 def _stage(region: ops.Region, size: int, cluster: int) -> tuple[str, int] | None:
     """Counter and stage size of a region ``(v + c) % S * stage + offset``; the offset may grow with the CTA's rank."""
-    begin = region.begin
-    if not isinstance(begin, Sum):
+    stage = stage_use(region.begin)
+    name = None if stage is None else _counter(stage.use)
+    if stage is None or name is None:
         return None
-    offset, found = begin.offset, None
-    for term, factor in begin.terms:
-        match term:
-            case Mod(numerator, Const(m)) if found is None:
-                found = (_counter(numerator), m, factor)
-            case Sym(ops.CTA_RANK) if factor > 0:
-                offset += factor * (cluster - 1)
-            case _:
-                return None
-    if found is None:
+    first, last = (stage.offset.substitute({ops.CTA_RANK: rank}).constant for rank in (0, cluster - 1))
+    if first is None or last is None or first > last:
         return None
-    name, slots, stage = found
-    if name is None:
-        return None
-    inside = slots * stage == size and begin.offset >= 0 and offset + region.size <= stage
-    return (name, stage) if inside else None
+    inside = stage.stages * stage.stage_bytes == size and first >= 0 and last + region.size <= stage.stage_bytes
+    return (name, stage.stage_bytes) if inside else None
