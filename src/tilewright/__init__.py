@@ -131,9 +131,9 @@ class Kernel(KernelFunction):
 
         return jit.Kernel(self)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> None:
-        """Run on the arguments' device; NumPy arrays run in the simulator."""
-        self.compiled(*args, **kwargs)
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run on the arguments' device, arrays of the host in the simulator; returns the results that were left out."""
+        return self.compiled(*args, **kwargs)
 
     def compile(self, *args: Any, **options: Any) -> Any:
         """Compile without running; see ``tilewright.jit.Kernel.compile``."""
