@@ -93,7 +93,7 @@ class Kernel:
         absent = self._absent(keywords)
         if absent:
             rest = {name: value for name, value in keywords.items() if name not in absent}
-            partial = self._without(absent)
+            partial = self.without(absent)
             return partial.compile(
                 target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, debug=debug, **rest
             )
@@ -107,10 +107,13 @@ class Kernel:
         *,
         dtypes: Mapping[str, DType | str],
         facts: Facts | None = None,
+        absent: Collection[str] = (),
         **keywords: Hashable,
     ) -> tuple[str, bool]:
         """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there.
         Returns the key, and whether it was compiled. For kernels of this package, whose keys no Python changes."""
+        if absent:
+            return self.without(frozenset(absent)).ship(store, target, dtypes=dtypes, facts=facts, **keywords)
         request = self._ahead(target, dtypes, None, None, facts, keywords)
         code = fingerprint(self.function.fn, keywords)
         assert code is not None, f"{self.function.name} reads what no key tells"
@@ -135,7 +138,7 @@ class Kernel:
         absent = self._absent(keywords)
         if absent:
             rest = {name: value for name, value in keywords.items() if name not in absent}
-            partial = self._without(absent)
+            partial = self.without(absent)
             return partial.explain(target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **rest)
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         lines = [f"{self.function.name} for {request.target.name}"]
@@ -153,8 +156,8 @@ class Kernel:
         """The optional tensors that are given as None."""
         return frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
 
-    def _without(self, absent: frozenset[str]) -> Kernel:
-        """The kernel without these optional tensors: a program of its own."""
+    def without(self, absent: frozenset[str]) -> Kernel:
+        """The kernel without these optional tensors: programs of their own."""
         partial = self._partial.get(absent)
         if partial is None:
             partial = self._partial[absent] = Kernel(self.function.without(absent))
@@ -225,7 +228,7 @@ class Kernel:
         absent = frozenset(name for name in self._optional if given.get(name) is None)
         if absent:
             rest = {name: value for name, value in given.items() if name not in absent}
-            partial = self._without(absent)
+            partial = self.without(absent)
             partial._run(rest, stream, allocator, budget)
             self._unwritten |= partial._unwritten
             return

@@ -71,8 +71,8 @@ CODES: tuple[Code, ...] = (
         "JIT008",
         "a kernel does not do with a tensor what its source shows",
         "Results that a call leaves out, and the mutated arguments of a PyTorch operator, are read from the stores in "
-        "the kernel's source. The compiled program is compared with them: a result that it never writes would come back "
-        "with whatever its memory held.",
+        "the kernel's source. The compiled program is compared with them: a result that it never writes would come "
+        "back with whatever its memory held.",
         bad="if causal: y[m] = x[m], called as y = kernel(x)",
         good="y[m] = tw.where(keep, x[m], 0)",
         source="tilewright.jit.outputs",

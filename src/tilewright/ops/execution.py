@@ -1,0 +1,185 @@
+"""Runs an operator's kernel where its tensors are: on their GPU, by a function of PyTorch, or in the simulator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tilewright.diag import fail
+from tilewright.jit import pytorch
+from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.signature import REQUIRED, Kind, Signature
+
+_SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
+
+
+@contextmanager
+def simulated() -> Generator[None]:
+    """Within it operators on tensors of the CPU run their own kernels in the simulator, also those that else run as
+    PyTorch's functions there: small shapes only, and the extra ``tilewright[compiler]``."""
+    token = _SIMULATED.set(True)
+    try:
+        yield
+    finally:
+        _SIMULATED.reset(token)
+
+
+Fallback = Callable[..., Any]
+"""Takes the operator's arguments in order, and returns its results; what it mutates, it mutates in place."""
+
+
+class Execution:
+    """One operator's kernel, with what a call needs worked out before."""
+
+    def __init__(self, signature: Signature, fallback: Fallback | None) -> None:
+        self.signature = signature
+        self._fallback = fallback
+        self._kernel = signature.kernel.compiled
+        self._results = tuple((r.name, r.dims, r.like, r.dtype, r.zero) for r in signature.results)
+        self._like = next(i for i, a in enumerate(signature.arguments) if a.kind is not Kind.OPTIONAL)
+        positions = {a.name: i for i, a in enumerate(signature.arguments)}
+        returned = {r.name: i for i, r in enumerate(signature.results)}
+        self._slots = tuple(
+            (p.name, p.name in returned, returned.get(p.name, positions.get(p.name, -1)))
+            for p in signature.kernel.tensors
+        )
+        self._scalars = tuple(positions[p.name] for p in signature.kernel.scalars)
+        named = {p.name for p in signature.kernel.keywords}
+        self._keywords = tuple((i, a) for i, a in enumerate(signature.arguments) if a.name in named)
+        self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
+        self._adds = any(r.zero for r in signature.results)
+        self._names = tuple(r.name for r in signature.results)
+
+    def run(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """The results of a call with all its arguments, in order."""
+        if not values[self._like].is_cuda:
+            return self._on_cpu(values)
+        results = self._allocated(values)
+        self._launch(values, results)
+        return results
+
+    def run_into(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
+        """The same into tensors of the right shapes and dtypes."""
+        if values[self._like].is_cuda:
+            for result, described in zip(results, self.signature.results, strict=True):
+                if described.zero:
+                    result.zero_()
+            self._launch(values, results)
+            return
+        for given, computed in zip(results, self._on_cpu(values), strict=True):
+            given.copy_(computed)
+
+    # -- on a GPU -----------------------------------------------------------------------------------------------------
+
+    def _allocated(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        made: list[Tensor] = []
+        for (_, dims, like, dtype, zero), origins in zip(self._results, self._extents, strict=True):
+            source = values[like]
+            if len(source.shape) != len(self.signature.arguments[like].dims):
+                self.signature.described(values)
+            if dims == self.signature.arguments[like].dims and dtype is None and not zero:
+                made.append(torch.empty_like(source, memory_format=torch.contiguous_format))
+                continue
+            shape = [o if isinstance(o, int) else _extent(self.signature, values, *o) for o in origins]
+            make = torch.zeros if zero else torch.empty
+            made.append(make(shape, dtype=dtype or source.dtype, device=source.device))
+        return tuple(made)
+
+    def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
+        first = values[self._like]
+        if self._adds:
+            _alert(self.signature, results)
+        tensors: list[Any] = []
+        absent: list[str] = []
+        for name, returned, position in self._slots:
+            tensor = results[position] if returned else values[position] if position >= 0 else None
+            if tensor is None:
+                absent.append(name)
+            else:
+                tensors.append(tensor)
+        kernel = self._kernel.without(frozenset(absent)) if absent else self._kernel
+        tensors.extend([values[i] for i in self._scalars])
+        stream, allocator = pytorch.current_stream(first), pytorch.allocator(first)
+        kernel.launch(tuple(tensors), self._given(values) if self._keywords else _NO_KEYWORDS, stream, allocator)
+        kernel.check_results(self._names)
+
+    def _given(self, values: tuple[Any, ...]) -> dict[str, Hashable]:
+        """Compile-time keywords that are not as their defaults."""
+        return {a.name: values[i] for i, a in self._keywords if a.default is REQUIRED or values[i] != a.default}
+
+    # -- on the CPU ---------------------------------------------------------------------------------------------------
+
+    def _on_cpu(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        device = values[self._like].device.type
+        if device != "cpu":
+            fail(
+                "JIT010",
+                found=f"{self.signature.kernel.name} on tensors of the device {device}",
+                required="CUDA tensors, or tensors of the CPU",
+            )
+        described = self.signature.described(values)
+        if self._fallback is None or _SIMULATED.get():
+            return self._simulated(values, described)
+        computed = self._fallback(*values)
+        results = computed if isinstance(computed, tuple) else () if computed is None else (computed,)
+        _check_fallback(self.signature, results, described)
+        return tuple(result.contiguous() for result in results)
+
+    def _simulated(self, values: tuple[Any, ...], described: tuple[tuple[Any, Any], ...]) -> tuple[Tensor, ...]:
+        results = tuple(
+            (torch.zeros if r.zero else torch.empty)(shape, dtype=dtype)
+            for r, (shape, dtype) in zip(self.signature.results, described, strict=True)
+        )
+        arguments = {a.name: v for a, v in zip(self.signature.arguments, values, strict=True)}
+        scalars = {p.name: arguments[p.name] for p in self.signature.kernel.scalars}
+        tensors = {a.name: arguments[a.name] for a in self.signature.tensors}
+        self._kernel(**tensors, **dict(zip(self._names, results, strict=True)), **scalars, **self._given(values))
+        self._kernel.check_results(self._names)
+        return results
+
+
+_NO_KEYWORDS: dict[str, Hashable] = {}
+
+Origin = int | tuple[int, int, str]
+"""An extent, or where it is read: an argument's position, the axis, and the dimension's name."""
+
+
+def _origins(signature: Signature, dims: tuple[str | int, ...]) -> tuple[Origin, ...]:
+    def origin(dim: str) -> Origin:
+        given = [(i, a) for i, a in enumerate(signature.arguments) if a.kind in (Kind.TENSOR, Kind.MUTATED)]
+        return next((i, a.dims.index(dim), dim) for i, a in given if dim in a.dims)
+
+    return tuple(d if isinstance(d, int) else origin(d) for d in dims)
+
+
+def _extent(signature: Signature, values: tuple[Any, ...], position: int, axis: int, dim: str) -> int:
+    shape = values[position].shape
+    if len(shape) != len(signature.arguments[position].dims):
+        signature.described(values)  # refuses
+    return shape[axis]
+
+
+def _alert(signature: Signature, results: tuple[Tensor, ...]) -> None:
+    """Sums added to memory in any order differ in their last bits from run to run: refused, or warned of, where the
+    caller asked PyTorch for determinism. Integers do not round."""
+    adding = (t for r, t in zip(signature.results, results, strict=True) if r.zero)
+    if torch.are_deterministic_algorithms_enabled() and any(t.is_floating_point() for t in adding):
+        message = f"{signature.kernel.name} adds floats to memory in any order, which is not deterministic"
+        if not torch.is_deterministic_algorithms_warn_only_enabled():
+            raise RuntimeError(f"{message}; torch.use_deterministic_algorithms(True) asks for an error")
+        warnings.warn(message, stacklevel=2)
+
+
+def _check_fallback(signature: Signature, results: tuple[Tensor, ...], described: tuple[tuple[Any, Any], ...]) -> None:
+    got = tuple((tuple(r.shape), r.dtype) for r in results)
+    if got != described:
+        name = signature.kernel.name
+        fail(
+            "JIT010", found=f"the fallback of {name} returned {got}", required=f"{described}, by the kernel's signature"
+        )
+
+
+__all__ = ["Execution", "Fallback", "simulated"]
