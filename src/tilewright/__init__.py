@@ -82,6 +82,8 @@ __all__ = [
     "maximum",
     "minimum",
     "nan",
+    "op",
+    "patch",
     "print",
     "reduce_add",
     "rsqrt",
@@ -93,6 +95,20 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+
+def op(kernel: Any = None, **declared: Any) -> Any:
+    """Make a kernel an operator of PyTorch, above ``@tw.kernel``; see ``tilewright.ops.registration.op``."""
+    from tilewright.ops import registration  # noqa: PLC0415 - PyTorch loads with it
+
+    return registration.op(kernel, **declared) if kernel is not None else registration.op(**declared)
+
+
+def patch(model: Any, **wanted: Any) -> Any:
+    """Replace what operators can compute in a ``torch.nn.Module``; see ``tilewright.ops.patching.patch``."""
+    from tilewright.ops import patching  # noqa: PLC0415 - PyTorch loads with it
+
+    return patching.patch(model, **wanted)
 
 
 if not TYPE_CHECKING:  # a type checker knows the names

@@ -113,7 +113,8 @@ class Kernel:
         """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there.
         Returns the key, and whether it was compiled. For kernels of this package, whose keys no Python changes."""
         if absent:
-            return self.without(frozenset(absent)).ship(store, target, dtypes=dtypes, facts=facts, **keywords)
+            partial = self.without(frozenset(absent))
+            return partial.ship(store, target, dtypes=dtypes, facts=facts, absent=(), **keywords)
         request = self._ahead(target, dtypes, None, None, facts, keywords)
         code = fingerprint(self.function.fn, keywords)
         assert code is not None, f"{self.function.name} reads what no key tells"

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.jit import pytorch
-from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.pytorch import Tensor, as_tuple, torch
 from tilewright.ops.signature import REQUIRED, Kind, Signature
 
 _SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
@@ -123,8 +123,7 @@ class Execution:
         described = self.signature.described(values)
         if self._fallback is None or _SIMULATED.get():
             return self._simulated(values, described)
-        computed = self._fallback(*values)
-        results = computed if isinstance(computed, tuple) else () if computed is None else (computed,)
+        results = as_tuple(self._fallback(*values))
         _check_fallback(self.signature, results, described)
         return tuple(result.contiguous() for result in results)
 
@@ -133,10 +132,9 @@ class Execution:
             (torch.zeros if r.zero else torch.empty)(shape, dtype=dtype)
             for r, (shape, dtype) in zip(self.signature.results, described, strict=True)
         )
-        arguments = {a.name: v for a, v in zip(self.signature.arguments, values, strict=True)}
-        scalars = {p.name: arguments[p.name] for p in self.signature.kernel.scalars}
-        tensors = {a.name: arguments[a.name] for a in self.signature.tensors}
-        self._kernel(**tensors, **dict(zip(self._names, results, strict=True)), **scalars, **self._given(values))
+        arguments: dict[str, Any] = {a.name: v for a, v in zip(self.signature.arguments, values, strict=True)}
+        given = {p.name: arguments[p.name] for p in (*self.signature.tensors, *self.signature.kernel.scalars)}
+        self._kernel(**given, **dict(zip(self._names, results, strict=True)), **dict[str, Any](self._given(values)))
         self._kernel.check_results(self._names)
         return results
 

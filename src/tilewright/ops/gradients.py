@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.diag import fail
+from tilewright.ops.pytorch import as_tuple
 from tilewright.ops.signature import Signature
 
 if TYPE_CHECKING:
@@ -30,33 +31,30 @@ class _Part:
     makes: tuple[str, ...]
 
 
+def _of_function(function: Backward, tensors: tuple[str, ...]) -> _Part:
+    return _Part(function, tuple(inspect.signature(function).parameters), tensors)
+
+
 class Gradients:
     """What autograd keeps of a call, and computes from it."""
 
-    def __init__(self, signature: Signature, backward: Backward | tuple[Op, ...] | None) -> None:
+    def __init__(self, signature: Signature, operators: tuple[Op, ...], function: Backward | None) -> None:
         self._name = signature.kernel.name
         self._arguments = tuple(a.name for a in signature.arguments)
         self._tensors = tuple(a.name for a in signature.tensors)
         self._results = tuple(r.name for r in signature.results)
-        self._parts = self._read(backward, signature)
+        self._parts = self._read(operators, signature) if function is None else (_of_function(function, self._tensors),)
         taken = {name for part in self._parts for name in part.takes}
         known = {*self._arguments, *self._results, *(f"d{r}" for r in self._results)}
         if not taken <= known:
             self._refuse(signature, f"{', '.join(sorted(taken - known))} in the backward", ", ".join(sorted(known)))
         self.saved = tuple(n for n in (*self._tensors, *self._results) if n in taken)
         self._numbers = tuple(n for n in self._arguments if n in taken and n not in self._tensors)
-        self._without_gradient = tuple(
-            i for i, r in enumerate(self._results) if f"d{r}" not in taken and backward is not None
-        )
+        self._without_gradient = tuple(i for i, r in enumerate(self._results) if f"d{r}" not in taken and self._parts)
 
-    def _read(self, backward: Backward | tuple[Op, ...] | None, signature: Signature) -> tuple[_Part, ...]:
-        if backward is None:
-            return ()
-        if not isinstance(backward, tuple):
-            names = tuple(inspect.signature(backward).parameters)
-            return (_Part(backward, names, self._tensors),)
+    def _read(self, operators: tuple[Op, ...], signature: Signature) -> tuple[_Part, ...]:
         parts: list[_Part] = []
-        for op in backward:
+        for op in operators:
             makes = tuple(r.name[1:] for r in op.signature.results)
             if not set(makes) <= set(self._tensors) or any(not r.name.startswith("d") for r in op.signature.results):
                 found = f"a backward kernel that returns {', '.join(r.name for r in op.signature.results)}"
@@ -93,8 +91,13 @@ class Gradients:
         found: dict[str, Any] = {}
         for part in self._parts:
             if needed.intersection(part.makes):
-                computed = part.run(**{name: known[name] for name in part.takes})
-                gradients = computed if isinstance(computed, tuple) else (computed,)
+                gradients = as_tuple(part.run(**{name: known[name] for name in part.takes}))
+                if len(gradients) != len(part.makes):
+                    fail(
+                        "JIT010",
+                        found=f"{len(gradients)} gradients from the backward of {self._name}",
+                        required=f"one, or None, for each of {', '.join(part.makes)}",
+                    )
                 found |= dict(zip(part.makes, gradients, strict=True))
         return tuple(found.get(n) if n in needed else None for n in self._arguments)
 

@@ -33,6 +33,18 @@ def is_plain(tensors: tuple[Any, ...]) -> bool:
     )
 
 
+def is_transformed() -> bool:
+    """A transform of ``torch.func`` is at work, outside of ``torch.compile``."""
+    return not torch.compiler.is_compiling() and _functions.peek_interpreter_stack() is not None
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """What a function returned, or an argument gave, as several: one, none for None."""
+    if isinstance(value, tuple):
+        return cast("tuple[Any, ...]", value)
+    return () if value is None else (value,)
+
+
 _c = torch._C
 _functions = torch._C._functorch
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

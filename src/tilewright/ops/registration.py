@@ -14,7 +14,7 @@ from tilewright.base.dtypes import DType
 from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
-from tilewright.ops.pytorch import Tensor, is_plain, torch
+from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch
 from tilewright.ops.signature import REQUIRED, Signature, read_signature
 
 _REGISTERED: dict[str, Any] = {}
@@ -32,22 +32,23 @@ class Op:
         name: str,
         signature: Signature,
         fallback: Fallback | None,
-        backward: Backward | tuple[Op, ...] | None,
+        operators: tuple[Op, ...] = (),
+        function: Backward | None = None,
     ) -> None:
         self.name = name
         self.signature = signature
         self.__doc__ = signature.kernel.__doc__
         self.__name__ = signature.kernel.name
         self._execution = Execution(signature, fallback)
-        self._gradients = Gradients(signature, backward)
+        self._gradients = Gradients(signature, operators, function)
         self._tensors = len(signature.tensors)
         self._count = len(signature.arguments)
         self._defaults = tuple(a.default for a in signature.arguments)
         self._positions = {a.name: i for i, a in enumerate(signature.arguments)}
         self._single = len(signature.results) == 1
         self._mutates = bool(signature.mutated)
-        self._function = _autograd_function(self._execution, self._gradients, self._single)
         self.overload, self.out_overload = self._register()
+        self._function = _autograd_function(self._forward, self._gradients, self._single)
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature.schema}>"
@@ -58,14 +59,26 @@ class Op:
         values = self._values(args, kwargs)
         if out is not None:
             return self._into(values, out)
-        if not is_plain(self._given_tensors(values)):
-            return self.overload(*values)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in self._given_tensors(values)):
-            if self._mutates:
+        tensors = self._given_tensors(values)
+        if self._mutates:
+            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
                 self._refuse_gradient("which changes an argument")
+            return self.overload(*values)
+        if not is_plain(tensors):
+            return (self._function.apply if is_transformed() else self.overload)(*values)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             return self._function.apply(*values)
+        return self._computed(values)
+
+    def _computed(self, values: tuple[Any, ...]) -> Any:
         results = self._execution.run(values)
         return results[0] if self._single else results or None
+
+    def _forward(self, *values: Any) -> Any:
+        """Of a call that autograd or a transform has seen already."""
+        if is_plain(self._given_tensors(values)):
+            return self._computed(values)
+        return self.overload(*values)
 
     def given(self, **named: Any) -> Any:
         """The same with all arguments by name."""
@@ -93,7 +106,7 @@ class Op:
 
     def _into(self, values: tuple[Any, ...], out: Any) -> Any:
         """Results in tensors that are given; they need no gradient, as with PyTorch's own ``out=``."""
-        outs = out if isinstance(out, tuple) else (out,)
+        outs = as_tuple(out)
         described = self.signature.described(values)
         got = tuple((tuple(t.shape), t.dtype) for t in outs)
         if got != described:
@@ -161,7 +174,7 @@ class Op:
             _changed((*(values[i] for i in signature.mutated), *values[count:]))
 
         library.define(f"{base}_out{signature.out_schema}", tags=tags)
-        torch.library.register_fake(f"{self.name}_out", lambda *values: None, lib=library)
+        torch.library.register_fake(f"{self.name}_out", _returns_nothing, lib=library)
         for key in ("CPU", "CUDA"):
             library.impl(f"{base}_out", run_into, key)
 
@@ -176,21 +189,28 @@ class Op:
         fail("JIT011", found=f"a gradient of {self.__name__}, {why}", required=required)
 
 
-def _autograd_function(execution: Execution, gradients: Gradients, single: bool) -> Any:
-    """The same gradients without the dispatcher: a third of what registered ones cost a call."""
+def _autograd_function(compute: Callable[..., Any], gradients: Gradients, single: bool) -> Any:
+    """The same gradients without the dispatcher: a third of what registered ones cost a call. The transforms of
+    ``torch.func``, which do not know registered ones, know these."""
 
     class Eager(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *values: Any) -> Any:
-            results = execution.run(values)
-            gradients.save(ctx, values, results)
-            return results[0] if single else results
+        def forward(*values: Any) -> Any:
+            return compute(*values)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            gradients.save(ctx, inputs, (output,) if single else output)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             return gradients.compute(ctx, grads)
 
     return Eager
+
+
+def _returns_nothing(*values: Any) -> None:
+    """What a form with ``out=`` makes of fake tensors: it only writes."""
 
 
 def _changed(tensors: tuple[Tensor, ...]) -> None:
@@ -242,8 +262,9 @@ def op(
         if not isinstance(kernel, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]
             fail("JIT009", found=f"a {type(kernel).__name__}", required="a kernel: write @tw.op above @tw.kernel")
         signature = read_signature(kernel, outputs, mutates, dtypes or {})
-        called = name or f"tilewright_ops::{kernel.__module__}_{kernel.__qualname__}"
-        return Op(_identifier(called), signature, fallback, _as_operators(backward))
+        called = name or f"tilewright_ops::{kernel.fn.__module__}_{kernel.fn.__qualname__}"
+        operators, function = _backward(backward)
+        return Op(_identifier(called), signature, fallback, operators, function)
 
     return decorate if kernel is None else decorate(kernel)
 
@@ -254,9 +275,11 @@ def _identifier(name: str) -> str:
     return f"{namespace or 'tilewright_ops'}::{clean}"
 
 
-def _as_operators(backward: Any) -> Any:
-    """Kernels of a backward become operators of their own."""
-    parts = backward if isinstance(backward, tuple) else (backward,)
-    if not any(isinstance(part, Kernel | Op) for part in parts):
-        return backward
-    return tuple(op(part) if isinstance(part, Kernel) else part for part in parts)
+def _backward(given: Any) -> tuple[tuple[Op, ...], Backward | None]:
+    """A backward as operators, which its kernels become, or as a function."""
+    parts = as_tuple(given)
+    if all(isinstance(part, Kernel | Op) for part in parts):
+        return tuple(op(part) if isinstance(part, Kernel) else part for part in parts), None
+    if not callable(given):
+        fail("JIT009", found=f"backward={given!r}", required="kernels, operators, or one function")
+    return (), given

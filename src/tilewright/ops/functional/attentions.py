@@ -1,5 +1,8 @@
 """Scaled dot-product attention, dense or causal, with grouped heads, and the logarithms of its sums."""
 
+# PyTorch ships no types that our checker reads, and a lambda names none.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from functools import cache
@@ -78,11 +81,13 @@ def _summed(grad: Any, of: Any) -> Any:
 
 _library.impl("attention_backward", _by_products, "CPU")
 _library.impl("attention_backward", _by_flash, "CUDA")
-torch.library.register_fake(
-    "tilewright::attention_backward",
-    lambda do, q, k, v, o, lse, scale, causal: tuple(t.new_empty(t.shape) for t in (q, k, v)),
-    lib=_library,
-)
+
+
+def _fake(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
+    return tuple(t.new_empty(t.shape) for t in (q, k, v))
+
+
+torch.library.register_fake("tilewright::attention_backward", _fake, lib=_library)
 
 
 def _no_second(ctx: Any, *grads: Any) -> Any:
@@ -137,14 +142,14 @@ def attention(
     """
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    factor: float = q.shape[-1] ** -0.5 if scale is None else scale
     if not _is_kernels(q, k, v):
         grouped = q.shape[1] != k.shape[1]
-        y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=grouped)
+        y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
         return stored(y, out)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-        return stored(_run(q, k, v, scale, causal, lse=True)[0], out)
-    return _run(q, k, v, scale, causal, lse=False, out=out)
+        return stored(_run(q, k, v, factor, causal, lse=True)[0], out)
+    return _run(q, k, v, factor, causal, lse=False, out=out)
 
 
 def attention_with_lse(

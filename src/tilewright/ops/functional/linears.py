@@ -1,5 +1,8 @@
 """Linear layers and products, with bias, activation and residual added before the result is stored."""
 
+# PyTorch ships no types that our checker reads, and a lambda names none.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from typing import Any

@@ -99,7 +99,7 @@ _add_rms_norm = op(
 def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out: Tensor | None = None) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last axis, in the dtype of x; float32 under autocast.
 
-    Differs from ``torch.nn.functional.rms_norm`` in the default of ``eps``, which is the epsilon of the dtype there.
+    Differs from ``torch.nn.functional.rms_norm`` in the default of ``eps``, which is that of float32 there.
     """
     x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
