@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from tilewright import jit
+from tilewright.artifact.store import Store
+from tilewright.base.dtypes import DTYPES, DType, dtype_named
 from tilewright.diag import fail
-from tilewright.jit import pytorch
+from tilewright.jit import pytorch, rooms
 from tilewright.ops.pytorch import Tensor, as_tuple, torch
 from tilewright.ops.signature import REQUIRED, Kind, Signature
 
@@ -88,11 +91,21 @@ class Execution:
             made.append(make(shape, dtype=dtype or source.dtype, device=source.device))
         return tuple(made)
 
-    def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
-        first = values[self._like]
-        if self._adds:
-            _alert(self.signature, results)
-        tensors: list[Any] = []
+    def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: Store) -> str:
+        """The key of the artifact that a launch looks up, which is compiled into ``store`` if it is not there."""
+        kernel, tensors = self._operands(values, results)
+        observed = rooms.specialisation.Observed
+        seen = {
+            p.name: observed(_element(t), t.storage_offset() * t.element_size(), tuple(t.shape), tuple(t.stride()))
+            for p, t in zip(kernel.function.tensors, tensors, strict=True)
+        }
+        facts = rooms.specialisation.observe_facts(seen)
+        dtypes = {name: o.dtype for name, o in seen.items()}
+        return kernel.ship(store, dtypes=dtypes, facts=facts, **dict[str, Any](self._given(values)))[0]
+
+    def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
+        """The kernel without its absent tensors, and those that it has, in order."""
+        tensors: list[Tensor] = []
         absent: list[str] = []
         for name, returned, position in self._slots:
             tensor = results[position] if returned else values[position] if position >= 0 else None
@@ -100,7 +113,13 @@ class Execution:
                 absent.append(name)
             else:
                 tensors.append(tensor)
-        kernel = self._kernel.without(frozenset(absent)) if absent else self._kernel
+        return (self._kernel.without(frozenset(absent)) if absent else self._kernel), tensors
+
+    def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
+        first = values[self._like]
+        if self._adds:
+            _alert(self.signature, results)
+        kernel, tensors = self._operands(values, results)
         tensors.extend([values[i] for i in self._scalars])
         stream, allocator = pytorch.current_stream(first), pytorch.allocator(first)
         kernel.launch(tuple(tensors), self._given(values) if self._keywords else _NO_KEYWORDS, stream, allocator)
@@ -137,6 +156,13 @@ class Execution:
         self._kernel(**given, **dict(zip(self._names, results, strict=True)), **dict[str, Any](self._given(values)))
         self._kernel.check_results(self._names)
         return results
+
+
+def _element(tensor: Tensor) -> DType:
+    found = dtype_named(str(tensor.dtype))
+    if found is None:
+        fail("JIT003", found=f"a tensor of {tensor.dtype}", required=", ".join(DTYPES))
+    return found
 
 
 _NO_KEYWORDS: dict[str, Hashable] = {}

@@ -7,9 +7,11 @@ where no subclass, mode, transform or tracer would see the call, the kernel is l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, overload
 
 from tilewright import Kernel
+from tilewright.artifact.store import Store
 from tilewright.base.dtypes import DType
 from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
@@ -17,8 +19,13 @@ from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch
 from tilewright.ops.signature import REQUIRED, Signature, read_signature
 
-_REGISTERED: dict[str, Any] = {}
-"""The library of each operator by its name, so that a cell of a notebook may define it again."""
+_REGISTERED: dict[str, tuple[Op, Any]] = {}
+"""Each operator and its library by its name, so that a cell of a notebook may define it again."""
+
+
+def operators() -> tuple[Op, ...]:
+    """All that were made so far."""
+    return tuple(op for op, _ in _REGISTERED.values())
 
 
 class Op:
@@ -84,6 +91,11 @@ class Op:
         """The same with all arguments by name."""
         return self(*(named.get(a.name, a.default) for a in self.signature.arguments))
 
+    def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: Path) -> str:
+        """Compile into the store at ``store`` what a call with these arguments launches on a GPU, unless it is there;
+        returns its key. Fake tensors do, each as if it were allocated for itself."""
+        return self._execution.compile_for(values, results, Store(store))
+
     def _given_tensors(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         return tuple([t for t in values[: self._tensors] if t is not None])
 
@@ -128,8 +140,9 @@ class Op:
     def _register(self) -> tuple[Any, Any]:
         namespace, _, base = self.name.partition("::")
         if self.name in _REGISTERED:
-            _REGISTERED.pop(self.name)._destroy()
-        library = _REGISTERED[self.name] = torch.library.Library(namespace, "FRAGMENT")
+            _REGISTERED.pop(self.name)[1]._destroy()
+        library = torch.library.Library(namespace, "FRAGMENT")
+        _REGISTERED[self.name] = (self, library)
         tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
         signature, execution, single = self.signature, self._execution, self._single
 
