@@ -217,6 +217,18 @@ def test_result_dtypes_are_pytorchs(name: str, device: str, dtype: Any, autocast
             torch.set_autocast_enabled(device, False)
 
 
+def test_an_exported_model_has_the_operator() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any, w: Any) -> Any:
+            return ops.rms_norm(x, w) + 1
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    x, w = normal(6, 10), normal(10)
+    exported = torch.export.export(Model(), (x, w), dynamic_shapes=({0: rows}, None))
+    assert "tilewright.rms_norm" in str(exported.graph)
+    torch.testing.assert_close(exported.module()(x[:5], w), F.rms_norm(x[:5], (10,), w, 1e-6) + 1)
+
+
 def test_dynamic_shapes_are_compiled_once() -> None:
     from torch._dynamo.testing import CompileCounterWithBackend  # noqa: PLC0415
 

@@ -41,17 +41,19 @@ class Execution:
         self.signature = signature
         self._fallback = fallback
         self._kernel = signature.kernel.compiled
-        self._results = tuple((r.name, r.dims, r.like, r.dtype, r.zero) for r in signature.results)
+        arguments = signature.arguments
+        self._alike = tuple(
+            r.dtype is None and not r.zero and r.dims == arguments[r.like].dims for r in signature.results
+        )
         self._like = next(i for i, a in enumerate(signature.arguments) if a.kind is not Kind.OPTIONAL)
         positions = {a.name: i for i, a in enumerate(signature.arguments)}
         returned = {r.name: i for i, r in enumerate(signature.results)}
-        self._slots = tuple(
-            (p.name, p.name in returned, returned.get(p.name, positions.get(p.name, -1)))
-            for p in signature.kernel.tensors
-        )
+        places = positions | {name: len(positions) + i for name, i in returned.items()}
+        self._slots = tuple((p.name, places.get(p.name)) for p in signature.kernel.tensors)
         self._scalars = tuple(positions[p.name] for p in signature.kernel.scalars)
         named = {p.name for p in signature.kernel.keywords}
         self._keywords = tuple((i, a) for i, a in enumerate(signature.arguments) if a.name in named)
+        self._given_as_default = tuple(a.default for _, a in self._keywords)
         self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
         self._adds = any(r.zero for r in signature.results)
         self._names = tuple(r.name for r in signature.results)
@@ -79,16 +81,14 @@ class Execution:
 
     def _allocated(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         made: list[Tensor] = []
-        for (_, dims, like, dtype, zero), origins in zip(self._results, self._extents, strict=True):
-            source = values[like]
-            if len(source.shape) != len(self.signature.arguments[like].dims):
-                self.signature.described(values)
-            if dims == self.signature.arguments[like].dims and dtype is None and not zero:
-                made.append(torch.empty_like(source, memory_format=torch.contiguous_format))
+        for result, alike, origins in zip(self.signature.results, self._alike, self._extents, strict=True):
+            source = values[result.like]
+            if alike:  # of another rank, the launch refuses it
+                made.append(_empty_like(source, memory_format=_ROW_MAJOR))
                 continue
             shape = [o if isinstance(o, int) else _extent(self.signature, values, *o) for o in origins]
-            make = torch.zeros if zero else torch.empty
-            made.append(make(shape, dtype=dtype or source.dtype, device=source.device))
+            make = torch.zeros if result.zero else torch.empty
+            made.append(make(shape, dtype=result.dtype or source.dtype, device=source.device))
         return tuple(made)
 
     def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: Store) -> str:
@@ -105,10 +105,11 @@ class Execution:
 
     def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
         """The kernel without its absent tensors, and those that it has, in order."""
+        given = values + results
         tensors: list[Tensor] = []
         absent: list[str] = []
-        for name, returned, position in self._slots:
-            tensor = results[position] if returned else values[position] if position >= 0 else None
+        for name, place in self._slots:
+            tensor = None if place is None else given[place]
             if tensor is None:
                 absent.append(name)
             else:
@@ -122,11 +123,13 @@ class Execution:
         kernel, tensors = self._operands(values, results)
         tensors.extend([values[i] for i in self._scalars])
         stream, allocator = pytorch.current_stream(first), pytorch.allocator(first)
-        kernel.launch(tuple(tensors), self._given(values) if self._keywords else _NO_KEYWORDS, stream, allocator)
+        kernel.launch(tuple(tensors), self._given(values), stream, allocator)
         kernel.check_results(self._names)
 
     def _given(self, values: tuple[Any, ...]) -> dict[str, Hashable]:
         """Compile-time keywords that are not as their defaults."""
+        if tuple([values[i] for i, _ in self._keywords]) == self._given_as_default:
+            return _NO_KEYWORDS
         return {a.name: values[i] for i, a in self._keywords if a.default is REQUIRED or values[i] != a.default}
 
     # -- on the CPU ---------------------------------------------------------------------------------------------------
@@ -166,6 +169,8 @@ def _element(tensor: Tensor) -> DType:
 
 
 _NO_KEYWORDS: dict[str, Hashable] = {}
+_ROW_MAJOR = torch.contiguous_format
+_empty_like = torch.empty_like
 
 Origin = int | tuple[int, int, str]
 """An extent, or where it is read: an argument's position, the axis, and the dimension's name."""

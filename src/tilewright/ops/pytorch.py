@@ -24,18 +24,29 @@ def is_plain(tensors: tuple[Any, ...]) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN:
+            return False
     return (
-        all(type(t) in _PLAIN for t in tensors)
-        and _functions.peek_interpreter_stack() is None
-        and not _c._len_torch_dispatch_stack()
-        and not _c._len_torch_function_stack()
-        and _c._get_tracing_state() is None
+        _peek_interpreter_stack() is None
+        and not _len_torch_dispatch_stack()
+        and not _len_torch_function_stack()
+        and _get_tracing_state() is None
     )
+
+
+def wants_gradient(tensors: tuple[Any, ...]) -> bool:
+    """Autograd records, and one of them, of which some may be None, needs a gradient."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def is_transformed() -> bool:
     """A transform of ``torch.func`` is at work, outside of ``torch.compile``."""
-    return not torch.compiler.is_compiling() and _functions.peek_interpreter_stack() is not None
+    return not torch.compiler.is_compiling() and _peek_interpreter_stack() is not None
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -45,6 +56,8 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return () if value is None else (value,)
 
 
-_c = torch._C
-_functions = torch._C._functorch
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
+_len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
+_len_torch_function_stack = torch._C._len_torch_function_stack
+_get_tracing_state = torch._C._get_tracing_state
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))

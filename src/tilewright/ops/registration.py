@@ -16,7 +16,7 @@ from tilewright.base.dtypes import DType
 from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
-from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch
+from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch, wants_gradient
 from tilewright.ops.signature import REQUIRED, Signature, read_signature
 
 _REGISTERED: dict[str, tuple[Op, Any]] = {}
@@ -51,6 +51,8 @@ class Op:
         self._tensors = len(signature.tensors)
         self._count = len(signature.arguments)
         self._defaults = tuple(a.default for a in signature.arguments)
+        first = next((i for i in range(self._count) if REQUIRED not in self._defaults[i:]), self._count)
+        self._tails = {i: self._defaults[i:] for i in range(first, self._count + 1)}
         self._positions = {a.name: i for i, a in enumerate(signature.arguments)}
         self._single = len(signature.results) == 1
         self._mutates = bool(signature.mutated)
@@ -66,14 +68,14 @@ class Op:
         values = self._values(args, kwargs)
         if out is not None:
             return self._into(values, out)
-        tensors = self._given_tensors(values)
+        tensors = values[: self._tensors]
         if self._mutates:
-            if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            if wants_gradient(tensors):
                 self._refuse_gradient("which changes an argument")
             return self.overload(*values)
         if not is_plain(tensors):
             return (self._function.apply if is_transformed() else self.overload)(*values)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        if wants_gradient(tensors):
             return self._function.apply(*values)
         return self._computed(values)
 
@@ -83,7 +85,7 @@ class Op:
 
     def _forward(self, *values: Any) -> Any:
         """Of a call that autograd or a transform has seen already."""
-        if is_plain(self._given_tensors(values)):
+        if is_plain(values[: self._tensors]):
             return self._computed(values)
         return self.overload(*values)
 
@@ -96,13 +98,11 @@ class Op:
         returns its key. Fake tensors do, each as if it were allocated for itself."""
         return self._execution.compile_for(values, results, Store(store))
 
-    def _given_tensors(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
-        return tuple([t for t in values[: self._tensors] if t is not None])
-
     def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """One value for each argument."""
-        if len(args) == self._count and not kwargs:
-            return args
+        tail = None if kwargs else self._tails.get(len(args))
+        if tail is not None:
+            return (*args, *tail)
         if len(args) > self._count:
             self._refuse_call(f"{len(args)} arguments")
         values = [*args, *self._defaults[len(args) :]]
@@ -125,8 +125,8 @@ class Op:
             fail(
                 "JIT010", found=f"out={got}", required=f"{described}, shape and dtype of each result of {self.__name__}"
             )
-        tensors = (*self._given_tensors(values), *outs)
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        tensors = (*values[: self._tensors], *outs)
+        if wants_gradient(tensors):
             self._refuse_gradient("called with out=")
         if is_plain(tensors):
             self._execution.run_into(values, outs)

@@ -53,6 +53,7 @@ _library.define(
 
 def _by_flash(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
     """PyTorch's FlashAttention kernel, from our own output and sums."""
+    q, k, v, do = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v, do))
     state = torch.zeros(2, dtype=torch.int64, device=q.device)  # of the generator: nothing is dropped
     group = q.shape[1] // k.shape[1]
     keys, values = _repeated(k, group), _repeated(v, group)

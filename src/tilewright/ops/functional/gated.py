@@ -53,7 +53,7 @@ def geglu(gate: Tensor, up: Tensor, *, approximate: str = "none", out: Tensor | 
     """gelu(gate) * up of two tensors of one shape and dtype; ``approximate="tanh"`` as in PyTorch."""
     if not _is_kernels(gate, up) or approximate not in ("none", "tanh"):
         return stored(_F.gelu(gate, approximate=approximate) * up, out)
-    return on_rows(_geglu, gate, rows(up), tanh=approximate == "tanh", out=out)
+    return on_rows(_geglu, gate, rows(up), approximate == "tanh", out=out)
 
 
 def _is_kernels(gate: Tensor, up: Tensor) -> bool:

@@ -104,7 +104,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
     x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
         return stored(_F.rms_norm(x, (x.shape[-1],), weight, eps), out)
-    return on_rows(_rms_norm, x, weight, eps=eps, out=out)
+    return on_rows(_rms_norm, x, weight, eps, out=out)
 
 
 def add_rms_norm(
@@ -115,7 +115,7 @@ def add_rms_norm(
     if not _is_kernels(x, residual, weight):
         total = x + residual
         return _F.rms_norm(total, (total.shape[-1],), weight, eps), total
-    y, total = _add_rms_norm(rows(x), rows(residual), weight, eps=eps)
+    y, total = _add_rms_norm(rows(x), rows(residual), weight, eps)
     return like(y, x), like(total, x)
 
 
@@ -185,7 +185,7 @@ def layer_norm(
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):
         return stored(_F.layer_norm(x, (x.shape[-1],), weight, bias, eps), out)
-    return on_rows(_layer_norm, x, weight, bias, eps=eps, out=out)
+    return on_rows(_layer_norm, x, weight, bias, eps, out=out)
 
 
 def add_layer_norm(
@@ -196,9 +196,9 @@ def add_layer_norm(
     if not _is_kernels(x, residual, weight, bias):
         total = x + residual
         return _F.layer_norm(total, (total.shape[-1],), weight, bias, eps), total
-    y, total = _add_layer_norm(rows(x), rows(residual), weight, bias, eps=eps)
+    y, total = _add_layer_norm(rows(x), rows(residual), weight, bias, eps)
     return like(y, x), like(total, x)
 
 
 def _is_kernels(x: Tensor, *others: Tensor | None) -> bool:
-    return is_served(x, *others) and x.dim() > 0 and x.numel() > 0 and x.shape[-1] <= ONE_TILE
+    return is_served(x, *others) and x.dim() > 0 and x.numel() > 0 and x.size(-1) <= ONE_TILE

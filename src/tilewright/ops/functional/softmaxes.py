@@ -73,5 +73,5 @@ def _along(x: Tensor, dim: int, dtype: Any, out: Tensor | None, *, log: bool) ->
 
 def _last(x: Tensor, out: Tensor | None, log: bool) -> Tensor:
     if x.shape[-1] > ONE_TILE:
-        return on_rows(_softmax_long, x, out=out, log=log)
+        return on_rows(_softmax_long, x, log, out=out)
     return on_rows(_log_softmax if log else _softmax, x, out=out)
