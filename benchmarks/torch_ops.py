@@ -26,9 +26,9 @@ STORE = ARTIFACTS / "torch_ops"
 os.environ["TILEWRIGHT_STORE"] = str(STORE)
 os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 
+import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-import torch  # noqa: E402
 from tilewright import ops  # noqa: E402
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32

@@ -213,6 +213,19 @@ def test_a_subclass_sees_the_call() -> None:
     assert scaled.overload in seen
 
 
+def test_a_negated_view_is_read_as_it_counts() -> None:
+    x = torch.complex(X, X + 1).conj().imag
+    assert x.is_neg()
+    torch.testing.assert_close(scaled(x), -2 * (X + 1))
+
+
+def test_tangents_are_not_dropped() -> None:
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(X, X)
+        with pytest.raises((RuntimeError, NotImplementedError), match="forward"):
+            scaled(dual)
+
+
 def test_inference_mode() -> None:
     with torch.inference_mode():
         y = scaled(X)

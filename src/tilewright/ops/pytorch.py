@@ -18,17 +18,19 @@ Tensor: TypeAlias = Any
 
 
 def is_plain(tensors: tuple[Any, ...]) -> bool:
-    """Nothing but autograd would see an operator's call on these: no subclass, no mode, no transform, no tracing.
+    """Nothing but autograd would see an operator's call on these: no subclass, no mode, no transform, no tracing, no
+    tangents, and no view whose elements count negated.
 
     Such a call may pass PyTorch's dispatcher by, which costs 3 us of it.
     """
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
-        if type(tensor) not in _PLAIN:
+        if type(tensor) not in _PLAIN or (tensor is not None and tensor.is_neg()):
             return False
     return (
-        _peek_interpreter_stack() is None
+        _forward_ad._current_level < 0
+        and _peek_interpreter_stack() is None
         and not _len_torch_dispatch_stack()
         and not _len_torch_function_stack()
         and _get_tracing_state() is None
@@ -45,8 +47,10 @@ def wants_gradient(tensors: tuple[Any, ...]) -> bool:
 
 
 def is_transformed() -> bool:
-    """A transform of ``torch.func`` is at work, outside of ``torch.compile``."""
-    return not torch.compiler.is_compiling() and _peek_interpreter_stack() is not None
+    """A transform of ``torch.func`` or forward-mode autograd is at work, outside of ``torch.compile``."""
+    if torch.compiler.is_compiling():
+        return False
+    return _peek_interpreter_stack() is not None or _forward_ad._current_level >= 0
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -56,6 +60,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return () if value is None else (value,)
 
 
+_forward_ad = torch.autograd.forward_ad
 _peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _len_torch_function_stack = torch._C._len_torch_function_stack

@@ -52,8 +52,8 @@ class Aliasing:
 
 
 _IN_PLACE = (
-    "give the kernel an output of its own; to work in place, write it with one parameter that it reads and writes: only "
-    "of one parameter is it proved that every element is read before it is written"
+    "give the kernel an output of its own; to work in place, write it with one parameter that it reads and writes: "
+    "only of one parameter is it proved that every element is read before it is written"
 )
 
 

@@ -14,7 +14,7 @@ COMPUTED = frozenset((torch.bfloat16, torch.float16, torch.float32))
 
 def is_served(*tensors: Tensor | None) -> bool:
     """All of them are of dtypes that the kernels have."""
-    for tensor in tensors:  # noqa: SIM110 - a generator takes twice as long, at every call
+    for tensor in tensors:  # a generator takes twice as long, at every call
         if tensor is not None and tensor.dtype not in COMPUTED:
             return False
     return True

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, to_float
+from tilewright.ops.functional.arguments import is_served, to_float, to_low_precision
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -150,16 +150,20 @@ def linear_cross_entropy(
     reduction: str = "mean",
     chunk: int = 2048,
 ) -> Tensor:
-    """The cross-entropy of ``x @ weight.T``, in float32, for x of (..., width) and weight of (classes, width).
+    """The cross-entropy of ``x @ weight.T`` for x of (..., width) and weight of (classes, width): the loss is float32,
+    of logits in the dtype of x; under autocast in its dtype.
 
     Only ``chunk`` rows of logits exist at a time; gradients are computed with them, and kept in the dtypes of x and
     weight. ``reduction`` is mean or sum.
     """
     if reduction not in ("mean", "sum"):
         fail("JIT010", found=f"reduction={reduction!r}", required="mean or sum: no loss of a single row is kept")
+    x, weight = to_low_precision(x, weight)
     flat = x.reshape(-1, x.shape[-1])
     if target.numel() != flat.shape[0]:
         fail("JIT010", found=f"target of {tuple(target.shape)}", required=f"one for each row of x of {tuple(x.shape)}")
+    if not is_served(x, weight):
+        return _F.cross_entropy(flat @ weight.t(), target.reshape(-1), ignore_index=ignore_index, reduction=reduction)
     grad = torch.is_grad_enabled()
     total = torch.ops.tilewright.linear_cross_entropy(
         flat, weight, target.reshape(-1), ignore_index, chunk, grad and x.requires_grad, grad and weight.requires_grad
