@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import MethodType
 from typing import Any
 
 from tilewright.ops import functional as ops
 from tilewright.ops.functional.arguments import COMPUTED
 from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registries import choose_attention
 
 _nn = torch.nn
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -37,7 +39,7 @@ class Patched:
     """What ``patch`` did to a model. Printed, it lists every module that was looked at."""
 
     entries: list[Entry] = field(default_factory=list[Entry])
-    _bound: list[Any] = field(default_factory=list[Any])
+    _undo: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     @property
     def replaced(self) -> list[Entry]:
@@ -51,13 +53,22 @@ class Patched:
 
     def undo(self) -> None:
         """The model as it was; twice does no harm."""
-        while self._bound:
-            del self._bound.pop().forward
+        while self._undo:
+            self._undo.pop()()
 
     def bind(self, module: Any, forward: Forward) -> None:
         """Compute this instance by ``forward``."""
         module.forward = MethodType(forward, module)
-        self._bound.append(module)
+        self._undo.append(partial(delattr, module, "forward"))
+
+    def choose_attention(self, model: Any) -> None:
+        """Through the registry that a model of transformers asks; no other model has one."""
+        chosen = choose_attention(model)
+        if chosen is not None:
+            reason, undo = chosen
+            self.entries.append(Entry("", type(model).__name__, "" if reason else "ops.attention", reason))
+            if undo is not None:
+                self._undo.append(undo)
 
     def __str__(self) -> str:
         head = f"{len(self.replaced)} of {len(self.entries)} modules replaced"
@@ -79,7 +90,8 @@ class _Proposal:
 
 
 def patch(model: Any, *, check: bool = True) -> Patched:
-    """Replace the norms, gated MLPs and unaligned linear layers of ``model``; returns the report, with ``undo()``.
+    """Replace the norms, gated MLPs and unaligned linear layers of ``model``, and, in a model of transformers whose
+    attention is ``sdpa``, that; returns the report, with ``undo()``.
 
     Modules with hooks, of dtypes that no kernel has, or already bound are left. With ``check`` each replacement is
     compared with the original on random rows, where the module lies, and left if they disagree. A model that is
@@ -91,6 +103,7 @@ def patch(model: Any, *, check: bool = True) -> Patched:
     if hasattr(model, "_orig_mod"):
         report.entries.append(Entry("", type(model).__name__, reason="compiled already: patch the model before"))
         return report
+    report.choose_attention(model)
     for path, module in model.named_modules():
         proposal = _propose(module)
         if proposal is None:

@@ -144,7 +144,7 @@ def attention(
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     factor: float = q.shape[-1] ** -0.5 if scale is None else scale
-    if not _is_kernels(q, k, v):
+    if not is_of_kernels(q, k, v):
         grouped = q.shape[1] != k.shape[1]
         y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
         return stored(y, out)
@@ -160,7 +160,7 @@ def attention_with_lse(
     has no gradient. JIT010 for heads or dtypes that the kernel has not."""
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
-    if not _is_kernels(q, k, v):
+    if not is_of_kernels(q, k, v):
         required = f"heads of {WIDTHS} elements of bfloat16 or float16"
         fail("JIT010", found=f"heads of {q.shape[-1]} elements of {q.dtype}", required=required)
     return _run(q, k, v, q.shape[-1] ** -0.5 if scale is None else scale, causal, lse=True)
@@ -184,7 +184,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         )
 
 
-def _is_kernels(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def is_of_kernels(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """A kernel has heads of this width and dtype."""
     return q.dtype in _LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in WIDTHS and q.numel() > 0
 
 
