@@ -257,6 +257,16 @@ def test_no_gradient_is_an_error_where_it_would_be_needed() -> None:
         assert not rows(x, None)[0].requires_grad
 
 
+def test_a_kernel_that_is_no_operator_returns_nothing_that_looks_differentiable() -> None:
+    kernel, x = scaled.signature.kernel, X.clone().requires_grad_()
+    assert code_of(lambda: kernel(x)) == "JIT011"
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(x), 2 * X)
+    y = torch.empty_like(X)
+    kernel(x, y)  # results that are given are the caller's
+    torch.testing.assert_close(y, 2 * X)
+
+
 def test_a_function_over_operators() -> None:
     asked: list[tuple[str, ...]] = []
 

@@ -229,6 +229,17 @@ def test_an_exported_model_has_the_operator() -> None:
     torch.testing.assert_close(exported.module()(x[:5], w), F.rms_norm(x[:5], (10,), w, 1e-6) + 1)
 
 
+def test_the_loss_of_a_linear_layer_under_autocast() -> None:
+    x, w = normal(6, 8, grad=True), normal(10, 8, grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = ops.linear_cross_entropy(x, w, TARGET, chunk=4)
+        expected = F.cross_entropy(F.linear(x, w), TARGET)
+    assert loss.dtype == expected.dtype == F32
+    torch.testing.assert_close(loss, expected, rtol=2e-2, atol=2e-2)
+    loss.backward()
+    assert (x.grad.dtype, w.grad.dtype) == (F32, F32)
+
+
 def test_dynamic_shapes_are_compiled_once() -> None:
     from torch._dynamo.testing import CompileCounterWithBackend  # noqa: PLC0415
 

@@ -122,11 +122,19 @@ def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str,
 
 def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, Any]:
     """The results that a call leaves out: row-major, of the first tensor's library, device and dtype; sums that are
-    added to in memory begin as zeros. JIT001 for a tensor that is no result, JIT007 for an unknown extent."""
+    added to in memory begin as zeros. JIT001 for a tensor that is no result, JIT007 for an unknown extent, JIT011 where
+    autograd would expect a gradient of what is returned."""
     uses = uses_of(function.fn)
     missing = [t for t in function.tensors if t.name not in given and not t.optional]
     first = next((given[t.name] for t in function.tensors if given.get(t.name) is not None), None)
     extents = solved(function.tensors, given)
+    if missing and pytorch.wants_gradient(given.values()):
+        fail(
+            "JIT011",
+            found=f"results of {function.name} returned from tensors that need a gradient",
+            required="an operator with a backward, tensors that need none, or torch.no_grad()",
+            help="write @tw.op(backward=...) above @tw.kernel",
+        )
     made: dict[str, Any] = {}
     for param in missing:
         if uses is None or first is None or param.name not in uses.results:

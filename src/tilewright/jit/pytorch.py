@@ -39,6 +39,14 @@ def is_tensor(value: Any) -> bool:
     return tensor is not None and isinstance(value, tensor)
 
 
+def wants_gradient(values: Iterable[Any]) -> bool:
+    """Autograd records, and a tensor among ``values`` needs a gradient."""
+    torch: Any = sys.modules.get("torch")
+    if getattr(torch, "Tensor", None) is None or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
 def is_on_cpu(value: Any) -> bool:
     """The value is a tensor of PyTorch in the host's memory."""
     return is_tensor(value) and value.device.type == "cpu"
