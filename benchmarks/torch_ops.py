@@ -250,7 +250,7 @@ def _forward_and_backward(run: Callable[..., Any], inputs: list[Any], weights: t
     """(results, gradients) of the weighted sum."""
     leaves = [t.detach().requires_grad_() for t in inputs]
     results = _outputs(run(*leaves))
-    weights = tuple(torch.ones_like(r) for r in results) if weights is None else weights
+    weights = tuple(r.new_ones(r.shape) for r in results) if weights is None else weights
     grads = torch.autograd.grad(_loss(results, weights), leaves)
     return tuple(r.detach() for r in results), grads
 
@@ -308,11 +308,11 @@ def check(case: Case) -> dict[str, Any]:
     row: dict[str, Any] = {"case": str(case)}
     with torch.no_grad():
         exact = _outputs(case.operator.theirs(*wide))
-    weights = tuple(torch.randn_like(e) for e in exact)
+    weights = tuple(torch.randn(e.shape, device=e.device) for e in exact)  # row-major, as those of ``build``
     if case.operator.gradients:
         exact, exact_grads = _forward_and_backward(case.operator.theirs, wide, weights)
-        got, grads = _forward_and_backward(case.operator.ours, inputs, tuple(weights))
-        peer, peer_grads = _forward_and_backward(case.operator.theirs, inputs, tuple(weights))
+        got, grads = _forward_and_backward(case.operator.ours, inputs, weights)
+        peer, peer_grads = _forward_and_backward(case.operator.theirs, inputs, weights)
         parts = [*zip(got, exact, peer, strict=True), *zip(grads, exact_grads, peer_grads, strict=True)]
     else:
         got, peer = _outputs(case.operator.ours(*inputs)), _outputs(case.operator.theirs(*inputs))
