@@ -4,7 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: demo test check lint types imports wheel site venv clean
+.PHONY: demo test check lint types imports wheel site torch venv clean
 
 demo: .venv/.installed
 	$(BIN)/python -m tilewright.cli demo
@@ -34,6 +34,12 @@ wheel: .venv/.installed
 # Every page's code is run by the tests; this draws, renders and checks links.
 site: .venv/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# PyTorch for tests/torch, which are skipped without it. Set PIP_EXTRA_INDEX_URL for another build of this release.
+torch: .venv/.installed
+	@echo "installing PyTorch into .venv ..."
+	@if test -x $(BIN)/pip; then $(BIN)/python -m pip install -q torch==2.13.0; \
+	else $(PYTHON) -m pip --python $(BIN)/python install -q torch==2.13.0; fi
 
 venv: .venv/.installed
 

@@ -32,13 +32,13 @@ from support.fake_driver import FakeDriver, FakeTensor
 
 fake = FakeDriver(locations={1 << 20: 0, 1 << 24: 0, 1 << 28: 0})
 driver.Driver = lambda: fake
-from tilewright.ops import add
+from tilewright.ops.kernels import add
 add(*(FakeTensor(address, (1000,)) for address in fake.locations))
 print(len(fake.launches), "launched")
 """
 SIMULATED = """
 import numpy as np
-from tilewright.ops import add
+from tilewright.ops.kernels import add
 
 x = np.arange(1000, dtype=np.float32)
 z = np.empty_like(x)

@@ -83,6 +83,8 @@ __all__ = [
     "maximum",
     "minimum",
     "nan",
+    "op",
+    "patch",
     "present",
     "print",
     "reduce_add",
@@ -95,6 +97,20 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+
+def op(kernel: Any = None, **declared: Any) -> Any:
+    """Make a kernel an operator of PyTorch, above ``@tw.kernel``; see ``tilewright.ops.registration.op``."""
+    from tilewright.ops import registration  # noqa: PLC0415 - PyTorch loads with it
+
+    return registration.op(kernel, **declared) if kernel is not None else registration.op(**declared)
+
+
+def patch(model: Any, **wanted: Any) -> Any:
+    """Replace what operators can compute in a ``torch.nn.Module``; see ``tilewright.ops.patching.patch``."""
+    from tilewright.ops import patching  # noqa: PLC0415 - PyTorch loads with it
+
+    return patching.patch(model, **wanted)
 
 
 if not TYPE_CHECKING:  # a type checker knows the names
@@ -133,9 +149,9 @@ class Kernel(KernelFunction):
 
         return jit.Kernel(self)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> None:
-        """Run on the arguments' device; NumPy arrays run in the simulator."""
-        self.compiled(*args, **kwargs)
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run on the arguments' device, arrays of the host in the simulator; returns the results that were left out."""
+        return self.compiled(*args, **kwargs)
 
     def compile(self, *args: Any, **options: Any) -> Any:
         """Compile without running; see ``tilewright.jit.Kernel.compile``."""

@@ -10,7 +10,7 @@ import tilewright as tw
 from support.runtime_alone import command_alone, run_alone
 from tilewright.artifact import bundle
 from tilewright.codegen import assemble
-from tilewright.ops import add
+from tilewright.ops.kernels import add
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ class ndarray:
     pass
 
 sys.modules["numpy"] = types.SimpleNamespace(ndarray=ndarray)  # of another package's NumPy, without ours
-from tilewright.ops import add
+from tilewright.ops.kernels import add
 add(ndarray(), ndarray(), ndarray())
 """
 

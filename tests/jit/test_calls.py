@@ -136,7 +136,7 @@ def test_calls_that_do_not_fit() -> None:
     refused("JIT001", x, y, 1.0, scale=2.0)
     refused("JIT001", x, y, "two")
     refused("JIT001", x, y, True)
-    refused("JIT001", x, scale=1.0)
+    refused("JIT001", scale=1.0)
     refused("JIT001", x, y, 1.0, bm=[3])
     refused("JIT002", x, [1.0, 2.0], 1.0)
 

@@ -194,6 +194,17 @@ def test_every_step_in_order() -> None:
     assert launched.shape.cluster == (2, 1, 1)
 
 
+def test_a_workspace_of_the_callers_is_this_calls_alone() -> None:
+    p, fake = program(staged())
+    theirs = FakeDriver(block=0xC000_0000)
+    tensors = (FakeTensor(X, (6, 64)), FakeTensor(Y, (6,), dtype="float32"))
+    p.launch(tensors, 9, theirs)
+    assert p.launch_known(tensors, 9, theirs)
+    assert theirs.events == [("allocate", 256, 9), ("free", 0xC000_0000, 9)] * 2
+    assert [e[1] for e in fake.events if e[0] == "fill"] == [0xC000_0000] * 2
+    assert "allocate" not in fake.kinds()
+
+
 def test_descriptors_are_encoded_once_an_address() -> None:
     p, fake = program(staged())
     out = FakeTensor(Y, (6,), dtype="float32")

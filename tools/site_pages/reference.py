@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any
 
 import tilewright
-from tilewright import ops
 from tilewright.artifact import bundle, store
 from tilewright.base.dtypes import DType
 from tilewright.diag import configuration
 from tilewright.jit import Kernel
+from tilewright.ops import kernels
 from tilewright.runtime import Program, load
 
 SECTIONS: tuple[tuple[str, tuple[object, ...]], ...] = (
@@ -45,10 +45,10 @@ def _lines() -> Iterator[str]:
         yield f"## {title}\n"
         for member in members:
             yield from _entry(_name(member), member)
-    yield "## tilewright.ops\n"
-    yield _text(ops) + "\n"
-    for name in ops.__all__:
-        yield from _entry(f"ops.{name}", getattr(ops, name))
+    yield "## tilewright.ops.kernels\n"
+    yield _text(kernels) + "\n"
+    for name in kernels.__all__:
+        yield from _entry(f"ops.kernels.{name}", getattr(kernels, name))
 
 
 def _entry(name: str, member: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeGuard
 
@@ -35,6 +36,28 @@ Array: TypeAlias = npt.NDArray[Any]
 def is_array(value: object) -> TypeGuard[Array]:
     """The value is a NumPy array, of a subclass too: a matrix, a file that is mapped."""
     return isinstance(value, np.ndarray)
+
+
+def empty(like: Array, shape: tuple[int, ...], *, zero: bool) -> Array:
+    """A row-major array of the dtype of ``like``."""
+    return (np.zeros if zero else np.empty)(shape, like.dtype)
+
+
+def of_tensor(tensor: Any) -> Array:
+    """The memory of PyTorch's tensor on the CPU as an array; NumPy itself has no bf16 and no 8-bit floats."""
+    plain = tensor.detach()
+    narrow = _NARROW.get(str(plain.dtype))
+    if narrow is None:
+        return plain.numpy()
+    bits, dtype = narrow
+    return plain.view(getattr(sys.modules["torch"], bits)).numpy().view(dtype)
+
+
+_NARROW = {
+    "torch.bfloat16": ("int16", ml_dtypes.bfloat16),
+    "torch.float8_e4m3fn": ("int8", ml_dtypes.float8_e4m3fn),
+    "torch.float8_e5m2": ("int8", ml_dtypes.float8_e5m2),
+}
 
 
 def only_arrays(tensors: Mapping[str, object]) -> dict[str, Array]:

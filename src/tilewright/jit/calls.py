@@ -22,8 +22,7 @@ class Call:
 
 
 def bind(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> Call:
-    """Sort a call's arguments, with all optional tensors; JIT001, at the caller's line, for too many, missing, unknown
-    or unfit ones."""
+    """Sort a call's arguments, with all its tensors; JIT001, at the caller's line, for too many, unknown or unfit."""
     given = by_name(function, args, kwargs)
     scalars = {p.name: _scalar(p, given.get(p.name, p.default)) for p in function.scalars}
     tensors = {t.name: given[t.name] for t in function.tensors}
@@ -53,8 +52,7 @@ def near_names(name: str, known: Iterable[str]) -> str:
 
 
 def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones, or without
-    a tensor that is not optional."""
+    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones."""
     positional = {p.name for p in (*function.tensors, *function.scalars)}
     order = [p.name for p in function.params if p.name in positional]
     if len(args) > len(order):
@@ -67,9 +65,6 @@ def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[st
         if name in given:
             _refuse(f"two values for {name}", "one")
         given[name] = value
-    missing = [t.name for t in function.tensors if t.name not in given and not t.optional]
-    if missing:
-        _refuse(f"no tensor {missing[0]}", signature_of(function))
     return given
 
 

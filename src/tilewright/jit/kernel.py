@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Shipped, Store, digest
@@ -15,10 +14,10 @@ from tilewright.base.number import number_of
 from tilewright.diag import Severity, TilewrightError, fail, render, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import SM90A, TARGETS, Target
-from tilewright.jit import rooms
+from tilewright.jit import pytorch, rooms
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
-from tilewright.jit.torch_streams import current_stream
+from tilewright.jit.outputs import allocated, uses_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.planned import Program as Planned
     from tilewright.compiler.specialisation import Request
     from tilewright.runtime import Program
+    from tilewright.runtime.allocator import Allocator
     from tilewright.schedule.facts import Facts
 
 _DEFAULT_SCHEDULE = Schedule()
@@ -39,12 +39,6 @@ _AS_WRITTEN = {
     "schedule": "schedule=tw.Schedule(warps=4)",
     "facts": "leave it out for row-major tensors with aligned rows",
 }
-
-
-def _is_array(value: object) -> bool:
-    """A NumPy array, of a subclass too; where NumPy was never imported, nothing is one."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 def _keep(store: Store, key: str, artifact: Artifact) -> None:
@@ -69,6 +63,7 @@ class Kernel:
         self._optional = function.optional
         self._partial: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
+        self._unwritten: set[str] = set()
         self._foretold: set[tuple[Request, str]] = set()
         self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
 
@@ -98,7 +93,7 @@ class Kernel:
         absent = self._absent(keywords)
         if absent:
             rest = {name: value for name, value in keywords.items() if name not in absent}
-            partial = self._without(absent)
+            partial = self.without(absent)
             return partial.compile(
                 target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, debug=debug, **rest
             )
@@ -112,10 +107,14 @@ class Kernel:
         *,
         dtypes: Mapping[str, DType | str],
         facts: Facts | None = None,
+        absent: Collection[str] = (),
         **keywords: Hashable,
     ) -> tuple[str, bool]:
         """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there.
         Returns the key, and whether it was compiled. For kernels of this package, whose keys no Python changes."""
+        if absent:
+            partial = self.without(frozenset(absent))
+            return partial.ship(store, target, dtypes=dtypes, facts=facts, absent=(), **keywords)
         request = self._ahead(target, dtypes, None, None, facts, keywords)
         code = fingerprint(self.function.fn, keywords)
         assert code is not None, f"{self.function.name} reads what no key tells"
@@ -140,7 +139,7 @@ class Kernel:
         absent = self._absent(keywords)
         if absent:
             rest = {name: value for name, value in keywords.items() if name not in absent}
-            partial = self._without(absent)
+            partial = self.without(absent)
             return partial.explain(target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **rest)
         request = self._ahead(target, dtypes, static, schedule, facts, keywords)
         lines = [f"{self.function.name} for {request.target.name}"]
@@ -158,8 +157,8 @@ class Kernel:
         """The optional tensors that are given as None."""
         return frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
 
-    def _without(self, absent: frozenset[str]) -> Kernel:
-        """The kernel without these optional tensors: a program of its own."""
+    def without(self, absent: frozenset[str]) -> Kernel:
+        """The kernel without these optional tensors: programs of their own."""
         partial = self._partial.get(absent)
         if partial is None:
             partial = self._partial[absent] = Kernel(self.function.without(absent))
@@ -194,65 +193,125 @@ class Kernel:
         return self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
 
     # -- calls ----------------------------------------------------------------------------------------------------
-    def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> None:
-        """Run on tensors: on their device, or in the simulator for NumPy arrays. Outputs are written in place.
+    def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> Any:
+        """Run on tensors: on their device, or in the simulator for arrays of NumPy and PyTorch in the host's memory.
 
+        Results are written in place. Those that a call leaves out are allocated, row-major and of the first tensor's
+        dtype, and returned: one, or a tuple of several in the order of the signature.
         ``stream`` is a handle or an object with ``__cuda_stream__``; None is PyTorch's current stream on the device of
         its tensors, for others the legacy default stream. ``budget`` is the most work that the simulator may do, in
         thread-register operations.
         """
-        if stream is None:
-            stream = current_stream((*args, *kwargs.values()))
-        if self._optional:
-            given = by_name(self.function, args, kwargs)
-            absent = frozenset(name for name in self._optional if given.get(name) is None)
-            if absent:
-                rest = {name: value for name, value in given.items() if name not in absent}
-                self._without(absent)(stream=stream, budget=budget, **rest)
-                return
-        if not kwargs and self._in_order:
+        on_gpu = pytorch.first_on_gpu((*args, *kwargs.values()))
+        allocator = None
+        if on_gpu is not None:
+            allocator = pytorch.allocator(on_gpu)
+            if stream is None:
+                stream = pytorch.current_stream(on_gpu)
+        if not kwargs and self._in_order and not self._optional:
             for keywords, program in self._programs:
-                if not keywords and program.launch_known(args, stream):
-                    return
-        call = bind(self.function, args, kwargs)
-        if any(_is_array(t) for t in call.tensors.values()):
+                if not keywords and program.launch_known(args, stream, allocator):
+                    return None
+        given = by_name(self.function, args, kwargs)
+        made = {} if self._has_results(given) else allocated(self.function, given)
+        self._run(given | made, stream, allocator, budget)
+        self.check_results(made)
+        results = tuple(made.values())
+        return results if len(results) > 1 else next(iter(results), None)
+
+    def _has_results(self, given: Mapping[str, object]) -> bool:
+        return all(t.name in given or t.optional for t in self.function.tensors)
+
+    def _run(
+        self, given: Mapping[str, object], stream: object, allocator: Allocator | None, budget: float | None
+    ) -> None:
+        """A call with all its tensors, by name."""
+        absent = frozenset(name for name in self._optional if given.get(name) is None)
+        if absent:
+            rest = {name: value for name, value in given.items() if name not in absent}
+            partial = self.without(absent)
+            partial._run(rest, stream, allocator, budget)
+            self._unwritten |= partial._unwritten
+            return
+        call = bind(self.function, (), given)
+        if any(rooms.is_array(t) or pytorch.is_on_cpu(t) for t in call.tensors.values()):
             if stream is not None:
                 rooms.runtime.stream_handle(stream)
             self._simulate(call, budget)
             return
-        values = (*call.tensors.values(), *call.scalars.values())
-        for keywords, program in self._programs:
-            if keywords == call.keywords and program.launch_known(values, stream):
-                return
-        self._launch(call, values, stream)
+        self.launch((*call.tensors.values(), *call.scalars.values()), call.keywords, stream, allocator)
 
-    def _launch(self, call: Call, values: tuple[object, ...], stream: object) -> None:
-        """The first call of a specialisation class: find or compile its artifact, load it, launch it."""
-        described = rooms.runtime.describe_all(call.tensors, stream)
+    def launch(
+        self,
+        values: tuple[object, ...],
+        keywords: Mapping[str, Hashable],
+        stream: object,
+        allocator: Allocator | None,
+    ) -> None:
+        """Launch with all tensors, then all scalars, in the order of the signature, and the keywords that are not as
+        their defaults: what ``bind`` makes of a call."""
+        for known, program in self._programs:
+            if known == keywords and program.launch_known(values, stream, allocator):
+                return
+        tensors = {t.name: value for t, value in zip(self.function.tensors, values, strict=False)}
+        described = rooms.runtime.describe_all(tensors, stream)
         seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         target = next(
             (t for t in TARGETS.values() if t.compute_capability == rooms.runtime.capability(described)), SM90A
         )
         request = self._request(
-            target, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.specialisation.observe_facts(seen)
+            target, {n: t.dtype for n, t in seen.items()}, keywords, rooms.specialisation.observe_facts(seen)
         )
-        program = rooms.runtime.load(self._artifact(request, ahead=False))
-        program.launch(values, stream)
-        self._programs.insert(0, (dict(call.keywords), program))
+        artifact = self._artifact(request, ahead=False)
+        self._note_uses(artifact)
+        program = rooms.runtime.load(artifact)
+        program.launch(values, stream, allocator)
+        self._programs.insert(0, (dict(keywords), program))
+
+    def check_results(self, names: Collection[str]) -> None:
+        """JIT008 if a program of this kernel that was made so far leaves one of these tensors as it was: allocated for
+        a call, it would come back unwritten."""
+        left = self._unwritten.intersection(names)
+        if left:
+            fail(
+                "JIT008",
+                where=self.function.where,
+                found=f"{', '.join(sorted(left))}, which this program of {self.function.name} does not write",
+                required="a result that every program of the kernel writes",
+                help="allocate it and pass it, or write it on every path of the body",
+            )
+
+    def _note_uses(self, interface: Artifact) -> None:
+        """Compare what a program does with its source; JIT008 if it writes what that does not show."""
+        uses = uses_of(self.function.fn)
+        if uses is None:
+            return
+        written = {t.name for t in interface.tensors if t.access.writes}
+        hidden = written - uses.written - uses.unclear
+        if hidden:
+            fail(
+                "JIT008",
+                where=self.function.where,
+                found=f"{', '.join(sorted(hidden))}, written by code that the kernel's source does not show",
+                required="stores to parameters by their own names",
+            )
+        self._unwritten |= {t.name for t in interface.tensors if t.name in uses.written} - written
 
     def _simulate(self, call: Call, budget: float | None) -> None:
         with within_stack(self.function.where):
             self._run_simulated(call, budget)
 
     def _run_simulated(self, call: Call, budget: float | None) -> None:
-        described = {name: rooms.arrays.describe(name, value) for name, value in call.tensors.items()}
+        tensors = {n: rooms.arrays.of_tensor(t) if pytorch.is_on_cpu(t) else t for n, t in call.tensors.items()}
+        described = {name: rooms.arrays.describe(name, value) for name, value in tensors.items()}
         seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         request = self._request(
             SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.specialisation.observe_facts(seen)
         )
         interface = rooms.requests.interface(request, rooms.program.traced(request))
+        self._note_uses(interface)
         symbols = rooms.runtime.check(interface, described, call.scalars)
-        arrays = rooms.arrays.only_arrays(call.tensors)
+        arrays = rooms.arrays.only_arrays(tensors)
         program, variant = self._variant_for(request, symbols)
         allowed = rooms.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
         if allowed is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ _DOES = {
     "simulate": "simulating",
 }
 
-__all__ = ["arrays", "build", "foretold", "program", "requests", "runtime", "simulate", "specialisation"]
+__all__ = ["arrays", "build", "foretold", "is_array", "program", "requests", "runtime", "simulate", "specialisation"]
 
 
 def __getattr__(name: str) -> object:
@@ -45,3 +46,9 @@ def __getattr__(name: str) -> object:
         refuse_missing(error, _DOES.get(name, name))
     globals()[name] = module
     return module
+
+
+def is_array(value: object) -> bool:
+    """A NumPy array, of a subclass too; where NumPy was never imported, nothing is one."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)

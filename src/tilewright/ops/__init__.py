@@ -1,14 +1,60 @@
-"""Operators that ship compiled: kernels of usual form, and the list of what is compiled of them ahead of time.
+"""Operators of PyTorch, shipped compiled: ``from tilewright import ops; y = ops.rms_norm(x, weight)``.
 
-``from tilewright.ops import softmax; softmax(x, y)`` launches without a compiler where the artifact was shipped.
-``ops.listing`` says for which dtypes, rows and targets that is; ``tilewright build ops`` makes the folder.
+They run under autograd, autocast and ``torch.compile``; tensors of the CPU, and of dtypes that no kernel has, are
+computed by PyTorch. Their kernels are in ``ops.kernels``, which needs no PyTorch; ``ops.listing`` says what is shipped
+of them, ``tilewright build ops`` makes the folder.
 """
 
 from __future__ import annotations
 
-from tilewright.ops.attention import attention
-from tilewright.ops.elementwise import add, swiglu
-from tilewright.ops.products import matmul
-from tilewright.ops.rows import layer_norm, rms_norm, softmax
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["add", "attention", "layer_norm", "matmul", "rms_norm", "softmax", "swiglu"]
+if TYPE_CHECKING:
+    from tilewright.ops.execution import simulated
+    from tilewright.ops.functional import (
+        add_layer_norm,
+        add_rms_norm,
+        attention,
+        attention_with_lse,
+        cross_entropy,
+        geglu,
+        layer_norm,
+        linear,
+        linear_cross_entropy,
+        log_softmax,
+        matmul,
+        rms_norm,
+        rotary,
+        softmax,
+        swiglu,
+    )
+
+__all__ = [
+    "add_layer_norm",
+    "add_rms_norm",
+    "attention",
+    "attention_with_lse",
+    "cross_entropy",
+    "geglu",
+    "layer_norm",
+    "linear",
+    "linear_cross_entropy",
+    "log_softmax",
+    "matmul",
+    "rms_norm",
+    "rotary",
+    "simulated",
+    "softmax",
+    "swiglu",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """PyTorch is imported when the first operator is asked for; JIT005 where it is not installed."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tilewright.ops' has no attribute {name!r}")
+    from tilewright.ops import execution, functional  # noqa: PLC0415 - what lists or builds kernels needs no PyTorch
+
+    found = execution.simulated if name == "simulated" else getattr(functional, name)
+    globals()[name] = found
+    return found

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from tilewright import Kernel
 from tilewright.base.dtypes import DType, bf16, f16, f32
 from tilewright.jit import rooms
-from tilewright.ops.attention import attention
-from tilewright.ops.elementwise import add, swiglu
-from tilewright.ops.products import matmul
-from tilewright.ops.rows import layer_norm, rms_norm, softmax
+from tilewright.lang.params import TensorParam
+from tilewright.ops.kernels import add, attention, layer_norm, matmul, rms_norm, softmax, swiglu
 
 if TYPE_CHECKING:
     from tilewright.compiler.specialisation import Facts
@@ -26,22 +24,28 @@ Shape = tuple[tuple[str, int], ...]
 @dataclass(frozen=True)
 class Ready:
     """One artifact to ship: an operator for one dtype of all its tensors, with these keywords, for contiguous tensors
-    whose rows are aligned as those of ``extents``."""
+    whose rows are aligned as those of ``extents``, and without its ``absent`` tensors."""
 
     operator: str
     kernel: Kernel
     dtype: DType
     extents: Shape
     keywords: tuple[tuple[str, Hashable], ...] = ()
+    absent: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         sizes = " ".join(f"{name}={extent}" for name, extent in self.extents)
         return " ".join([self.operator, str(self.dtype), f"like {sizes}", *(f"{k}={v}" for k, v in self.keywords)])
 
     @property
+    def tensors(self) -> tuple[TensorParam, ...]:
+        """Those that are given."""
+        return tuple(t for t in self.kernel.tensors if t.name not in self.absent)
+
+    @property
     def dtypes(self) -> dict[str, DType]:
         """By tensor."""
-        return {tensor.name: self.dtype for tensor in self.kernel.tensors}
+        return {tensor.name: self.dtype for tensor in self.tensors}
 
     @property
     def facts(self) -> Facts:
@@ -49,8 +53,7 @@ class Ready:
         observed = rooms.specialisation.Observed
         extents = dict(self.extents)
         shapes = {
-            tensor.name: tuple(extents[d] if isinstance(d, str) else d for d in tensor.dims)
-            for tensor in self.kernel.tensors
+            tensor.name: tuple(extents[d] if isinstance(d, str) else d for d in tensor.dims) for tensor in self.tensors
         }
         return rooms.specialisation.observe_facts(
             {name: observed(self.dtype, 0, shape, _compact(shape)) for name, shape in shapes.items()}
@@ -74,7 +77,7 @@ def _all() -> Iterator[Ready]:
     for width, dtype, causal, group in product((64, 128), (bf16, f16), (False, True), (1, 4, 8)):
         keywords = (*(("causal", True),) * causal, *(("group", group),) * (group > 1))  # as a call's, without defaults
         extents = (("B", 2), ("H", 16), ("S", 4096), ("G", 16 // group), ("T", 4096))
-        yield Ready(f"attention_{width}", attention(width), dtype, extents, keywords)
+        yield Ready(f"attention_{width}", attention(width), dtype, extents, keywords, ("lse",))
 
 
 def _products() -> Iterator[Shape]:

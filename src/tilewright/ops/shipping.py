@@ -63,7 +63,7 @@ def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Outcom
         begin = time.perf_counter()
         try:
             key, made = ready.kernel.compiled.ship(
-                store, target, dtypes=ready.dtypes, facts=ready.facts, **dict(ready.keywords)
+                store, target, dtypes=ready.dtypes, facts=ready.facts, absent=ready.absent, **dict(ready.keywords)
             )
         except TilewrightError as error:
             if error.code in _OF_EVERY_ARTIFACT:

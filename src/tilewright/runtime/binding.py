@@ -41,12 +41,20 @@ class Aliasing:
     def _check_pair(self, i: int, j: int, addresses: tuple[int, ...]) -> None:
         a, b, p, q = self.footprints[i], self.footprints[j], addresses[i], addresses[j]
         if overlap(a, p, b, q):
+            same = p == q and a == b
+            found = f"{self.names[i]} at {_span(a, p)} and {self.names[j]} at {_span(b, q)}"
             fail(
                 "RUN010",
-                found=f"{self.names[i]} at {_span(a, p)} and {self.names[j]} at {_span(b, q)}",
+                found=f"{found}: the same tensor" if same else found,
                 required=f"{self.names[i]} is written: no byte in common",
-                help="give the kernel a copy, or an output of its own",
+                help=_IN_PLACE if same else "give the kernel a copy, or an output of its own",
             )
+
+
+_IN_PLACE = (
+    "give the kernel an output of its own; to work in place, write it with one parameter that it reads and writes: "
+    "only of one parameter is it proved that every element is read before it is written"
+)
 
 
 def _span(f: Footprint, address: int) -> str:

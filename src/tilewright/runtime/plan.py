@@ -32,6 +32,7 @@ from tilewright.artifact.schema import (
 from tilewright.base.expr import Expr, ExprError, Sym
 from tilewright.diag import fail
 from tilewright.hw.target import MAX_GRID
+from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.binding import Aliasing
 from tilewright.runtime.driver import DriverLike, LaunchOn, LaunchShape, TensorMapFields
 from tilewright.runtime.frame import Frame
@@ -94,15 +95,17 @@ class Plan:
 
     # -- a call -------------------------------------------------------------------------------------------------------
 
-    def run(self, addresses: tuple[int, ...], scalars: tuple[int | float, ...], stream: int) -> None:
-        """Queue the steps on ``stream`` for tensors at ``addresses``."""
+    def run(
+        self, addresses: tuple[int, ...], scalars: tuple[int | float, ...], stream: int, allocator: Allocator
+    ) -> None:
+        """Queue the steps on ``stream`` for tensors at ``addresses``, with workspaces of ``allocator``."""
         with self._lock:
             if addresses != self._addresses:
                 self._rebind(addresses, scalars)
             elif self._needs_scalars:
                 self._frame.write_scalars(*scalars)
             if self._workspace:
-                self._run_with_workspace(addresses, stream)
+                self._run_with_workspace(addresses, stream, allocator)
             else:
                 for step in self._steps:
                     step(stream)
@@ -152,9 +155,9 @@ class Plan:
             total += max(blocks, 1) * WORKSPACE_ALIGN_BYTES
         return tuple(offsets), total
 
-    def _run_with_workspace(self, addresses: tuple[int, ...], stream: int) -> None:
+    def _run_with_workspace(self, addresses: tuple[int, ...], stream: int, allocator: Allocator) -> None:
         """One allocation in stream order: a later call gets the same bytes back once this one's steps are done."""
-        block = self._driver.allocate(self._workspace_bytes, stream)
+        block = allocator.allocate(self._workspace_bytes, stream)
         try:
             blocks = tuple(block + offset for offset in self._workspace)
             for offset, index, extra in self._scratch:
@@ -164,7 +167,7 @@ class Plan:
             for step in self._steps:
                 step(stream)
         finally:
-            self._driver.free(block, stream)
+            allocator.free(block, stream)
 
     # -- building -----------------------------------------------------------------------------------------------------
 

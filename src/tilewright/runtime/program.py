@@ -17,6 +17,7 @@ from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, Tenso
 from tilewright.artifact.validate import validate
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
+from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import Described, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
 from tilewright.runtime.dependence import address_modulus, call_scalar
@@ -72,21 +73,27 @@ class Program:
         changing = {i for i, _ in self._changing}
         self._key_scalars = [(i, p) for i, p in scalars if i not in changing]
 
-    def launch(self, args: Sequence[object] | Mapping[str, object], stream: object = None) -> None:
+    def launch(
+        self,
+        args: Sequence[object] | Mapping[str, object],
+        stream: object = None,
+        allocator: Allocator | None = None,
+    ) -> None:
         """Queue the program on ``stream``.
 
         ``args`` are all parameters, in order or by name; a tensor is anything with ``data_ptr``/``stride``,
         ``__cuda_array_interface__`` or ``__dlpack__``. ``stream`` is a handle, an object with ``__cuda_stream__``, or
-        None for the legacy default stream. Refuses with RUN001 to RUN021.
+        None for the legacy default stream. ``allocator`` gives workspaces, which this call alone has; without one they
+        come from a pool of our own. Refuses with RUN001 to RUN021.
         """
         values = self._ordered(args)
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
         key, addresses, plan, described = self._look_up(values, handle)
         if plan is None:
             plan = self._build(tuple(key), described, values, handle)
-        self._run(plan, addresses, described, values, handle)
+        self._run(plan, addresses, described, values, handle, allocator or self._driver)
 
-    def launch_known(self, values: Sequence[object], stream: object = None) -> bool:
+    def launch_known(self, values: Sequence[object], stream: object = None, allocator: Allocator | None = None) -> bool:
         """``launch`` if these arguments are of this artifact's class; False, and nothing done, if they are not.
 
         Arguments that no artifact of the kernel would take (disagreeing extents, tensors on two devices) are refused
@@ -109,7 +116,7 @@ class Program:
                     self._foreign.clear()
                 self._foreign.add(key)
                 return False
-        self._run(plan, addresses, described, values, handle)
+        self._run(plan, addresses, described, values, handle, allocator or self._driver)
         return True
 
     def close(self) -> None:
@@ -176,20 +183,21 @@ class Program:
         described: dict[str, Described] | None,
         values: Sequence[object],
         handle: int,
+        allocator: Allocator,
     ) -> None:
         changing = self._changing_values(values) if self._changing else ()
         if described is not None:
             for producer in {t.producer for t in described.values()} - {None, handle}:
                 self._driver.wait_for(cast("int", producer), handle)
         if self._one_device and plan.only_launches:
-            plan.run(addresses, changing, handle)
+            plan.run(addresses, changing, handle, allocator)
             return
         if self._driver.current_context() == plan.context:
-            plan.run(addresses, changing, handle)
+            plan.run(addresses, changing, handle, allocator)
             return
         self._driver.push_context(plan.context)
         try:
-            plan.run(addresses, changing, handle)
+            plan.run(addresses, changing, handle, allocator)
         finally:
             self._driver.pop_context()
 

@@ -57,4 +57,53 @@ CODES: tuple[Code, ...] = (
         good="a[m].to(tw.tf32), b[n].to(tw.tf32)",
         source="ptxas -v, spilled bytes",
     ),
+    Code(
+        "JIT007",
+        "a result that cannot be allocated",
+        "A call may leave out the tensors that the kernel only writes. They are allocated with the extents that the "
+        "other tensors give to their dimensions, by the library that these come from.",
+        bad='column_sums(x), where y is of ["P", "N"] and no other tensor has P',
+        good="column_sums(x, torch.empty(16, 512, device=x.device))",
+        source="tilewright.jit.outputs",
+        help="allocate the result and pass it",
+    ),
+    Code(
+        "JIT008",
+        "a kernel does not do with a tensor what its source shows",
+        "Results that a call leaves out, and the mutated arguments of a PyTorch operator, are read from the stores in "
+        "the kernel's source. The compiled program is compared with them: a result that it never writes would come "
+        "back with whatever its memory held.",
+        bad="if causal: y[m] = x[m], called as y = kernel(x)",
+        good="y[m] = tw.where(keep, x[m], 0)",
+        source="tilewright.jit.outputs",
+        help="write results by their parameters' own names, on every path",
+    ),
+    Code(
+        "JIT009",
+        "a kernel that cannot be an operator of PyTorch",
+        "An operator has a schema: its tensors, numbers and flags, and which tensors it returns or changes. All of it "
+        "is read from the kernel's signature and source, the rest is declared to @tw.op.",
+        bad="@tw.op of a kernel that reads and writes its parameter cache",
+        good='@tw.op(mutates=("cache",))',
+        source="tilewright.ops.signature",
+    ),
+    Code(
+        "JIT010",
+        "an operator's arguments",
+        "An operator takes its tensors in the order of the kernel's signature, its numbers and flags behind them or by "
+        "name. Its results have the shapes and dtypes that the signature says, wherever they are computed.",
+        bad="rms_norm(x, w.unsqueeze(0))",
+        good="rms_norm(x, w)",
+        source="tilewright.ops.signature",
+    ),
+    Code(
+        "JIT011",
+        "no gradient",
+        "An operator has the gradients that its backward computes. Without one, and of what the backward itself "
+        "computes, there is none; a zero, or nothing, would be a wrong gradient.",
+        bad="torch.autograd.grad(ops.rms_norm(x, w).sum(), x, create_graph=True)[0].sum().backward()",
+        good="@tw.op(backward=softmax_backward)",
+        source="tilewright.ops.gradients",
+        help="give @tw.op a backward, detach the tensor, or call the operator under torch.no_grad()",
+    ),
 )

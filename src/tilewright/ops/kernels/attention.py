@@ -13,7 +13,8 @@ import tilewright as tw
 @cache
 def attention(width: int) -> tw.Kernel:
     """``attention(128)(q, k, v, o, scale=..., causal=False, group=1)``: o = softmax(scale q k^T) v for heads of
-    ``width`` elements. ``group`` heads of queries share one of keys and values."""
+    ``width`` elements. ``group`` heads of queries share one of keys and values. ``lse``, if it is given, is the
+    logarithm of each row's sum of exponentials."""
 
     @tw.kernel(numerics="fast")
     def attention(
@@ -21,6 +22,7 @@ def attention(width: int) -> tw.Kernel:
         k: tw.Tensor["B", "G", "T", width],
         v: tw.Tensor["B", "G", "T", width],
         o: tw.Tensor["B", "H", "S", width],
+        lse: tw.Tensor["B", "H", "S"] | None,
         *,
         scale: tw.f32,
         causal: bool = False,
@@ -44,5 +46,7 @@ def attention(width: int) -> tw.Kernel:
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
         o[b, h, s] = acc / total[:, None]
+        if lse is not None:
+            lse[b, h, s] = top + tw.log(total)
 
     return attention

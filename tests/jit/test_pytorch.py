@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from support.fake_driver import CUDA0, Device, FakeDriver, FakeTensor
-from tilewright.jit.torch_streams import current_stream
+from tilewright.jit.pytorch import allocator, current_stream, first_on_gpu
 from tilewright.runtime.driver import LEGACY_STREAM
 from tilewright.runtime.program import Program
 
@@ -86,9 +86,25 @@ def test_the_handle_is_asked_for_where_pytorch_gives_it(streams: Streams, driver
     handles = {0: 0x7770, 1: 0x8880}
     sys.modules["torch"]._C = SimpleNamespace(_cuda_getCurrentRawStream=handles.__getitem__)  # type: ignore[attr-defined]
     doubled(*pair(TorchTensor))
-    assert current_stream(pair(TorchTensor, Device("cuda", 1))) == 0x8880
+    assert current_stream(pair(TorchTensor, Device("cuda", 1))[0]) == 0x8880
     assert launched_on(driver) == [0x7770]
     assert not streams.asked
+
+
+def test_workspaces_are_of_the_caching_allocator(streams: Streams) -> None:
+    """On the stream's own pool; the legacy default stream is PyTorch's stream 0."""
+    asked: list[tuple[object, ...]] = []
+
+    def caching_allocator_alloc(*args: object) -> int:
+        asked.append(args)
+        return 0xB000
+
+    streams.caching_allocator_alloc = caching_allocator_alloc  # type: ignore[attr-defined]
+    streams.caching_allocator_delete = lambda address: asked.append((address,))  # type: ignore[attr-defined]
+    of_one = allocator(pair(TorchTensor, Device("cuda", 1))[0])
+    assert [of_one.allocate(512, stream) for stream in (LEGACY_STREAM, 0xABC0)] == [0xB000, 0xB000]
+    of_one.free(0xB000, 0xABC0)
+    assert asked == [(512, 1, 0), (512, 1, 0xABC0), (0xB000,)]
 
 
 def test_it_is_the_stream_of_the_tensors_device(streams: Streams, driver: FakeDriver) -> None:
@@ -110,7 +126,7 @@ def test_tensors_of_others_stay_on_the_legacy_stream(streams: Streams, driver: F
 def test_tensors_of_the_cpu_have_no_stream(streams: Streams) -> None:
     x, _ = pair(TorchTensor)
     x.is_cuda = False
-    assert current_stream([x, 2.0, None]) is None
+    assert first_on_gpu([x, 2.0, None]) is None
     array = np.ones(64, np.float32)
     doubled(array, array.copy())
     assert not streams.asked
@@ -123,5 +139,5 @@ def test_without_pytorch_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, module
         monkeypatch.delitem(sys.modules, "torch", raising=False)
     else:
         monkeypatch.setitem(sys.modules, "torch", module)
-    assert current_stream(pair(FakeTensor)) is None
+    assert first_on_gpu(pair(FakeTensor)) is None
     assert sys.modules.get("torch") is module

@@ -1,0 +1,166 @@
+"""Which tensors of a kernel are its results, and the allocation of those that a call leaves out.
+
+What the body does with each parameter is read from its source, so that a call without the compiler knows it too. The
+traced program is compared with it before it runs (``jit.kernel``).
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tilewright.base.dtypes import DType, dtype_named
+from tilewright.diag import fail
+from tilewright.jit import pytorch, rooms
+from tilewright.lang.params import KernelFunction, TensorParam
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Names of tensor parameters by what the body does with them. ``unclear`` are handed to other code or renamed."""
+
+    read: frozenset[str]
+    stored: frozenset[str]
+    added: frozenset[str]
+    unclear: frozenset[str]
+
+    @property
+    def written(self) -> frozenset[str]:
+        return self.stored | self.added
+
+    @property
+    def results(self) -> frozenset[str]:
+        """Written and never read: what a call may leave out."""
+        return self.written - self.read - self.unclear
+
+
+@cache
+def uses_of(fn: Callable[..., None]) -> Uses | None:
+    """What the body of ``fn`` does with its parameters; None without its source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
+    except (OSError, SyntaxError, TypeError):
+        return None
+    reader = _Reader(frozenset(inspect.signature(fn).parameters))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == fn.__name__:
+            for statement in node.body:
+                reader.visit(statement)
+            return Uses(*(frozenset(names) for names in (reader.read, reader.stored, reader.added, reader.unclear)))
+    return None
+
+
+class _Reader(ast.NodeVisitor):
+    """Sorts the parameters that are subscripted; any use that is neither that, nor of an attribute, is unclear."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+        self.read: set[str] = set()
+        self.stored: set[str] = set()
+        self.added: set[str] = set()
+        self.unclear: set[str] = set()
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        if isinstance(node.value, ast.Name):
+            self._subscripted(node.value.id, node.ctx)
+        else:
+            self.visit(node.value)
+        self.visit(node.slice)
+
+    def _subscripted(self, name: str, context: ast.expr_context) -> None:
+        if name in self._names:
+            (self.read if isinstance(context, ast.Load) else self.stored).add(name)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Subscript) and isinstance(node.target.value, ast.Name):
+            self._subscripted(node.target.value.id, ast.Load())
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if not isinstance(node.value, ast.Name):
+            self.visit(node.value)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """``bias is not None`` asks for no element."""
+        for part in (node.left, *node.comparators):
+            if not isinstance(part, ast.Name):
+                self.visit(part)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        arguments = list(node.args)
+        first = arguments[0] if arguments else None
+        if isinstance(first, ast.Name) and called in ("grid", "reduce_add"):
+            del arguments[0]
+            if called == "reduce_add" and first.id in self._names:
+                self.added.add(first.id)
+        self.visit(node.func)
+        for argument in (*arguments, *node.keywords):
+            self.visit(argument)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if node.id in self._names:
+            self.unclear.add(node.id)
+
+
+def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The extent of each symbolic dimension, by the first tensor in ``given`` that has it."""
+    extents: dict[str, Any] = {}
+    for param in params:
+        tensor = given.get(param.name)
+        if tensor is not None and len(tensor.shape) == len(param.dims):
+            for dim, extent in zip(param.dims, tensor.shape, strict=True):
+                if isinstance(dim, str):
+                    extents.setdefault(dim, extent)
+    return extents
+
+
+def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The results that a call leaves out: row-major, of the first tensor's library, device and dtype; sums that are
+    added to in memory begin as zeros. JIT001 for a tensor that is no result, JIT007 for an unknown extent, JIT011 where
+    autograd would expect a gradient of what is returned."""
+    uses = uses_of(function.fn)
+    missing = [t for t in function.tensors if t.name not in given and not t.optional]
+    first = next((given[t.name] for t in function.tensors if given.get(t.name) is not None), None)
+    extents = solved(function.tensors, given)
+    if missing and pytorch.wants_gradient(given.values()):
+        fail(
+            "JIT011",
+            found=f"results of {function.name} returned from tensors that need a gradient",
+            required="an operator with a backward, tensors that need none, or torch.no_grad()",
+            help="write @tw.op(backward=...) above @tw.kernel",
+        )
+    made: dict[str, Any] = {}
+    for param in missing:
+        if uses is None or first is None or param.name not in uses.results:
+            fail("JIT001", found=f"no tensor {param.name}", required=", ".join(t.name for t in function.tensors))
+        shape = tuple(d if isinstance(d, int) else extents.get(d) for d in param.dims)
+        if None in shape:
+            unknown = param.dims[shape.index(None)]
+            fail(
+                "JIT007",
+                found=f"{param.name}[{', '.join(map(str, param.dims))}], and no tensor of the call has {unknown}",
+                required="a result whose extents the other tensors have",
+                help=f"allocate {param.name} and pass it",
+            )
+        made[param.name] = _empty(first, shape, zero=param.name in uses.added)
+    return made
+
+
+def _empty(like: Any, shape: tuple[Any, ...], *, zero: bool) -> Any:
+    if rooms.is_array(like):
+        return rooms.arrays.empty(like, shape, zero=zero)
+    dtype = dtype_named(str(getattr(like, "dtype", "")))
+    if not pytorch.is_tensor(like) or not isinstance(dtype, DType):
+        fail(
+            "JIT007",
+            found=f"results left out beside a {type(like).__module__}.{type(like).__qualname__}",
+            required="tensors of PyTorch or NumPy arrays, whose library allocates them",
+            help="allocate the results and pass them",
+        )
+    return pytorch.empty(like, shape, dtype.name, zero=zero)

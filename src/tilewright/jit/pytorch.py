@@ -1,0 +1,104 @@
+"""The one place outside ``ops`` that knows PyTorch: its streams, its allocator, its tensors of the CPU.
+
+PyTorch is never imported here. Who hands us one of its tensors has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from tilewright.runtime.allocator import Allocator
+
+
+def first_on_gpu(values: Iterable[Any]) -> Any:
+    """The first CUDA tensor of PyTorch among ``values``; None where there is none."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor is None:  # not imported, or only begun to be
+        return None
+    for value in values:
+        if isinstance(value, tensor) and value.is_cuda:
+            return value
+    return None
+
+
+def current_stream(tensor: Any) -> int:
+    """The handle of PyTorch's current stream on the device of a CUDA tensor."""
+    torch: Any = sys.modules["torch"]
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    if raw is not None:  # what Inductor's own code calls: 0.3 us, where an object of the stream takes 3
+        return int(raw(tensor.get_device()))
+    return int(torch.cuda.current_stream(tensor.device).cuda_stream)
+
+
+def is_tensor(value: Any) -> bool:
+    """The value is a tensor of PyTorch, wherever it lies."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return tensor is not None and isinstance(value, tensor)
+
+
+def wants_gradient(values: Iterable[Any]) -> bool:
+    """Autograd records, and a tensor among ``values`` needs a gradient."""
+    torch: Any = sys.modules.get("torch")
+    if getattr(torch, "Tensor", None) is None or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
+def is_on_cpu(value: Any) -> bool:
+    """The value is a tensor of PyTorch in the host's memory."""
+    return is_tensor(value) and value.device.type == "cpu"
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: str, *, zero: bool) -> Any:
+    """A row-major tensor on the device of ``like``, of the dtype that the name of ours stands for."""
+    torch: Any = sys.modules["torch"]
+    make = torch.zeros if zero else torch.empty
+    return make(shape, dtype=getattr(torch, DTYPE_NAMES[dtype]), device=like.device)
+
+
+DTYPE_NAMES = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "i8": "int8",
+    "i32": "int32",
+    "i64": "int64",
+    "bool": "bool",
+}
+"""PyTorch's names of our element types, as attributes of ``torch``."""
+
+
+class _CachingAllocator:
+    """Workspaces from PyTorch's caching allocator: counted in its statistics, private to a graph that is captured, and
+    given back to the stream they were used on as soon as the launch is queued."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+
+    def allocate(self, size_bytes: int, stream: int) -> int:
+        memory: Any = sys.modules["torch"].cuda
+        return int(memory.caching_allocator_alloc(size_bytes, self._device, _as_pytorch_counts(stream)))
+
+    def free(self, address: int, stream: int) -> None:
+        memory: Any = sys.modules["torch"].cuda
+        memory.caching_allocator_delete(address)
+
+
+@cache
+def _of_device(device: int) -> Allocator:
+    return _CachingAllocator(device)
+
+
+def allocator(tensor: Any) -> Allocator:
+    """PyTorch's allocator on the device of a CUDA tensor."""
+    return _of_device(int(tensor.get_device()))
+
+
+def _as_pytorch_counts(stream: int) -> int:
+    """PyTorch keeps the legacy default stream's memory under the handle 0, which stands for CU_STREAM_LEGACY."""
+    return 0 if stream == 1 else stream

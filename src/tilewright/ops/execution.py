@@ -1,0 +1,214 @@
+"""Runs an operator's kernel where its tensors are: on their GPU, by a function of PyTorch, or in the simulator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tilewright import jit
+from tilewright.artifact.store import Store
+from tilewright.base.dtypes import DTYPES, DType, dtype_named
+from tilewright.diag import fail
+from tilewright.jit import pytorch, rooms
+from tilewright.ops.pytorch import Tensor, as_tuple, torch
+from tilewright.ops.signature import REQUIRED, Kind, Signature
+
+_SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
+
+
+@contextmanager
+def simulated() -> Generator[None]:
+    """Within it operators on tensors of the CPU run their own kernels in the simulator, also those that else run as
+    PyTorch's functions there: small shapes only, and the extra ``tilewright[compiler]``."""
+    token = _SIMULATED.set(True)
+    try:
+        yield
+    finally:
+        _SIMULATED.reset(token)
+
+
+Fallback = Callable[..., Any]
+"""Takes the operator's arguments in order, and returns its results; what it mutates, it mutates in place."""
+
+
+class Execution:
+    """One operator's kernel, with what a call needs worked out before."""
+
+    def __init__(self, signature: Signature, fallback: Fallback | None) -> None:
+        self.signature = signature
+        self._fallback = fallback
+        self._kernel = signature.kernel.compiled
+        arguments = signature.arguments
+        self._alike = tuple(
+            r.dtype is None and not r.zero and r.dims == arguments[r.like].dims for r in signature.results
+        )
+        self._like = next(i for i, a in enumerate(signature.arguments) if a.kind is not Kind.OPTIONAL)
+        positions = {a.name: i for i, a in enumerate(signature.arguments)}
+        returned = {r.name: i for i, r in enumerate(signature.results)}
+        places = positions | {name: len(positions) + i for name, i in returned.items()}
+        self._slots = tuple((p.name, places.get(p.name)) for p in signature.kernel.tensors)
+        self._scalars = tuple(positions[p.name] for p in signature.kernel.scalars)
+        named = {p.name for p in signature.kernel.keywords}
+        self._keywords = tuple((i, a) for i, a in enumerate(signature.arguments) if a.name in named)
+        self._given_as_default = tuple(a.default for _, a in self._keywords)
+        self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
+        self._adds = any(r.zero for r in signature.results)
+        self._names = tuple(r.name for r in signature.results)
+
+    def run(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """The results of a call with all its arguments, in order."""
+        if not values[self._like].is_cuda:
+            return self._on_cpu(values)
+        results = self._allocated(values)
+        self._launch(values, results)
+        return results
+
+    def run_into(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
+        """The same into tensors of the right shapes and dtypes."""
+        if values[self._like].is_cuda:
+            for result, described in zip(results, self.signature.results, strict=True):
+                if described.zero:
+                    result.zero_()
+            self._launch(values, results)
+            return
+        for given, computed in zip(results, self._on_cpu(values), strict=True):
+            given.copy_(computed)
+
+    # -- on a GPU -----------------------------------------------------------------------------------------------------
+
+    def _allocated(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        made: list[Tensor] = []
+        for result, alike, origins in zip(self.signature.results, self._alike, self._extents, strict=True):
+            source = values[result.like]
+            if alike:  # of another rank, the launch refuses it
+                made.append(_empty_like(source, memory_format=_ROW_MAJOR))
+                continue
+            shape = [o if isinstance(o, int) else _extent(self.signature, values, *o) for o in origins]
+            make = torch.zeros if result.zero else torch.empty
+            made.append(make(shape, dtype=result.dtype or source.dtype, device=source.device))
+        return tuple(made)
+
+    def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: Store) -> str:
+        """The key of the artifact that a launch looks up, which is compiled into ``store`` if it is not there."""
+        kernel, tensors = self._operands(values, results)
+        observed = rooms.specialisation.Observed
+        seen = {
+            p.name: observed(_element(t), t.storage_offset() * t.element_size(), tuple(t.shape), tuple(t.stride()))
+            for p, t in zip(kernel.function.tensors, tensors, strict=True)
+        }
+        facts = rooms.specialisation.observe_facts(seen)
+        dtypes = {name: o.dtype for name, o in seen.items()}
+        return kernel.ship(store, dtypes=dtypes, facts=facts, **dict[str, Any](self._given(values)))[0]
+
+    def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
+        """The kernel without its absent tensors, and those that it has, in order."""
+        given = values + results
+        tensors: list[Tensor] = []
+        absent: list[str] = []
+        for name, place in self._slots:
+            tensor = None if place is None else given[place]
+            if tensor is None:
+                absent.append(name)
+            else:
+                tensors.append(tensor)
+        return (self._kernel.without(frozenset(absent)) if absent else self._kernel), tensors
+
+    def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
+        first = values[self._like]
+        if self._adds:
+            _alert(self.signature, results)
+        kernel, tensors = self._operands(values, results)
+        tensors.extend([values[i] for i in self._scalars])
+        stream, allocator = pytorch.current_stream(first), pytorch.allocator(first)
+        kernel.launch(tuple(tensors), self._given(values), stream, allocator)
+        kernel.check_results(self._names)
+
+    def _given(self, values: tuple[Any, ...]) -> dict[str, Hashable]:
+        """Compile-time keywords that are not as their defaults."""
+        if tuple([values[i] for i, _ in self._keywords]) == self._given_as_default:
+            return _NO_KEYWORDS
+        return {a.name: values[i] for i, a in self._keywords if a.default is REQUIRED or values[i] != a.default}
+
+    # -- on the CPU ---------------------------------------------------------------------------------------------------
+
+    def _on_cpu(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        device = values[self._like].device.type
+        if device != "cpu":
+            fail(
+                "JIT010",
+                found=f"{self.signature.kernel.name} on tensors of the device {device}",
+                required="CUDA tensors, or tensors of the CPU",
+            )
+        described = self.signature.described(values)
+        if self._fallback is None or _SIMULATED.get():
+            return self._simulated(values, described)
+        results = as_tuple(self._fallback(*values))
+        _check_fallback(self.signature, results, described)
+        return tuple(result.contiguous() for result in results)
+
+    def _simulated(self, values: tuple[Any, ...], described: tuple[tuple[Any, Any], ...]) -> tuple[Tensor, ...]:
+        results = tuple(
+            (torch.zeros if r.zero else torch.empty)(shape, dtype=dtype)
+            for r, (shape, dtype) in zip(self.signature.results, described, strict=True)
+        )
+        arguments: dict[str, Any] = {a.name: v for a, v in zip(self.signature.arguments, values, strict=True)}
+        given = {p.name: arguments[p.name] for p in (*self.signature.tensors, *self.signature.kernel.scalars)}
+        self._kernel(**given, **dict(zip(self._names, results, strict=True)), **dict[str, Any](self._given(values)))
+        self._kernel.check_results(self._names)
+        return results
+
+
+def _element(tensor: Tensor) -> DType:
+    found = dtype_named(str(tensor.dtype))
+    if found is None:
+        fail("JIT003", found=f"a tensor of {tensor.dtype}", required=", ".join(DTYPES))
+    return found
+
+
+_NO_KEYWORDS: dict[str, Hashable] = {}
+_ROW_MAJOR = torch.contiguous_format
+_empty_like = torch.empty_like
+
+Origin = int | tuple[int, int, str]
+"""An extent, or where it is read: an argument's position, the axis, and the dimension's name."""
+
+
+def _origins(signature: Signature, dims: tuple[str | int, ...]) -> tuple[Origin, ...]:
+    def origin(dim: str) -> Origin:
+        given = [(i, a) for i, a in enumerate(signature.arguments) if a.kind in (Kind.TENSOR, Kind.MUTATED)]
+        return next((i, a.dims.index(dim), dim) for i, a in given if dim in a.dims)
+
+    return tuple(d if isinstance(d, int) else origin(d) for d in dims)
+
+
+def _extent(signature: Signature, values: tuple[Any, ...], position: int, axis: int, dim: str) -> int:
+    shape = values[position].shape
+    if len(shape) != len(signature.arguments[position].dims):
+        signature.described(values)  # refuses
+    return shape[axis]
+
+
+def _alert(signature: Signature, results: tuple[Tensor, ...]) -> None:
+    """Sums added to memory in any order differ in their last bits from run to run: refused, or warned of, where the
+    caller asked PyTorch for determinism. Integers do not round."""
+    adding = (t for r, t in zip(signature.results, results, strict=True) if r.zero)
+    if torch.are_deterministic_algorithms_enabled() and any(t.is_floating_point() for t in adding):
+        message = f"{signature.kernel.name} adds floats to memory in any order, which is not deterministic"
+        if not torch.is_deterministic_algorithms_warn_only_enabled():
+            raise RuntimeError(f"{message}; torch.use_deterministic_algorithms(True) asks for an error")
+        warnings.warn(message, stacklevel=2)
+
+
+def _check_fallback(signature: Signature, results: tuple[Tensor, ...], described: tuple[tuple[Any, Any], ...]) -> None:
+    got = tuple((tuple(r.shape), r.dtype) for r in results)
+    if got != described:
+        name = signature.kernel.name
+        fail(
+            "JIT010", found=f"the fallback of {name} returned {got}", required=f"{described}, by the kernel's signature"
+        )
+
+
+__all__ = ["Execution", "Fallback", "simulated"]

@@ -1,0 +1,29 @@
+"""Operators for PyTorch's tensors. They take and return what the functions of PyTorch of the same names do."""
+
+from __future__ import annotations
+
+from tilewright.ops.functional.attentions import attention, attention_with_lse
+from tilewright.ops.functional.gated import geglu, swiglu
+from tilewright.ops.functional.linears import linear, matmul
+from tilewright.ops.functional.losses import cross_entropy, linear_cross_entropy
+from tilewright.ops.functional.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from tilewright.ops.functional.rotaries import rotary
+from tilewright.ops.functional.softmaxes import log_softmax, softmax
+
+__all__ = [
+    "add_layer_norm",
+    "add_rms_norm",
+    "attention",
+    "attention_with_lse",
+    "cross_entropy",
+    "geglu",
+    "layer_norm",
+    "linear",
+    "linear_cross_entropy",
+    "log_softmax",
+    "matmul",
+    "rms_norm",
+    "rotary",
+    "softmax",
+    "swiglu",
+]

@@ -1,0 +1,69 @@
+"""What all operators do with their arguments: autocast as PyTorch does it, rows of tensors of any rank, ``out=``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.diag import fail
+from tilewright.ops.pytorch import Tensor, torch
+
+COMPUTED = frozenset((torch.bfloat16, torch.float16, torch.float32))
+"""Dtypes that the kernels have; tensors of others, such as float64, go to PyTorch's own operators."""
+
+
+def is_served(*tensors: Tensor | None) -> bool:
+    """All of them are of dtypes that the kernels have."""
+    for tensor in tensors:  # a generator takes twice as long, at every call
+        if tensor is not None and tensor.dtype not in COMPUTED:
+            return False
+    return True
+
+
+def to_float(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Under autocast of CUDA as float32, as PyTorch computes softmax, norms and losses there."""
+    if not torch.is_autocast_enabled("cuda"):
+        return tensors
+    return tuple(t.float() if t is not None and t.is_cuda and t.dtype in _LOW else t for t in tensors)
+
+
+_LOW = (torch.bfloat16, torch.float16)
+
+
+def to_low_precision(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Under autocast in its dtype, as PyTorch computes products and attention there."""
+    first = next(t for t in tensors if t is not None)
+    kind = first.device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(t.to(dtype) if t is not None and t.dtype in COMPUTED else t for t in tensors)
+
+
+def rows(x: Tensor) -> Tensor:
+    """All axes but the last as one. A copy only where the strides leave no other way."""
+    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+
+
+def like(y: Tensor, x: Tensor) -> Tensor:
+    """Rows in the shape of what they were made of."""
+    return y if x.dim() == 2 else y.view(x.shape)
+
+
+def stored(result: Tensor, out: Tensor | None) -> Tensor:
+    """The result, or ``out`` with it inside; of another shape, or where a gradient is asked for, JIT010 or JIT011."""
+    if out is None:
+        return result
+    if out.shape != result.shape or out.dtype != result.dtype:
+        found = f"out of {tuple(out.shape)}, {out.dtype}"
+        fail("JIT010", found=found, required=f"{tuple(result.shape)}, {result.dtype}, as the result")
+    if torch.is_grad_enabled() and (result.requires_grad or out.requires_grad):
+        fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
+    return out.copy_(result)
+
+
+def on_rows(op: Callable[..., Tensor], x: Tensor, *others: Any, out: Tensor | None) -> Tensor:
+    """``op`` on the rows of ``x``; straight into ``out`` where that has rows, too."""
+    if x.dim() == 2:
+        return op(x, *others) if out is None else op(x, *others, out=out)
+    return stored(op(x.reshape(-1, x.shape[-1]), *others).view(x.shape), out)

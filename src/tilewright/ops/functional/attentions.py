@@ -1,0 +1,192 @@
+"""Scaled dot-product attention, dense or causal, with grouped heads, and the logarithms of its sums."""
+
+# PyTorch ships no types that our checker reads, and a lambda names none.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tilewright.diag import fail
+from tilewright.ops import kernels
+from tilewright.ops.functional.arguments import stored, to_low_precision
+from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registration import Op, op
+
+_F = torch.nn.functional
+WIDTHS = (64, 128)
+"""Widths of a head that kernels are made for; others go to PyTorch."""
+
+
+def _scores(q: Any, k: Any, scale: float, causal: bool) -> Any:
+    """scale q k^T in float32, -inf where a query may not see a key."""
+    x = torch.matmul(q.float(), k.float().transpose(-1, -2)) * scale
+    if causal:
+        seen = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril()
+        x = x.masked_fill(~seen, float("-inf"))
+    return x
+
+
+def _repeated(t: Any, group: int) -> Any:
+    return t.repeat_interleave(group, 1) if group > 1 else t
+
+
+def _attended(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any, bk: Any) -> Any:
+    return _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=group > 1)
+
+
+def _attended_with_lse(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any, bk: Any) -> Any:
+    lse = torch.logsumexp(_scores(q, _repeated(k, group), scale, causal), -1)
+    return _attended(q, k, v, scale, causal, group, bq, bk), lse
+
+
+# -- the backward, which is PyTorch's -------------------------------------------------------------------------------
+
+_library = torch.library.Library("tilewright", "FRAGMENT")
+_library.define(
+    "attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, float scale, bool causal)"
+    " -> (Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout),
+)
+
+
+def _by_flash(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
+    """PyTorch's FlashAttention kernel, from our own output and sums."""
+    q, k, v, do = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v, do))
+    state = torch.zeros(2, dtype=torch.int64, device=q.device)  # of the generator: nothing is dropped
+    group = q.shape[1] // k.shape[1]
+    keys, values = _repeated(k, group), _repeated(v, group)
+    dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_backward(
+        do, q, keys, values, o, lse, None, None, q.shape[2], k.shape[2], 0.0, causal, state, state[0], scale=scale
+    )
+    return dq.contiguous(), _summed(dk, k), _summed(dv, v)
+
+
+def _by_products(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
+    """The same in float32, with all scores at once."""
+    group = q.shape[1] // k.shape[1]
+    keys, values, d = _repeated(k, group).float(), _repeated(v, group).float(), do.float()
+    p = torch.exp(_scores(q, keys, scale, causal) - lse[..., None])
+    ds = p * (d @ values.transpose(-1, -2) - (d * o.float()).sum(-1, keepdim=True)) * scale
+    dk, dv = ds.transpose(-1, -2) @ q.float(), p.transpose(-1, -2) @ d
+    return (ds @ keys).to(q.dtype).contiguous(), _summed(dk, k), _summed(dv, v)
+
+
+def _summed(grad: Any, of: Any) -> Any:
+    """Of the heads of queries that share a head of keys."""
+    if grad.shape[1] != of.shape[1]:
+        grad = grad.unflatten(1, (of.shape[1], -1)).sum(2, dtype=torch.float32)
+    return grad.to(of.dtype).contiguous()
+
+
+_library.impl("attention_backward", _by_products, "CPU")
+_library.impl("attention_backward", _by_flash, "CUDA")
+
+
+def _fake(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
+    return tuple(t.new_empty(t.shape) for t in (q, k, v))
+
+
+torch.library.register_fake("tilewright::attention_backward", _fake, lib=_library)
+
+
+def _no_second(ctx: Any, *grads: Any) -> Any:
+    fail("JIT011", found="a second gradient of attention", required="attention differentiated once")
+
+
+torch.library.register_autograd(
+    "tilewright::attention_backward", _no_second, setup_context=lambda ctx, inputs, output: None, lib=_library
+)
+
+
+def _gradient(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, scale: float, causal: bool) -> Any:
+    return torch.ops.tilewright.attention_backward(do, q, k, v, o, lse, scale, causal)
+
+
+@cache
+def _operator(width: int, *, lse: bool) -> Op:
+    """For heads of ``width``; with the logarithms of sums, which a gradient needs."""
+    kernel = kernels.attention(width)
+    if not lse:
+        return op(name=f"tilewright::attention_{width}", outputs=("o",), fallback=_attended)(kernel)
+    return op(
+        name=f"tilewright::attention_{width}_lse",
+        outputs=("o", "lse"),
+        dtypes={"lse": "f32"},
+        backward=_gradient,
+        fallback=_attended_with_lse,
+    )(kernel)
+
+
+for _width in WIDTHS:  # all before torch.compile traces a call
+    for _lse in (False, True):
+        _operator(_width, lse=_lse)
+
+# -- the functions --------------------------------------------------------------------------------------------------
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """softmax(scale q k^T) v, for q of (batch, heads, tokens, width) and k, v of (batch, groups, keys, width).
+
+    ``groups`` divides heads. ``causal``: query i sees keys up to i. ``scale`` is 1 / sqrt(width) if not given. Heads of
+    64 or 128 elements of bfloat16 or float16 run on the kernel, others on PyTorch's attention; the gradient is
+    PyTorch's. Under autocast in its dtype.
+    """
+    q, k, v = to_low_precision(q, k, v)
+    _check(q, k, v)
+    factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    if not is_of_kernels(q, k, v):
+        grouped = q.shape[1] != k.shape[1]
+        y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
+        return stored(y, out)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return stored(_run(q, k, v, factor, causal, lse=True)[0], out)
+    return _run(q, k, v, factor, causal, lse=False, out=out)
+
+
+def attention_with_lse(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens)). The second
+    has no gradient. JIT010 for heads or dtypes that the kernel has not."""
+    q, k, v = to_low_precision(q, k, v)
+    _check(q, k, v)
+    if not is_of_kernels(q, k, v):
+        required = f"heads of {WIDTHS} elements of bfloat16 or float16"
+        fail("JIT010", found=f"heads of {q.shape[-1]} elements of {q.dtype}", required=required)
+    return _run(q, k, v, q.shape[-1] ** -0.5 if scale is None else scale, causal, lse=True)
+
+
+def _run(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, *, lse: bool, out: Any = None) -> Any:
+    operator = _operators[q.shape[-1], lse]
+    return operator(q, k, v, scale=scale, causal=causal, group=q.shape[1] // k.shape[1], out=out)
+
+
+_operators = {(width, lse): _operator(width, lse=lse) for width in WIDTHS for lse in (False, True)}
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
+    fits = q.dim() == k.dim() == 4 and k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]
+    if not fits or q.shape[1] % k.shape[1]:
+        fail(
+            "JIT010",
+            found=f"q of {tuple(q.shape)}, k of {tuple(k.shape)}, v of {tuple(v.shape)}",
+            required="q of (batch, heads, tokens, width), k, v of (batch, groups, keys, width), groups dividing heads",
+        )
+
+
+def is_of_kernels(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """A kernel has heads of this width and dtype."""
+    return q.dtype in _LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in WIDTHS and q.numel() > 0
+
+
+_LOW = (torch.bfloat16, torch.float16)

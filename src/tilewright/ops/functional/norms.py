@@ -1,0 +1,204 @@
+"""RMS and layer norm over the last axis, alone or with the residual added before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ops import kernels
+from tilewright.ops.functional.arguments import is_served, like, on_rows, rows, stored, to_float
+from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registration import op
+
+ONE_TILE = 16384
+"""Longer rows are normalised by PyTorch."""
+
+_F = torch.nn.functional
+
+
+# -- gradients of the weights ---------------------------------------------------------------------------------------
+
+
+def _weight_fallback(x: Any, dy: Any, mean: Any, rstd: Any, br: Any, bn: Any) -> Any:
+    wide = x.float() if mean is None else x.float() - mean[..., None]
+    return (dy.float() * wide * rstd[..., None]).sum(1)
+
+
+def _weights_fallback(x: Any, dy: Any, mean: Any, rstd: Any, br: Any, bn: Any) -> Any:
+    return _weight_fallback(x, dy, mean, rstd, br, bn), dy.float().sum(1)
+
+
+_AS_F32 = {"dw": "f32", "db": "f32"}
+_weight_backward = op(
+    name="tilewright::norm_weight_backward", outputs=("dw",), dtypes=_AS_F32, fallback=_weight_fallback
+)(kernels.norm_weight_backward)
+_weights_backward = op(
+    name="tilewright::norm_weights_backward", outputs=("dw", "db"), dtypes=_AS_F32, fallback=_weights_fallback
+)(kernels.norm_weight_backward)
+
+
+def _groups(count: int) -> int:
+    """Into how many groups rows are split: enough programs to fill a GPU, and groups of equal size."""
+    return next((p for p in (64, 32, 16, 8, 4, 2) if count % p == 0), 1)
+
+
+def _weight_gradients(x: Tensor, dy: Tensor, mean: Tensor | None, rstd: Tensor, w: Tensor, bias: bool) -> Any:
+    """dw, and with ``bias`` db: sums of each group by a kernel, their sum in a fixed order by PyTorch."""
+    p = _groups(x.shape[0])
+    split = [t if t is None else t.reshape(p, -1, *t.shape[1:]) for t in (x, dy, mean, rstd)]
+    if not bias:
+        return _weight_backward(*split).sum(0).to(w.dtype), None
+    dw, db = _weights_backward(*split)
+    return dw.sum(0).to(w.dtype), db.sum(0).to(w.dtype)
+
+
+# -- RMS norm -------------------------------------------------------------------------------------------------------
+
+
+def _rms_fallback(x: Any, w: Any, eps: float, bm: Any, upto: Any) -> Any:
+    if w is None or w.dtype == x.dtype:
+        return _F.rms_norm(x, (x.shape[-1],), w, eps)
+    return _F.rms_norm(x.float(), (x.shape[-1],), w.float(), eps).to(x.dtype)
+
+
+def _add_rms_fallback(x: Any, residual: Any, w: Any, eps: float, bm: Any, upto: Any) -> Any:
+    total = (x + residual).to(x.dtype)
+    return _rms_fallback(total, w, eps, bm, upto), total
+
+
+def _rms_backward_fallback(x: Any, w: Any, dy: Any, after: Any, eps: float, bm: Any, bn: Any) -> Any:
+    wide, g = x.float(), dy.float() if w is None else dy.float() * w.float()
+    rstd = torch.rsqrt(wide.pow(2).mean(-1) + eps)
+    normed = wide * rstd[:, None]
+    d = rstd[:, None] * (g - normed * (normed * g).mean(-1, keepdim=True))
+    return (d if after is None else d + after).to(x.dtype), rstd
+
+
+_rms_backward = op(name="tilewright::rms_norm_backward", dtypes={"rstd": "f32"}, fallback=_rms_backward_fallback)(
+    kernels.rms_norm_backward
+)
+
+
+def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float) -> Any:
+    dx, rstd = _rms_backward(x, w, dy, eps=eps)
+    return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
+
+
+def _add_rms_gradients(total: Tensor, w: Tensor | None, dy: Tensor, dtotal: Tensor, eps: float) -> Any:
+    dx, rstd = _rms_backward(total, w, dy, dtotal, eps=eps)
+    return dx, dx, None if w is None else _weight_gradients(total, dy, None, rstd, w, bias=False)[0]
+
+
+_rms_norm = op(name="tilewright::rms_norm", backward=_rms_gradients, fallback=_rms_fallback)(kernels.rms_norm)
+_add_rms_norm = op(
+    name="tilewright::add_rms_norm",
+    backward=_add_rms_gradients,
+    fallback=_add_rms_fallback,
+)(kernels.add_rms_norm)
+
+
+def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out: Tensor | None = None) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis, in the dtype of x; float32 under autocast.
+
+    Differs from ``torch.nn.functional.rms_norm`` in the default of ``eps``, which is that of float32 there.
+    """
+    x, weight = to_float(x, weight)
+    if not _is_kernels(x, weight):
+        return stored(_F.rms_norm(x, (x.shape[-1],), weight, eps), out)
+    return on_rows(_rms_norm, x, weight, eps, out=out)
+
+
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """(the RMS norm of x + residual, x + residual): the sum is rounded to the dtype of x, then normalised."""
+    x, residual, weight = to_float(x, residual, weight)
+    if not _is_kernels(x, residual, weight):
+        total = x + residual
+        return _F.rms_norm(total, (total.shape[-1],), weight, eps), total
+    y, total = _add_rms_norm(rows(x), rows(residual), weight, eps)
+    return like(y, x), like(total, x)
+
+
+# -- layer norm -----------------------------------------------------------------------------------------------------
+
+
+def _layer_fallback(x: Any, w: Any, b: Any, eps: float, bm: Any, upto: Any) -> Any:
+    same = [t if t is None else t.to(x.dtype) for t in (w, b)]
+    return _F.layer_norm(x, (x.shape[-1],), *same, eps)
+
+
+def _add_layer_fallback(x: Any, residual: Any, w: Any, b: Any, eps: float, bm: Any, upto: Any) -> Any:
+    total = (x + residual).to(x.dtype)
+    return _layer_fallback(total, w, b, eps, bm, upto), total
+
+
+def _layer_backward_fallback(x: Any, w: Any, dy: Any, after: Any, eps: float, bm: Any, upto: Any) -> Any:
+    wide, g = x.float(), dy.float() if w is None else dy.float() * w.float()
+    mean = wide.mean(-1)
+    rstd = torch.rsqrt(wide.var(-1, correction=0) + eps)
+    normed = (wide - mean[:, None]) * rstd[:, None]
+    d = rstd[:, None] * (g - g.mean(-1, keepdim=True) - normed * (normed * g).mean(-1, keepdim=True))
+    return (d if after is None else d + after).to(x.dtype), mean, rstd
+
+
+_layer_backward = op(
+    name="tilewright::layer_norm_backward",
+    dtypes={"mean": "f32", "rstd": "f32"},
+    fallback=_layer_backward_fallback,
+)(kernels.layer_norm_backward)
+
+
+def _layer_gradients(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, eps: float) -> Any:
+    dx, mean, rstd = _layer_backward(x, w, dy, eps=eps)
+    if w is None:
+        return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
+    dw, db = _weight_gradients(x, dy, mean, rstd, w, bias=b is not None)
+    return dx, dw, db if b is None else db.to(b.dtype)
+
+
+def _add_layer_gradients(
+    total: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, dtotal: Tensor, eps: float
+) -> Any:
+    dx, mean, rstd = _layer_backward(total, w, dy, dtotal, eps=eps)
+    if w is None:
+        return dx, dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
+    dw, db = _weight_gradients(total, dy, mean, rstd, w, bias=b is not None)
+    return dx, dx, dw, db if b is None else db.to(b.dtype)
+
+
+_layer_norm = op(name="tilewright::layer_norm", backward=_layer_gradients, fallback=_layer_fallback)(kernels.layer_norm)
+_add_layer_norm = op(name="tilewright::add_layer_norm", backward=_add_layer_gradients, fallback=_add_layer_fallback)(
+    kernels.add_layer_norm
+)
+
+
+def layer_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    eps: float = 1e-5,
+    out: Tensor | None = None,
+) -> Tensor:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last axis, in the dtype of x; float32 under
+    autocast."""
+    x, weight, bias = to_float(x, weight, bias)
+    if not _is_kernels(x, weight, bias):
+        return stored(_F.layer_norm(x, (x.shape[-1],), weight, bias, eps), out)
+    return on_rows(_layer_norm, x, weight, bias, eps, out=out)
+
+
+def add_layer_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """(the layer norm of x + residual, x + residual): the sum is rounded to the dtype of x, then normalised."""
+    x, residual, weight, bias = to_float(x, residual, weight, bias)
+    if not _is_kernels(x, residual, weight, bias):
+        total = x + residual
+        return _F.layer_norm(total, (total.shape[-1],), weight, bias, eps), total
+    y, total = _add_layer_norm(rows(x), rows(residual), weight, bias, eps)
+    return like(y, x), like(total, x)
+
+
+def _is_kernels(x: Tensor, *others: Tensor | None) -> bool:
+    return is_served(x, *others) and x.dim() > 0 and x.numel() > 0 and x.size(-1) <= ONE_TILE

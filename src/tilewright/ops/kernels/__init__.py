@@ -1,0 +1,55 @@
+"""Kernels of usual form. Called directly they are kernels like a user's: results are arguments, or are allocated.
+
+``from tilewright.ops.kernels import rms_norm; rms_norm(x, w, y)`` launches without a compiler where the artifact was
+shipped. ``ops.listing`` says for which dtypes, rows and targets that is; ``tilewright build ops`` makes the folder.
+"""
+
+from __future__ import annotations
+
+from tilewright.ops.kernels.attention import attention
+from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, swiglu, swiglu_backward
+from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward
+from tilewright.ops.kernels.norms import (
+    add_layer_norm,
+    add_rms_norm,
+    layer_norm,
+    layer_norm_backward,
+    norm_weight_backward,
+    rms_norm,
+    rms_norm_backward,
+)
+from tilewright.ops.kernels.products import linear, matmul
+from tilewright.ops.kernels.rotaries import rotary
+from tilewright.ops.kernels.softmaxes import (
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+    softmax_long,
+)
+
+__all__ = [
+    "add",
+    "add_layer_norm",
+    "add_rms_norm",
+    "attention",
+    "cross_entropy",
+    "cross_entropy_backward",
+    "geglu",
+    "geglu_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "linear",
+    "log_softmax",
+    "log_softmax_backward",
+    "matmul",
+    "norm_weight_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "rotary",
+    "softmax",
+    "softmax_backward",
+    "softmax_long",
+    "swiglu",
+    "swiglu_backward",
+]

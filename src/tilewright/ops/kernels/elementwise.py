@@ -1,0 +1,85 @@
+"""Operators that work element by element: sums, and gated linear units with their gradients."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel
+def add(x: tw.Tensor["N"], y: tw.Tensor["N"], z: tw.Tensor["N"], *, block=tw.auto):
+    """z = x + y."""
+    n = tw.grid(z, block)
+    z[n] = x[n] + y[n]
+
+
+@tw.kernel
+def swiglu(gate: tw.Tensor["M", "N"], up: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    """y = silu(gate) * up."""
+    m, n = tw.grid(y, (bm, bn))
+    g = gate[m, n].to(tw.f32)
+    y[m, n] = g * tw.sigmoid(g) * up[m, n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def swiglu_backward(
+    gate: tw.Tensor["M", "N"],
+    up: tw.Tensor["M", "N"],
+    dy: tw.Tensor["M", "N"],
+    dgate: tw.Tensor["M", "N"],
+    dup: tw.Tensor["M", "N"],
+    *,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    """dgate = dy * up * silu'(gate), dup = dy * silu(gate)."""
+    m, n = tw.grid(gate, (bm, bn))
+    g, u, d = gate[m, n].to(tw.f32), up[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+    s = tw.sigmoid(g)
+    dgate[m, n] = d * u * s * (1 + g * (1 - s))
+    dup[m, n] = d * g * s
+
+
+@tw.kernel(numerics="fast")
+def geglu(
+    gate: tw.Tensor["M", "N"],
+    up: tw.Tensor["M", "N"],
+    y: tw.Tensor["M", "N"],
+    *,
+    tanh: bool = False,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    """y = gelu(gate) * up; ``tanh`` takes its approximation."""
+    m, n = tw.grid(y, (bm, bn))
+    g = gate[m, n].to(tw.f32)
+    cdf = 0.5 * (1 + (tw.tanh(0.7978845608 * (g + 0.044715 * g * g * g)) if tanh else tw.erf(g * 0.7071067812)))
+    y[m, n] = g * cdf * up[m, n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def geglu_backward(
+    gate: tw.Tensor["M", "N"],
+    up: tw.Tensor["M", "N"],
+    dy: tw.Tensor["M", "N"],
+    dgate: tw.Tensor["M", "N"],
+    dup: tw.Tensor["M", "N"],
+    *,
+    tanh: bool = False,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    """dgate = dy * up * gelu'(gate), dup = dy * gelu(gate)."""
+    m, n = tw.grid(gate, (bm, bn))
+    g, u, d = gate[m, n].to(tw.f32), up[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+    if tanh:
+        t = tw.tanh(0.7978845608 * (g + 0.044715 * g * g * g))
+        cdf = 0.5 * (1 + t)
+        slope = 0.3989422804 * g * (1 - t * t) * (1 + 0.134145 * g * g)
+    else:
+        cdf = 0.5 * (1 + tw.erf(g * 0.7071067812))
+        slope = 0.3989422804 * g * tw.exp(-0.5 * g * g)
+    dgate[m, n] = d * u * (cdf + slope)
+    dup[m, n] = d * g * cdf

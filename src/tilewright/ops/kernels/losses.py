@@ -1,0 +1,67 @@
+"""Cross-entropy of rows of logits against the index of the wanted column."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel(numerics="fast")
+def cross_entropy(
+    x: tw.Tensor["M", "N"],
+    target: tw.Tensor["M"],
+    loss: tw.Tensor["M"],
+    lse: tw.Tensor["M"],
+    *,
+    ignored: tw.i32 = -100,
+    smoothing: tw.f32 = 0.0,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    """lse = log(sum(exp(x))) of each row; loss = lse - x[target], smoothed towards the mean of the row; 0 where the
+    target is ``ignored``, NaN where it is no column."""
+    m = tw.grid(loss, bm)
+    wanted = target[m].to(tw.i32)
+    top = tw.full(m, -tw.inf, tw.f32)
+    total = tw.zeros(m, tw.f32)
+    picked = tw.zeros(m, tw.f32)
+    everything = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        v = x[m, n].to(tw.f32)
+        new = tw.maximum(top, v.max(1))
+        base = tw.where(new == -tw.inf, 0.0, new)
+        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
+        top.set(new)
+        picked += tw.where(n.index[None, :] == wanted[:, None], v, 0.0).sum(1)
+        everything += v.sum(1)
+    whole = top + tw.log(total)
+    lse[m] = whole
+    spread = tw.where(smoothing == 0.0, 0.0, smoothing * (whole - everything / (tw.zeros(m, tw.f32) + x.shape[1])))
+    found = (1 - smoothing) * (whole - picked) + spread
+    inside = (wanted >= 0) & (wanted < x.shape[1])
+    loss[m] = tw.where(wanted == ignored, 0.0, tw.where(inside, found, tw.nan))
+
+
+@tw.kernel(numerics="fast")
+def cross_entropy_backward(
+    x: tw.Tensor["M", "N"],
+    target: tw.Tensor["M"],
+    lse: tw.Tensor["M"],
+    dloss: tw.Tensor["M"],
+    dx: tw.Tensor["M", "N"],
+    *,
+    ignored: tw.i32 = -100,
+    smoothing: tw.f32 = 0.0,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    """dx = (softmax(x) - the smoothed target) * dloss; 0 where the target is ``ignored``."""
+    m, n = tw.grid(dx, (bm, bn))
+    wanted = target[m].to(tw.i32)
+    p = tw.exp(x[m, n].to(tw.f32) - lse[m][:, None])
+    share = smoothing / (tw.zeros(m, tw.f32) + x.shape[1])
+    aim = tw.where(n.index[None, :] == wanted[:, None], 1 - smoothing, 0.0) + share[:, None]
+    weight = tw.where(wanted == ignored, 0.0, dloss[m])
+    dx[m, n] = tw.where(weight[:, None] == 0.0, 0.0, (p - aim) * weight[:, None])

@@ -1,0 +1,184 @@
+"""RMS and layer norm along rows, with and without the residual before them, and their gradients."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel(numerics="fast")
+def rms_norm(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"] | None,
+    y: tw.Tensor["M", "N"],
+    *,
+    eps: tw.f32 = 1e-6,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    """y = x / sqrt(mean(x^2) + eps) * w, along rows; without w, no weight."""
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    scaled = row * tw.rsqrt((row * row).mean(1) + eps)[:, None]
+    y[m, n] = scaled if w is None else scaled * w[n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def add_rms_norm(
+    x: tw.Tensor["M", "N"],
+    residual: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"] | None,
+    y: tw.Tensor["M", "N"],
+    total: tw.Tensor["M", "N"],
+    *,
+    eps: tw.f32 = 1e-6,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    """total = x + residual, rounded to its dtype; y = the RMS norm of that."""
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    rounded = (x[m, n].to(tw.f32) + residual[m, n].to(tw.f32)).to(total.dtype)
+    total[m, n] = rounded
+    row = rounded.to(tw.f32)
+    scaled = row * tw.rsqrt((row * row).mean(1) + eps)[:, None]
+    y[m, n] = scaled if w is None else scaled * w[n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def rms_norm_backward(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"] | None,
+    dy: tw.Tensor["M", "N"],
+    after: tw.Tensor["M", "N"] | None,
+    dx: tw.Tensor["M", "N"],
+    rstd: tw.Tensor["M"],
+    *,
+    eps: tw.f32 = 1e-6,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    """dx of the norm along rows of any length, plus the gradient ``after`` that x has from elsewhere;
+    rstd = 1 / sqrt(mean(x^2) + eps)."""
+    m = tw.grid(x.shape[0], bm)
+    squares = tw.zeros(m, tw.f32)
+    products = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        v, g = x[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+        g = g if w is None else g * w[n].to(tw.f32)
+        squares += (v * v).sum(1)
+        products += (v * g).sum(1)
+    width = tw.zeros(m, tw.f32) + x.shape[1]
+    scale = tw.rsqrt(squares / width + eps)
+    rstd[m] = scale
+    share = products * scale * scale / width
+    for n in tw.stream(x.shape[1], bn):
+        v, g = x[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+        g = g if w is None else g * w[n].to(tw.f32)
+        d = scale[:, None] * (g - v * share[:, None])
+        dx[m, n] = d if after is None else d + after[m, n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def layer_norm(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"] | None,
+    b: tw.Tensor["N"] | None,
+    y: tw.Tensor["M", "N"],
+    *,
+    eps: tw.f32 = 1e-5,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    """y = (x - mean(x)) / sqrt(var(x) + eps) * w + b, along rows; without w or b, no weight or bias."""
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    centred = row - row.mean(1)[:, None]
+    scaled = centred * tw.rsqrt((centred * centred).mean(1) + eps)[:, None]
+    scaled = scaled if w is None else scaled * w[n].to(tw.f32)
+    y[m, n] = scaled if b is None else scaled + b[n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def add_layer_norm(
+    x: tw.Tensor["M", "N"],
+    residual: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"] | None,
+    b: tw.Tensor["N"] | None,
+    y: tw.Tensor["M", "N"],
+    total: tw.Tensor["M", "N"],
+    *,
+    eps: tw.f32 = 1e-5,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    """total = x + residual, rounded to its dtype; y = the layer norm of that."""
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    rounded = (x[m, n].to(tw.f32) + residual[m, n].to(tw.f32)).to(total.dtype)
+    total[m, n] = rounded
+    row = rounded.to(tw.f32)
+    centred = row - row.mean(1)[:, None]
+    scaled = centred * tw.rsqrt((centred * centred).mean(1) + eps)[:, None]
+    scaled = scaled if w is None else scaled * w[n].to(tw.f32)
+    y[m, n] = scaled if b is None else scaled + b[n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def layer_norm_backward(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"] | None,
+    dy: tw.Tensor["M", "N"],
+    after: tw.Tensor["M", "N"] | None,
+    dx: tw.Tensor["M", "N"],
+    mean: tw.Tensor["M"],
+    rstd: tw.Tensor["M"],
+    *,
+    eps: tw.f32 = 1e-5,
+    bm=tw.auto,
+    upto: int = 16384,
+):
+    """dx of the norm, plus the gradient ``after`` that x has from elsewhere; mean and rstd of each row."""
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=upto)
+    row, g = x[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+    g = g if w is None else g * w[n].to(tw.f32)
+    middle = row.mean(1)
+    centred = row - middle[:, None]
+    scale = tw.rsqrt((centred * centred).mean(1) + eps)
+    mean[m] = middle
+    rstd[m] = scale
+    normed = centred * scale[:, None]
+    d = scale[:, None] * (g - g.mean(1)[:, None] - normed * (normed * g).mean(1)[:, None])
+    dx[m, n] = d if after is None else d + after[m, n].to(tw.f32)
+
+
+@tw.kernel
+def norm_weight_backward(
+    x: tw.Tensor["P", "R", "N"],
+    dy: tw.Tensor["P", "R", "N"],
+    mean: tw.Tensor["P", "R"] | None,
+    rstd: tw.Tensor["P", "R"],
+    dw: tw.Tensor["P", "N"],
+    db: tw.Tensor["P", "N"] | None,
+    *,
+    br=tw.auto,
+    bn=tw.auto,
+):
+    """Of each of P groups of R rows: dw = sum(dy * (x - mean) * rstd), and db = sum(dy)."""
+    p, n = tw.grid(dw, (None, bn))
+    weight = tw.zeros(n, tw.f32)
+    bias = tw.zeros(n, tw.f32)
+    for r in tw.stream(x.shape[1], br):
+        v, g = x[p, r, n].to(tw.f32), dy[p, r, n].to(tw.f32)
+        v = v if mean is None else v - mean[p, r][:, None]
+        weight += (g * v * rstd[p, r][:, None]).sum(0)
+        if db is not None:
+            bias += g.sum(0)
+    dw[p, n] = weight
+    if db is not None:
+        db[p, n] = bias

@@ -1,0 +1,246 @@
+"""``tw.patch(model)``: operators in place of a model's own modules, one instance at a time, and what was done and not.
+
+A module is replaced by binding a ``forward`` to this very instance: its class, other models and its parameters stay as
+they are, and ``undo`` takes the binding away. Each candidate is run once beside the original on random input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from types import MethodType
+from typing import Any
+
+from tilewright.ops import functional as ops
+from tilewright.ops.functional.arguments import COMPUTED
+from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registries import choose_attention
+
+_nn = torch.nn
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One module: its path, its class, the operator that computes it now, or why none does."""
+
+    path: str
+    kind: str
+    operator: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path or '(the model)'} ({self.kind}): {self.operator or f'left: {self.reason}'}"
+
+
+@dataclass
+class Patched:
+    """What ``patch`` did to a model. Printed, it lists every module that was looked at."""
+
+    entries: list[Entry] = field(default_factory=list[Entry])
+    _undo: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+
+    @property
+    def replaced(self) -> list[Entry]:
+        """Modules that operators compute."""
+        return [e for e in self.entries if e.operator]
+
+    @property
+    def left(self) -> list[Entry]:
+        """Modules that were looked at and left as they were."""
+        return [e for e in self.entries if not e.operator]
+
+    def undo(self) -> None:
+        """The model as it was; twice does no harm."""
+        while self._undo:
+            self._undo.pop()()
+
+    def bind(self, module: Any, forward: Forward) -> None:
+        """Compute this instance by ``forward``."""
+        module.forward = MethodType(forward, module)
+        self._undo.append(partial(delattr, module, "forward"))
+
+    def choose_attention(self, model: Any) -> None:
+        """Through the registry that a model of transformers asks; no other model has one."""
+        chosen = choose_attention(model)
+        if chosen is not None:
+            reason, undo = chosen
+            self.entries.append(Entry("", type(model).__name__, "" if reason else "ops.attention", reason))
+            if undo is not None:
+                self._undo.append(undo)
+
+    def __str__(self) -> str:
+        head = f"{len(self.replaced)} of {len(self.entries)} modules replaced"
+        return "\n".join([head, *(f"  {entry}" for entry in self.entries)])
+
+
+Forward = Callable[..., Any]
+"""A ``forward`` that takes the module and its input."""
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """How to compute a module, and the width of the input that it is tried on; or why not."""
+
+    operator: str = ""
+    forward: Forward | None = None
+    width: int = 0
+    reason: str = ""
+
+
+def patch(model: Any, *, check: bool = True) -> Patched:
+    """Replace the norms, gated MLPs and unaligned linear layers of ``model``, and, in a model of transformers whose
+    attention is ``sdpa``, that; returns the report, with ``undo()``.
+
+    Modules with hooks, of dtypes that no kernel has, or already bound are left. With ``check`` each replacement is
+    compared with the original on random rows, where the module lies, and left if they disagree. A model that is
+    compiled already is left: patch it first.
+    """
+    if not isinstance(model, _nn.Module):
+        raise TypeError(f"patch takes a torch.nn.Module, not a {type(model).__name__}")
+    report = Patched()
+    if hasattr(model, "_orig_mod"):
+        report.entries.append(Entry("", type(model).__name__, reason="compiled already: patch the model before"))
+        return report
+    report.choose_attention(model)
+    for path, module in model.named_modules():
+        proposal = _propose(module)
+        if proposal is None:
+            continue
+        reason = proposal.reason or _obstacle(module) or (_disagreement(module, proposal) if check else "")
+        if reason or proposal.forward is None:
+            report.entries.append(Entry(path, type(module).__name__, reason=reason))
+            continue
+        report.bind(module, proposal.forward)
+        report.entries.append(Entry(path, type(module).__name__, proposal.operator))
+    return report
+
+
+# -- what is known of modules ---------------------------------------------------------------------------------------
+
+
+def _propose(module: Any) -> _Proposal | None:
+    """Of modules of a known kind; None of others."""
+    for rule in (_norm, _mlp, _linear, _attention):
+        found = rule(module)
+        if found is not None:
+            return found
+    return None
+
+
+def _norm(module: Any) -> _Proposal | None:
+    if isinstance(module, _nn.LayerNorm | _nn.RMSNorm):
+        shape = tuple(module.normalized_shape)
+        if len(shape) != 1:
+            return _Proposal(reason=f"it normalises {len(shape)} axes")
+        if isinstance(module, _nn.LayerNorm):
+            return _Proposal("ops.layer_norm", _layer_forward, shape[0])
+        return _Proposal("ops.rms_norm", _rms_forward, shape[0])
+    eps = getattr(module, "variance_epsilon", None)
+    if type(module).__name__.endswith("RMSNorm") and isinstance(eps, float):
+        return _Proposal("ops.rms_norm", _named_rms_forward, module.weight.shape[-1])
+    return None
+
+
+def _rms_forward(self: Any, x: Tensor) -> Tensor:
+    eps = torch.finfo(torch.float32).eps if self.eps is None else self.eps  # PyTorch's, of 16-bit tensors too
+    return ops.rms_norm(x, self.weight, eps=eps)
+
+
+def _named_rms_forward(self: Any, hidden_states: Tensor) -> Tensor:
+    return ops.rms_norm(hidden_states, self.weight, eps=self.variance_epsilon)
+
+
+def _layer_forward(self: Any, x: Tensor) -> Tensor:
+    return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
+
+
+def _mlp(module: Any) -> _Proposal | None:
+    """gate, up and down projections around an activation, as Llama and its kin name them."""
+    parts: list[Any] = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj", "act_fn")]
+    if any(part is None for part in parts):
+        return None
+    if not all(isinstance(part, _nn.Linear) for part in parts[:3]):
+        return _Proposal(reason="its projections are no torch.nn.Linear")
+    act = parts[3]
+    if isinstance(act, _nn.SiLU) or type(act).__name__ in ("SiLU", "SiLUActivation") or act is _nn.functional.silu:
+        return _Proposal("ops.swiglu", _swiglu_forward, parts[0].in_features)
+    if isinstance(act, _nn.GELU):
+        forward = _geglu_tanh_forward if act.approximate == "tanh" else _geglu_forward
+        return _Proposal("ops.geglu", forward, parts[0].in_features)
+    return _Proposal(reason=f"its activation {type(act).__name__} is neither SiLU nor GELU")
+
+
+def _swiglu_forward(self: Any, x: Tensor) -> Tensor:
+    return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
+
+
+def _geglu_forward(self: Any, x: Tensor) -> Tensor:
+    return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x)))
+
+
+def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
+    return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate="tanh"))
+
+
+def _linear(module: Any) -> _Proposal | None:
+    if type(module) is not _nn.Linear:
+        return _Proposal(reason="a subclass of Linear") if isinstance(module, _nn.Linear) else None
+    if module.weight.dtype not in (torch.float16, torch.bfloat16):
+        return _Proposal(reason=f"weights of {module.weight.dtype}: the kernel has float16 and bfloat16")
+    if module.in_features % 8 == 0 and module.out_features % 8 == 0:
+        return _Proposal(reason="rows of whole 16 bytes, at which cuBLAS is as fast")
+    return _Proposal("ops.linear", _linear_forward, module.in_features)
+
+
+def _linear_forward(self: Any, input: Tensor) -> Tensor:
+    return ops.linear(input, self.weight, self.bias)
+
+
+def _attention(module: Any) -> _Proposal | None:
+    if isinstance(module, _nn.MultiheadAttention):
+        return _Proposal(reason="torch.nn.MultiheadAttention has masks and fast paths of its own")
+    return None
+
+
+# -- whether it may be replaced -------------------------------------------------------------------------------------
+
+
+def _obstacle(module: Any) -> str:
+    """Why this instance is left, whatever its kind; nothing if it is not."""
+    if "forward" in vars(module):
+        return "its forward is bound already"
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(module, name, None) for name in hooks):
+        return "it has hooks, which may expect its own forward"
+    dtypes = {p.dtype for p in module.parameters()}
+    other = sorted(str(d) for d in dtypes if d not in COMPUTED)
+    if other:
+        return f"parameters of {', '.join(other)}"
+    if len({p.device for p in module.parameters()}) > 1:
+        return "its parameters lie on several devices"
+    if any(type(p) not in (_nn.Parameter, torch.Tensor) for p in module.parameters()):
+        return "parameters of a subclass of Tensor"
+    return ""
+
+
+def _disagreement(module: Any, proposal: _Proposal) -> str:
+    """How the replacement differs from the original on a few random rows; nothing if it does not."""
+    assert proposal.forward is not None
+    first = next(module.parameters(), None)
+    dtype = torch.float32 if first is None else first.dtype
+    device = "cpu" if first is None else first.device
+    if str(device) == "meta":
+        return "its parameters are on the meta device: patch the model when it is loaded"
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn((3, 5, proposal.width), generator=generator).to(device=device, dtype=dtype)
+    try:
+        with torch.no_grad():
+            expected, got = module(x).float(), proposal.forward(module, x).float()
+    except Exception as error:  # of a stranger's module
+        return f"trying it failed: {error!r:.120}"
+    tolerance = _TOLERANCE[dtype]
+    if expected.shape != got.shape or not torch.allclose(expected, got, rtol=tolerance, atol=tolerance):
+        return "results differ from its own"
+    return ""

@@ -1,0 +1,68 @@
+"""PyTorch, for the operators. It ships no types that our checker reads: they end here."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast
+
+from tilewright.diag.missing import refuse_missing
+
+try:
+    import torch as _untyped  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    refuse_missing(error, "an operator of PyTorch")
+
+torch = cast("Any", _untyped)
+
+Tensor: TypeAlias = Any
+"""``torch.Tensor``."""
+
+
+def is_plain(tensors: tuple[Any, ...]) -> bool:
+    """Nothing but autograd would see an operator's call on these: no subclass, no mode, no transform, no tracing, no
+    tangents, and no view whose elements count negated.
+
+    Such a call may pass PyTorch's dispatcher by, which costs 3 us of it.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    for tensor in tensors:
+        if type(tensor) not in _PLAIN or (tensor is not None and tensor.is_neg()):
+            return False
+    return (
+        _forward_ad._current_level < 0
+        and _peek_interpreter_stack() is None
+        and not _len_torch_dispatch_stack()
+        and not _len_torch_function_stack()
+        and _get_tracing_state() is None
+    )
+
+
+def wants_gradient(tensors: tuple[Any, ...]) -> bool:
+    """Autograd records, and one of them, of which some may be None, needs a gradient."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
+
+
+def is_transformed() -> bool:
+    """A transform of ``torch.func`` or forward-mode autograd is at work, outside of ``torch.compile``."""
+    if torch.compiler.is_compiling():
+        return False
+    return _peek_interpreter_stack() is not None or _forward_ad._current_level >= 0
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """What a function returned, or an argument gave, as several: one, none for None."""
+    if isinstance(value, tuple):
+        return cast("tuple[Any, ...]", value)
+    return () if value is None else (value,)
+
+
+_forward_ad = torch.autograd.forward_ad
+_peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
+_len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
+_len_torch_function_stack = torch._C._len_torch_function_stack
+_get_tracing_state = torch._C._get_tracing_state
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))

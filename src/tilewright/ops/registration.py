@@ -1,0 +1,298 @@
+"""``@tw.op``: a kernel as an operator of PyTorch.
+
+Registered with ``torch.library.Library``, a third of what ``custom_op`` costs a call. Plain tensors pass even that by:
+where no subclass, mode, transform or tracer would see the call, the kernel is launched from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, overload
+
+from tilewright import Kernel
+from tilewright.artifact.store import Store
+from tilewright.base.dtypes import DType
+from tilewright.diag import fail
+from tilewright.ops.execution import Execution, Fallback
+from tilewright.ops.gradients import Backward, Gradients
+from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch, wants_gradient
+from tilewright.ops.signature import REQUIRED, Signature, read_signature
+
+_REGISTERED: dict[str, tuple[Op, Any]] = {}
+"""Each operator and its library by its name, so that a cell of a notebook may define it again."""
+
+
+def operators() -> tuple[Op, ...]:
+    """All that were made so far."""
+    return tuple(op for op, _ in _REGISTERED.values())
+
+
+class Op:
+    """An operator of PyTorch. ``op(x, w, eps=1e-5)`` returns its results, ``op(x, w, out=y)`` writes them into ``y``.
+
+    ``overload`` and ``out_overload`` are what ``torch.ops`` has of it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        signature: Signature,
+        fallback: Fallback | None,
+        operators: tuple[Op, ...] = (),
+        function: Backward | None = None,
+    ) -> None:
+        self.name = name
+        self.signature = signature
+        self.__doc__ = signature.kernel.__doc__
+        self.__name__ = signature.kernel.name
+        self._execution = Execution(signature, fallback)
+        self._gradients = Gradients(signature, operators, function)
+        self._tensors = len(signature.tensors)
+        self._count = len(signature.arguments)
+        self._defaults = tuple(a.default for a in signature.arguments)
+        first = next((i for i in range(self._count) if REQUIRED not in self._defaults[i:]), self._count)
+        self._tails = {i: self._defaults[i:] for i in range(first, self._count + 1)}
+        self._positions = {a.name: i for i, a in enumerate(signature.arguments)}
+        self._single = len(signature.results) == 1
+        self._mutates = bool(signature.mutated)
+        self.overload, self.out_overload = self._register()
+        self._function = _autograd_function(self._forward, self._gradients, self._single)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}{self.signature.schema}>"
+
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Run on tensors of one device, in the order of the kernel's signature without its results; numbers and flags
+        follow, or go by name. JIT010 for arguments that do not fit."""
+        values = self._values(args, kwargs)
+        if out is not None:
+            return self._into(values, out)
+        tensors = values[: self._tensors]
+        if self._mutates:
+            if wants_gradient(tensors):
+                self._refuse_gradient("which changes an argument")
+            return self.overload(*values)
+        if not is_plain(tensors):
+            return (self._function.apply if is_transformed() else self.overload)(*values)
+        if wants_gradient(tensors):
+            return self._function.apply(*values)
+        return self._computed(values)
+
+    def _computed(self, values: tuple[Any, ...]) -> Any:
+        results = self._execution.run(values)
+        return results[0] if self._single else results or None
+
+    def _forward(self, *values: Any) -> Any:
+        """Of a call that autograd or a transform has seen already."""
+        if is_plain(values[: self._tensors]):
+            return self._computed(values)
+        return self.overload(*values)
+
+    def given(self, **named: Any) -> Any:
+        """The same with all arguments by name."""
+        return self(*(named.get(a.name, a.default) for a in self.signature.arguments))
+
+    def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: Path) -> str:
+        """Compile into the store at ``store`` what a call with these arguments launches on a GPU, unless it is there;
+        returns its key. Fake tensors do, each as if it were allocated for itself."""
+        return self._execution.compile_for(values, results, Store(store))
+
+    def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """One value for each argument."""
+        tail = None if kwargs else self._tails.get(len(args))
+        if tail is not None:
+            return (*args, *tail)
+        if len(args) > self._count:
+            self._refuse_call(f"{len(args)} arguments")
+        values = [*args, *self._defaults[len(args) :]]
+        for name, value in kwargs.items():
+            position = self._positions.get(name, -1)
+            if position < len(args):
+                self._refuse_call(f"an argument {name}" if position < 0 else f"two values for {name}")
+            values[position] = value
+        for position in range(len(args), self._count):
+            if values[position] is REQUIRED:
+                self._refuse_call(f"no {self.signature.arguments[position].name}")
+        return tuple(values)
+
+    def _into(self, values: tuple[Any, ...], out: Any) -> Any:
+        """Results in tensors that are given; they need no gradient, as with PyTorch's own ``out=``."""
+        outs = as_tuple(out)
+        described = self.signature.described(values)
+        got = tuple((tuple(t.shape), t.dtype) for t in outs)
+        if got != described:
+            fail(
+                "JIT010", found=f"out={got}", required=f"{described}, shape and dtype of each result of {self.__name__}"
+            )
+        tensors = (*values[: self._tensors], *outs)
+        if wants_gradient(tensors):
+            self._refuse_gradient("called with out=")
+        if is_plain(tensors):
+            self._execution.run_into(values, outs)
+            _changed(outs)
+        else:
+            self.out_overload(*values, *outs)
+        return out
+
+    # -- registration -------------------------------------------------------------------------------------------------
+
+    def _register(self) -> tuple[Any, Any]:
+        namespace, _, base = self.name.partition("::")
+        if self.name in _REGISTERED:
+            _REGISTERED.pop(self.name)[1]._destroy()
+        library = torch.library.Library(namespace, "FRAGMENT")
+        _REGISTERED[self.name] = (self, library)
+        tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+        signature, execution, single = self.signature, self._execution, self._single
+
+        def run(*values: Any) -> Any:
+            results = execution.run(values)
+            _changed(tuple(values[i] for i in signature.mutated))
+            return results[0] if single else results or None
+
+        def fake(*values: Any) -> Any:
+            first = next(v for v in values if v is not None)
+            made = tuple(first.new_empty(shape, dtype=dtype) for shape, dtype in signature.described(values))
+            return made[0] if single else made or None
+
+        library.define(f"{base}{signature.schema}", tags=tags)
+        torch.library.register_fake(self.name, fake, lib=library)
+        for key in ("CPU", "CUDA"):
+            library.impl(base, run, key)
+        if not self._mutates:
+            self._register_gradients(library)
+        packet = getattr(getattr(torch.ops, namespace), base)
+        if not signature.results:
+            return packet.default, None
+        self._register_out(library, base, tags)
+        return packet.default, getattr(getattr(torch.ops, namespace), f"{base}_out").default
+
+    def _register_gradients(self, library: Any) -> None:
+        gradients, single = self._gradients, self._single
+
+        def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            gradients.save(ctx, inputs, (output,) if single else output)
+
+        def compute(ctx: Any, *grads: Any) -> Any:
+            return gradients.compute(ctx, grads)
+
+        torch.library.register_autograd(self.name, compute, setup_context=save, lib=library)
+
+    def _register_out(self, library: Any, base: str, tags: tuple[Any, ...]) -> None:
+        count, execution, signature = self._count, self._execution, self.signature
+
+        def run_into(*values: Any) -> None:
+            execution.run_into(values[:count], values[count:])
+            _changed((*(values[i] for i in signature.mutated), *values[count:]))
+
+        library.define(f"{base}_out{signature.out_schema}", tags=tags)
+        torch.library.register_fake(f"{self.name}_out", _returns_nothing, lib=library)
+        for key in ("CPU", "CUDA"):
+            library.impl(f"{base}_out", run_into, key)
+
+    # -- refusals -----------------------------------------------------------------------------------------------------
+
+    def _refuse_call(self, found: str) -> None:
+        required = ", ".join(a.name for a in self.signature.arguments)
+        fail("JIT010", found=f"{found}, given to {self.__name__}", required=required)
+
+    def _refuse_gradient(self, why: str) -> None:
+        required = "tensors that need no gradient, or torch.no_grad()"
+        fail("JIT011", found=f"a gradient of {self.__name__}, {why}", required=required)
+
+
+def _autograd_function(compute: Callable[..., Any], gradients: Gradients, single: bool) -> Any:
+    """The same gradients without the dispatcher: a third of what registered ones cost a call. The transforms of
+    ``torch.func``, which do not know registered ones, know these."""
+
+    class Eager(torch.autograd.Function):
+        @staticmethod
+        def forward(*values: Any) -> Any:
+            return compute(*values)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            gradients.save(ctx, inputs, (output,) if single else output)
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return gradients.compute(ctx, grads)
+
+    return Eager
+
+
+def _returns_nothing(*values: Any) -> None:
+    """What a form with ``out=`` makes of fake tensors: it only writes."""
+
+
+def _changed(tensors: tuple[Tensor, ...]) -> None:
+    """Tell autograd that saved values of these are no longer what they were."""
+    for tensor in tensors:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+
+
+@overload
+def op(kernel: Kernel) -> Op: ...
+@overload
+def op(
+    *,
+    name: str = ...,
+    outputs: Collection[str] | None = ...,
+    mutates: Collection[str] = ...,
+    dtypes: Mapping[str, DType | str] | None = ...,
+    backward: Any = ...,
+    fallback: Fallback | None = ...,
+) -> Callable[[Kernel], Op]: ...
+def op(
+    kernel: Kernel | None = None,
+    *,
+    name: str = "",
+    outputs: Collection[str] | None = None,
+    mutates: Collection[str] = (),
+    dtypes: Mapping[str, DType | str] | None = None,
+    backward: Any = None,
+    fallback: Fallback | None = None,
+) -> Op | Callable[[Kernel], Op]:
+    """Make a kernel an operator of PyTorch: ``y = op(x, w)``, also under autograd and ``torch.compile``.
+
+    - ``outputs``: names of the tensors it returns; without, those that the body writes and never reads, optional ones
+      left out. They are allocated row-major; their dimensions are those of the arguments.
+    - ``mutates``: names of the tensors that it changes in place.
+    - ``dtypes``: of results, an element type or the name of an argument of the same; a result ``dx`` is as ``x``,
+      others are as the first tensor.
+    - ``backward``: kernels or operators (one or a tuple), or a function over operators, joined by the names of what
+      they take (``tilewright.ops.gradients``).
+    - ``fallback``: a function of PyTorch for tensors of the CPU; without, the simulator runs them.
+    - ``name``: ``"library::name"``; ``tilewright_ops::`` and the kernel's module and name if not given. Compiled-graph
+      caches go by it: change it when you change the backward.
+
+    Raises JIT009 for what has no schema or must be declared.
+    """
+
+    def decorate(kernel: Kernel) -> Op:
+        if not isinstance(kernel, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]
+            fail("JIT009", found=f"a {type(kernel).__name__}", required="a kernel: write @tw.op above @tw.kernel")
+        signature = read_signature(kernel, outputs, mutates, dtypes or {})
+        called = name or f"tilewright_ops::{kernel.fn.__module__}_{kernel.fn.__qualname__}"
+        operators, function = _backward(backward)
+        return Op(_identifier(called), signature, fallback, operators, function)
+
+    return decorate if kernel is None else decorate(kernel)
+
+
+def _identifier(name: str) -> str:
+    namespace, _, base = name.rpartition("::")
+    clean = "".join(c if c.isalnum() else "_" for c in base.replace("<locals>", ""))
+    return f"{namespace or 'tilewright_ops'}::{clean}"
+
+
+def _backward(given: Any) -> tuple[tuple[Op, ...], Backward | None]:
+    """A backward as operators, which its kernels become, or as a function."""
+    parts = as_tuple(given)
+    if all(isinstance(part, Kernel | Op) for part in parts):
+        return tuple(op(part) if isinstance(part, Kernel) else part for part in parts), None
+    if not callable(given):
+        fail("JIT009", found=f"backward={given!r}", required="kernels, operators, or one function")
+    return (), given

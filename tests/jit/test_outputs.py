@@ -1,0 +1,118 @@
+"""Results that a call leaves out: which tensors may be, how they are allocated, and what is refused."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.fake_driver import FakeTensor
+from tilewright.diag import TilewrightError
+
+X = np.random.default_rng(0).standard_normal((6, 20), dtype=np.float32)
+
+
+@tw.kernel
+def both(x: tw.Tensor["M", "N"], top: tw.Tensor["M"], y: tw.Tensor["M", "N"], *, scale: tw.f32 = 2.0, bm=4):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    top[m] = x[m, n].max(1)
+    y[m, n] = x[m, n] * scale
+
+
+@tw.kernel
+def column_sums(x: tw.Tensor["M", "N"], total: tw.Tensor["N"], *, bm=4):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    tw.reduce_add(total, n, x[m, n].sum(0))
+
+
+@tw.kernel
+def in_place(x: tw.Tensor["N"], *, bn=64):
+    n = tw.grid(x, bn)
+    x[n] += 1
+
+
+@tw.kernel
+def repeated(x: tw.Tensor["N"], y: tw.Tensor["P", "N"], *, bn=64):
+    p, n = tw.grid(y, (None, bn))
+    y[p, n] = x[n]
+
+
+@tw.kernel
+def sometimes(x: tw.Tensor["N"], y: tw.Tensor["N"], z: tw.Tensor["N"], *, twice: bool = False, bn=64):
+    n = tw.grid(x, bn)
+    y[n] = x[n]
+    if twice:
+        z[n] = x[n] * 2
+
+
+def stored_elsewhere(tensor: Any, n: Any, value: Any) -> None:
+    tensor[n] = value
+
+
+@tw.kernel
+def handed_on(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
+    n = tw.grid(x, bn)
+    stored_elsewhere(y, n, x[n])
+
+
+def test_several_results_are_a_tuple_in_the_order_of_the_signature() -> None:
+    top, y = both(X, scale=3.0)
+    np.testing.assert_array_equal(top, X.max(1))
+    np.testing.assert_array_equal(y, X * 3)
+    given = np.empty_like(X)
+    np.testing.assert_array_equal(both(X, y=given), X.max(1))
+    np.testing.assert_array_equal(given, X * 2)
+    assert both(X, np.empty_like(top), given) is None
+
+
+def test_sums_begin_at_zero() -> None:
+    np.testing.assert_allclose(column_sums(X), X.sum(0), rtol=1e-5)
+
+
+def test_results_are_row_major_and_of_the_first_dtype() -> None:
+    top, y = both(X.astype(np.float16).T)
+    assert (top.dtype, y.dtype, y.strides) == (np.float16, np.float16, (12, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (lambda: in_place(), "JIT001"),  # read as well as written
+        (lambda: repeated(X[0]), "JIT007"),  # no tensor has P
+        (lambda: handed_on(X[0]), "JIT001"),  # nothing shows that y is a result
+        (lambda: both(FakeTensor(0x1000, (4, 4))), "JIT007"),  # of no library that we know
+        (lambda: sometimes(X[0]), "JIT008"),  # z would come back as it was found
+    ],
+)
+def test_refused(call: Any, code: str) -> None:
+    with pytest.raises(TilewrightError) as caught:
+        call()
+    assert caught.value.code == code
+
+
+def test_the_legal_twins() -> None:
+    y = np.empty((3, 20), np.float32)
+    repeated(X[0], y)
+    np.testing.assert_array_equal(y, np.stack([X[0]] * 3))
+    one = np.empty(20, np.float32)
+    handed_on(X[0], one)
+    np.testing.assert_array_equal(one, X[0])
+    sometimes(X[0], one, one.copy())
+
+
+def test_a_store_that_the_source_does_not_show_is_refused() -> None:
+    @tw.kernel
+    def hidden(x: tw.Tensor["N"], y: tw.Tensor["N"], z: tw.Tensor["N"], *, bn=64):
+        n = tw.grid(x, bn)
+        y[n] = x[n]
+        locals()["z"][n] = x[n]
+
+    with pytest.raises(TilewrightError) as caught:
+        hidden(X[0], X[1], X[2])
+    assert caught.value.code == "JIT008"

@@ -1,0 +1,221 @@
+"""Every operator's own kernels in the simulator, forward and backward, against PyTorch in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+from tilewright import ops  # noqa: E402
+
+F = torch.nn.functional
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+TOLERANCE = {F32: 3e-5, F16: 4e-3, BF16: 3e-2}
+
+
+def normal(*shape: int, dtype: Any = F32, seed: int = 0) -> Any:
+    random = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(shape, generator=random).to(dtype)
+
+
+def agree(got: Any, expected: Any, dtype: Any) -> None:
+    torch.testing.assert_close(got.double(), expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def check(ours: Callable[..., Any], theirs: Callable[..., Any], *inputs: Any, dtype: Any = None) -> None:
+    """Results, and gradients of their weighted sum, of kernels that the simulator runs, against float64."""
+    dtype = dtype or inputs[0].dtype
+    floats = [t for t in inputs if t is not None and t.is_floating_point()]
+    leaves = [t.detach().clone().requires_grad_() for t in floats]
+    wide = [t.detach().double().requires_grad_() for t in floats]
+
+    def with_leaves(given: list[Any]) -> list[Any]:
+        left = iter(given)
+        return [next(left) if t is not None and t.is_floating_point() else t for t in inputs]
+
+    with ops.simulated():
+        got = ours(*with_leaves(leaves))
+        got = got if isinstance(got, tuple) else (got,)
+        expected = theirs(*with_leaves(wide))
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        for a, b in zip(got, expected, strict=True):
+            assert a.shape == b.shape
+            agree(a.detach(), b.detach(), dtype)
+        weights = [normal(*b.shape, seed=1).to(a.dtype) for a, b in zip(got, expected, strict=True)]
+        sum((a * w).sum() for a, w in zip(got, weights, strict=True)).backward()
+        sum((b * w.double()).sum() for b, w in zip(expected, weights, strict=True)).backward()
+    for leaf, reference in zip(leaves, wide, strict=True):
+        assert leaf.grad.dtype == leaf.dtype
+        scale = max(1.0, float(reference.grad.abs().max()))
+        agree(leaf.grad / scale, reference.grad / scale, dtype)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F16])
+@pytest.mark.parametrize("shape", [(5, 40), (2, 3, 33)])
+def test_softmax(dtype: Any, shape: tuple[int, ...]) -> None:
+    check(lambda x: ops.softmax(x, -1), lambda x: x.softmax(-1), normal(*shape, dtype=dtype))
+    check(lambda x: ops.log_softmax(x, -1), lambda x: x.log_softmax(-1), normal(*shape, dtype=dtype))
+
+
+def test_softmax_along_another_axis_and_of_strided_rows() -> None:
+    x = normal(6, 4, 10)
+    check(lambda x: ops.softmax(x, 0), lambda x: x.softmax(0), x)
+    check(lambda x: ops.log_softmax(x[:, ::2, 1:], 1), lambda x: x[:, ::2, 1:].log_softmax(1), x)
+
+
+def test_long_rows_take_the_kernel_of_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.ops.functional.softmaxes.ONE_TILE", 32)
+    x = normal(3, 300)
+    x[1, 5:] = -torch.inf
+    check(ops.softmax, lambda x: x.softmax(-1), x)
+    check(ops.log_softmax, lambda x: x.log_softmax(-1), normal(3, 300))
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rms_norm(dtype: Any, weighted: bool) -> None:
+    w = normal(36, dtype=dtype) if weighted else None
+    x, residual = normal(2, 4, 36, dtype=dtype), normal(2, 4, 36, dtype=dtype, seed=2)
+    check(lambda x, w: ops.rms_norm(x, w, eps=1e-4), lambda x, w: F.rms_norm(x, (36,), w, 1e-4), x, w)
+
+    def added(x: Any, residual: Any, w: Any) -> Any:
+        total = (x + residual).to(dtype).double()
+        total = x + residual + (total - x - residual).detach()  # rounded, with the gradient of a sum
+        return F.rms_norm(total, (36,), w, 1e-4), total
+
+    check(lambda x, r, w: ops.add_rms_norm(x, r, w, eps=1e-4), added, x, residual, w)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16])
+@pytest.mark.parametrize(("weighted", "biased"), [(True, True), (True, False), (False, False), (False, True)])
+def test_layer_norm(dtype: Any, weighted: bool, biased: bool) -> None:
+    w, b = normal(36, dtype=dtype) if weighted else None, normal(36, dtype=dtype, seed=3) if biased else None
+    x, residual = normal(6, 36, dtype=dtype), normal(6, 36, dtype=dtype, seed=2)
+    check(ops.layer_norm, lambda x, w, b: F.layer_norm(x, (36,), w, b), x, w, b)
+
+    def added(x: Any, residual: Any, w: Any, b: Any) -> Any:
+        total = (x + residual).to(dtype).double()
+        total = x + residual + (total - x - residual).detach()
+        return F.layer_norm(total, (36,), w, b), total
+
+    check(ops.add_layer_norm, added, x, residual, w, b)
+
+
+def test_weights_of_another_dtype() -> None:
+    x, w = normal(4, 36, dtype=BF16), normal(36)
+    check(ops.rms_norm, lambda x, w: F.rms_norm(x, (36,), w, 1e-6), x, w)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_gated_units(dtype: Any) -> None:
+    gate, up = normal(2, 3, 20, dtype=dtype), normal(2, 3, 20, dtype=dtype, seed=4)
+    check(ops.swiglu, lambda g, u: F.silu(g) * u, gate, up)
+    check(ops.geglu, lambda g, u: F.gelu(g) * u, gate, up)
+    check(
+        lambda g, u: ops.geglu(g, u, approximate="tanh"),
+        lambda g, u: F.gelu(g, approximate="tanh") * u,
+        gate,
+        up,
+    )
+
+
+def test_halves_of_one_tensor_are_taken_as_they_lie() -> None:
+    both = normal(2, 3, 40)
+    check(lambda t: ops.swiglu(*t.chunk(2, -1)), lambda t: F.silu(t[..., :20]) * t[..., 20:], both)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy(reduction: str, smoothing: float) -> None:
+    target = torch.tensor([3, 0, -100, 29, 7])
+    how = {"reduction": reduction, "label_smoothing": smoothing}
+    for dtype in (F32, BF16):
+        check(
+            lambda x: ops.cross_entropy(x, target, **how),
+            lambda x: F.cross_entropy(x, target, **how),
+            normal(5, 30, dtype=dtype),
+        )
+
+
+def test_cross_entropy_of_more_axes_and_an_ignored_class() -> None:
+    target = torch.randint(0, 9, (2, 4), generator=torch.Generator().manual_seed(0))
+    check(
+        lambda x: ops.cross_entropy(x, target, ignore_index=3),
+        lambda x: F.cross_entropy(x, target, ignore_index=3),
+        normal(2, 9, 4),
+    )
+
+
+def test_a_target_that_is_no_class_gives_nan() -> None:
+    with ops.simulated():
+        loss = ops.cross_entropy(normal(3, 8), torch.tensor([8, 7, -1]), reduction="none")
+    assert loss.isnan().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_linear_cross_entropy_in_chunks(reduction: str) -> None:
+    target = torch.tensor([3, 0, -100, 29, 7, 1, 2])
+
+    def theirs(x: Any, w: Any) -> Any:
+        return F.cross_entropy(x @ w.t(), target, reduction=reduction)
+
+    def ours(x: Any, w: Any) -> Any:
+        return ops.linear_cross_entropy(x, w, target, reduction=reduction, chunk=3)
+
+    check(ours, theirs, normal(7, 16), normal(30, 16))
+
+
+@pytest.mark.parametrize("heads_first", [False, True])
+def test_rotary(heads_first: bool) -> None:
+    x = normal(2, 5, 3, 8)
+    x = x.transpose(1, 2) if heads_first else x
+    angles = normal(5, 4)
+
+    def theirs(x: Any) -> Any:
+        c, s = (t.double()[None] if heads_first else t.double()[:, None] for t in (angles.cos(), angles.sin()))
+        first, second = x[..., :4], x[..., 4:]
+        return torch.cat((first * c - second * s, second * c + first * s), -1)
+
+    for repeated in (1, 2):  # models keep both halves
+        cos, sin = (torch.cat([t] * repeated, -1) for t in (angles.cos(), angles.sin()))
+        check(lambda x, cos=cos, sin=sin: ops.rotary(x, cos, sin, heads_first=heads_first), theirs, x)
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "silu", "gelu", "gelu_tanh"])
+def test_linear(activation: str) -> None:
+    from tilewright.ops.functional.linears import ACTIVATIONS  # noqa: PLC0415
+
+    x, w = normal(2, 9, 40, dtype=BF16), normal(24, 40, dtype=BF16) / 8
+    bias, residual = normal(24, dtype=BF16), normal(2, 9, 24, dtype=BF16, seed=5)
+    check(
+        lambda x, w, b, r: ops.linear(x, w, b, activation=activation, residual=r),
+        lambda x, w, b, r: ACTIVATIONS[activation](F.linear(x, w, b)) + r,
+        *(x, w, bias, residual),
+    )
+
+
+def test_matmul_of_a_transposed_weight() -> None:
+    check(ops.matmul, lambda a, b: a @ b, normal(9, 40, dtype=F16) / 6, normal(40, 24, dtype=F16))
+
+
+@pytest.mark.parametrize(("causal", "group"), [(False, 1), (True, 2)])
+def test_attention(causal: bool, group: int) -> None:
+    q = normal(1, 2, 20, 64, dtype=BF16)
+    k, v = (normal(1, 2 // group, 20, 64, dtype=BF16, seed=s) for s in (6, 7))
+
+    def theirs(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1)
+
+    check(lambda q, k, v: ops.attention(q, k, v, causal=causal), theirs, q, k, v)
+    with ops.simulated():
+        o, lse = ops.attention_with_lse(q, k, v, causal=causal)
+    agree(o, theirs(q.double(), k.double(), v.double()), BF16)
+    scores = q.double() @ k.double().repeat_interleave(group, 1).transpose(-1, -2) / 8
+    if causal:
+        scores = scores.masked_fill(~torch.ones(20, 20, dtype=torch.bool).tril(), -torch.inf)
+    agree(lse, scores.logsumexp(-1), BF16)

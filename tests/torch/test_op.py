@@ -1,0 +1,375 @@
+"""``@tw.op``: a user's kernel as an operator of PyTorch."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from tilewright.ops import simulated  # noqa: E402
+
+X = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
+
+
+@tw.kernel
+def scaled_backward(dy: tw.Tensor["M", "N"], dx: tw.Tensor["M", "N"], *, factor: tw.f32 = 2.0, bm=4):
+    m = tw.grid(dy.shape[0], bm)
+    n = tw.axis(dy.shape[1], upto=64)
+    dx[m, n] = dy[m, n] * factor
+
+
+@tw.op(backward=scaled_backward)
+@tw.kernel
+def scaled(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, factor: tw.f32 = 2.0, negate: bool = False, bm=4):
+    """y = factor * x."""
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    y[m, n] = x[m, n] * (-factor if negate else factor)
+
+
+@tw.op(dtypes={"top": tw.f32, "place": tw.i32})
+@tw.kernel
+def rows(
+    x: tw.Tensor["M", "N"],
+    bias: tw.Tensor["N"] | None,
+    y: tw.Tensor["M", "N"],
+    top: tw.Tensor["M"],
+    place: tw.Tensor["M"],
+    *,
+    bm=4,
+):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    row = x[m, n] if bias is None else x[m, n] + bias[n]
+    y[m, n] = row
+    top[m] = row.max(1)
+    place[m] = row.argmax(1)
+
+
+@tw.op(mutates=("total",))
+@tw.kernel
+def accumulate(x: tw.Tensor["N"], total: tw.Tensor["N"], *, bn=64):
+    n = tw.grid(x, bn)
+    total[n] = total[n] + x[n]
+
+
+@tw.op
+@tw.kernel
+def column_sums(x: tw.Tensor["M", "N"], total: tw.Tensor["N"], *, bm=4):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    tw.reduce_add(total, n, x[m, n].sum(0))
+
+
+def code_of(call: Any) -> str:
+    with pytest.raises(tw.TilewrightError) as caught:
+        call()
+    return caught.value.code
+
+
+# -- what it returns --------------------------------------------------------------------------------------------------
+
+
+def test_results_come_back_as_the_signature_says() -> None:
+    torch.testing.assert_close(scaled(X), 2 * X)
+    torch.testing.assert_close(scaled(X, factor=3.0, negate=True), -3 * X)
+    torch.testing.assert_close(scaled(X, 3.0, True, 4), -3 * X)
+    y, top, place = rows(X.half(), None)
+    assert (y.dtype, top.dtype, place.dtype) == (torch.float16, torch.float32, torch.int32)
+    torch.testing.assert_close(place.long(), X.half().argmax(1))
+    torch.testing.assert_close(rows(X, X[0])[1], (X + X[0]).amax(1))
+
+
+def test_strides_of_arguments_are_free_and_results_row_major() -> None:
+    y = scaled(X.t()[::2])
+    torch.testing.assert_close(y, 2 * X.t()[::2])
+    assert y.is_contiguous()
+
+
+def test_out() -> None:
+    y = torch.empty(20, 6).t()
+    before = y._version
+    assert scaled(X, out=y) is y
+    torch.testing.assert_close(y, 2 * X)
+    assert y._version > before
+    assert code_of(lambda: scaled(X, out=torch.empty(3, 3))) == "JIT010"
+    assert code_of(lambda: scaled(X, out=torch.empty(6, 20, dtype=torch.float16))) == "JIT010"
+    assert code_of(lambda: scaled(X.clone().requires_grad_(), out=y)) == "JIT011"
+
+
+def test_mutation_is_declared_and_seen() -> None:
+    total, x = torch.ones(20), X[0]
+    before = total._version
+    assert accumulate(x, total) is None
+    torch.testing.assert_close(total, 1 + x)
+    assert total._version > before
+    assert accumulate.overload._schema.arguments[1].is_write
+    assert not accumulate.overload._schema.arguments[0].is_write
+    assert code_of(lambda: accumulate(x, torch.zeros(20, requires_grad=True))) == "JIT011"
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def twice(x: Any, total: Any) -> Any:
+        accumulate(x, total)
+        accumulate(x, total)
+        return total * 2
+
+    total = torch.ones(20)
+    torch.testing.assert_close(twice(x, total), 2 + 4 * x)
+    torch.testing.assert_close(total, 1 + 2 * x)
+
+
+def test_sums_begin_at_zero_and_tell_of_their_order() -> None:
+    torch.testing.assert_close(column_sums(X), X.sum(0))
+    from tilewright.ops.execution import _alert  # noqa: PLC0415
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="not deterministic"):
+            _alert(column_sums.signature, (X[0],))
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with pytest.warns(UserWarning, match="not deterministic"):
+            _alert(column_sums.signature, (X[0],))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            _alert(column_sums.signature, (X[0].int(),))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+# -- PyTorch's own checks ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments"),
+    [
+        (scaled, (X.clone().requires_grad_(), 2.0, False, 4)),
+        (scaled, (X, 2.0, True, 4)),
+        (rows, (X, None, 4)),
+        (rows, (X, X[0], 4)),
+        (accumulate, (X[0].clone(), X[1].clone(), 64)),
+        (column_sums, (X, 4)),
+    ],
+)  # fmt: skip
+def test_opcheck(op: Any, arguments: tuple[Any, ...]) -> None:
+    torch.library.opcheck(op.overload, arguments)
+
+
+def test_opcheck_of_the_form_with_out() -> None:
+    torch.library.opcheck(scaled.out_overload, (X, 2.0, False, 4, torch.empty(6, 20)))
+
+
+def test_fake_tensors_and_make_fx() -> None:
+    with FakeTensorMode() as mode:
+        x = mode.from_tensor(X)
+        y = scaled(x)
+        assert (type(y), y.shape) == (type(x), x.shape)
+    graph = make_fx(lambda x: scaled(x) + 1, tracing_mode="symbolic")(X)
+    assert str(scaled.overload) in graph.code
+    torch.testing.assert_close(graph(X[:3]), 2 * X[:3] + 1)
+
+
+def test_compile_with_dynamic_shapes() -> None:
+    compiled = torch.compile(lambda x: scaled(x * 2).sum(0), backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows_ in (6, 5):
+        torch.testing.assert_close(compiled(X[:rows_]), 4 * X[:rows_].sum(0))
+
+
+def test_functorch_and_modes() -> None:
+    gradient = torch.func.grad(lambda x: scaled(x).sum())(X)
+    torch.testing.assert_close(gradient, torch.full_like(X, 2.0))
+    seen: list[Any] = []
+
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        scaled(X)
+    assert scaled.overload in seen
+
+
+def test_a_subclass_sees_the_call() -> None:
+    seen: list[Any] = []
+
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    assert type(scaled(X.as_subclass(Logged))) is Logged
+    assert scaled.overload in seen
+
+
+def test_a_negated_view_is_read_as_it_counts() -> None:
+    x = torch.complex(X, X + 1).conj().imag
+    assert x.is_neg()
+    torch.testing.assert_close(scaled(x), -2 * (X + 1))
+
+
+def test_tangents_are_not_dropped() -> None:
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(X, X)
+        with pytest.raises((RuntimeError, NotImplementedError), match="forward"):
+            scaled(dual)
+
+
+def test_inference_mode() -> None:
+    with torch.inference_mode():
+        y = scaled(X)
+        assert y.is_inference()
+        scaled(X, out=y)
+    torch.testing.assert_close(y.clone(), 2 * X)
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_backward_kernel(compiled: bool) -> None:
+    def loss(x: Any) -> Any:
+        return (scaled(x, factor=3.0) * X).sum()
+
+    x = X.clone().requires_grad_()
+    (torch.compile(loss, backend="aot_eager", fullgraph=True) if compiled else loss)(x).backward()
+    torch.testing.assert_close(x.grad, 3 * X)
+
+
+def test_no_gradient_is_an_error_where_it_would_be_needed() -> None:
+    x = X.clone().requires_grad_()
+    y = rows(x, None)[0]
+    assert code_of(lambda: y.sum().backward()) == "JIT011"
+    (dx,) = torch.autograd.grad(scaled(x).square().sum(), x, create_graph=True)
+    assert code_of(lambda: dx.sum().backward()) == "JIT011"
+    with torch.no_grad():
+        assert not rows(x, None)[0].requires_grad
+
+
+def test_a_kernel_that_is_no_operator_returns_nothing_that_looks_differentiable() -> None:
+    kernel, x = scaled.signature.kernel, X.clone().requires_grad_()
+    assert code_of(lambda: kernel(x)) == "JIT011"
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(x), 2 * X)
+    y = torch.empty_like(X)
+    kernel(x, y)  # results that are given are the caller's
+    torch.testing.assert_close(y, 2 * X)
+
+
+def test_a_function_over_operators() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def backward(x: Any, y: Any, dy: Any, factor: float) -> Any:
+        asked.append(tuple(x.shape))
+        assert torch.equal(y, x * factor)
+        return scaled(dy, factor=factor)
+
+    again = tw.op(backward=backward, fallback=lambda x, factor, negate, bm: x * factor)(scaled.signature.kernel)
+    x = X.clone().requires_grad_()
+    (again(x, factor=4.0) * X).sum().backward()
+    torch.testing.assert_close(x.grad, 4 * X)
+    assert asked == [(6, 20)]
+    wrong = tw.op(backward=lambda dy: (dy, dy))(scaled.signature.kernel)
+    assert code_of(lambda: wrong(x).sum().backward()) == "JIT010"
+
+
+def test_a_fallback_is_held_to_the_signature() -> None:
+    kernel = scaled.signature.kernel
+    computed = tw.op(fallback=lambda x, factor, negate, bm: x + 100)(kernel)
+    torch.testing.assert_close(computed(X), X + 100)
+    with simulated():
+        torch.testing.assert_close(computed(X), 2 * X)
+    assert code_of(lambda: tw.op(fallback=lambda x, factor, negate, bm: x[:3])(kernel)(X)) == "JIT010"
+    assert code_of(lambda: tw.op(fallback=lambda x, factor, negate, bm: x.double())(kernel)(X)) == "JIT010"
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: scaled(),
+        lambda: scaled(X, 2.0, True, 4, 5),
+        lambda: scaled(X, colour=3),
+        lambda: scaled(X, x=X),
+        lambda: scaled(X[0]),
+        lambda: rows(X, X[0, :5]),
+        lambda: scaled(X.to("meta"), out=torch.empty(3)),
+    ],
+)
+def test_calls_that_do_not_fit(call: Any) -> None:
+    assert code_of(call) == "JIT010"
+
+
+def test_kernels_that_are_no_operators() -> None:
+    @tw.kernel
+    def undeclared(x: tw.Tensor["N"], total: tw.Tensor["N"], *, bn=64):
+        n = tw.grid(x, bn)
+        total[n] = total[n] + x[n]
+
+    @tw.kernel
+    def unknown_extent(x: tw.Tensor["N"], y: tw.Tensor["P", "N"], *, bn=64):
+        p, n = tw.grid(y, (None, bn))
+        y[p, n] = x[n]
+
+    @tw.kernel
+    def no_argument(y: tw.Tensor["N"], *, bn=64):
+        n = tw.grid(y, bn)
+        y[n] = tw.zeros((n,), tw.f32)
+
+    @tw.kernel
+    def renamed(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
+        other = y
+        n = tw.grid(x, bn)
+        other[n] = x[n]
+
+    for kernel in (undeclared, unknown_extent, no_argument, renamed):
+        assert code_of(lambda kernel=kernel: tw.op(kernel)) == "JIT009"
+    kernel = scaled.signature.kernel
+    for declared in (
+        {"outputs": ("z",)},
+        {"outputs": ("x",)},
+        {"mutates": ("x",)},
+        {"dtypes": {"y": "f64"}},
+        {"dtypes": {"z": "f32"}},
+        {"backward": 3},
+        {"backward": rows},
+        {"backward": lambda colour: colour},
+    ):
+        assert code_of(lambda declared=declared: tw.op(**declared)(kernel)) == "JIT009", declared
+    assert code_of(lambda: tw.op(lambda x: x)) == "JIT009"
+    assert tw.op(outputs=("y",))(renamed)(X[0]).shape == (20,)
+
+
+def test_a_result_that_a_program_does_not_write_is_refused() -> None:
+    @tw.op
+    @tw.kernel
+    def sometimes(x: tw.Tensor["N"], y: tw.Tensor["N"], z: tw.Tensor["N"], *, write: bool = True, bn=64):
+        n = tw.grid(x, bn)
+        z[n] = x[n]
+        if write:
+            y[n] = x[n]
+
+    torch.testing.assert_close(sometimes(X[0])[0], X[0])
+    assert code_of(lambda: sometimes(X[0], write=False)) == "JIT008"
+
+
+def test_a_name_may_be_defined_again() -> None:
+    kernel = scaled.signature.kernel
+    first = tw.op(name="tilewright_tests::again", fallback=lambda x, factor, negate, bm: x)(kernel)
+    torch.testing.assert_close(first(X), X)
+    second = tw.op(name="tilewright_tests::again", fallback=lambda x, factor, negate, bm: x + 1)(kernel)
+    torch.testing.assert_close(second(X), X + 1)
+    torch.testing.assert_close(torch.ops.tilewright_tests.again(X, 2.0, False, 4), X + 1)

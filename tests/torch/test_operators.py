@@ -1,0 +1,351 @@
+"""The operators of ``tilewright.ops``: PyTorch's checks, its result dtypes, compiled graphs, ``out=``, refusals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+from tilewright import ops  # noqa: E402
+from tilewright.ops import registration  # noqa: E402
+from tilewright.ops.functional import attentions, gated, linears, losses, norms, rotaries, softmaxes  # noqa: E402
+
+F = torch.nn.functional
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+
+
+def normal(*shape: int, dtype: Any = F32, grad: bool = False, device: str = "cpu") -> Any:
+    if device != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    random = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=random).to(dtype).requires_grad_(grad)
+
+
+TARGET = torch.tensor([3, 0, -100, 7, 1, 2])
+ARGUMENTS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
+    "softmax": (softmaxes._softmax, lambda: (normal(6, 10, grad=True), None, 65536)),
+    "log_softmax": (softmaxes._log_softmax, lambda: (normal(6, 10, grad=True), None, 65536)),
+    "softmax_long": (softmaxes._softmax_long, lambda: (normal(6, 10, grad=True), True, None, None)),
+    "softmax_backward": (softmaxes._softmax_backward, lambda: (normal(6, 10), normal(6, 10), None, None)),
+    "log_softmax_backward": (softmaxes._log_softmax_backward, lambda: (normal(6, 10), normal(6, 10), None, None)),
+    "rms_norm": (norms._rms_norm, lambda: (normal(6, 10, grad=True), normal(10, grad=True), 1e-6, None, 16384)),
+    "rms_norm_bare": (norms._rms_norm, lambda: (normal(6, 10, grad=True), None, 1e-6, None, 16384)),
+    "add_rms_norm": (
+        norms._add_rms_norm,
+        lambda: (normal(6, 10, grad=True), normal(6, 10), normal(10, grad=True), 1e-6, None, 16384),
+    ),
+    "rms_norm_backward": (
+        norms._rms_backward,
+        lambda: (normal(6, 10), normal(10), normal(6, 10), None, 1e-6, None, None),
+    ),
+    "layer_norm": (
+        norms._layer_norm,
+        lambda: (normal(6, 10, grad=True), normal(10, grad=True), normal(10, grad=True), 1e-5, None, 16384),
+    ),
+    "add_layer_norm": (
+        norms._add_layer_norm,
+        lambda: (normal(6, 10, grad=True), normal(6, 10), normal(10), None, 1e-5, None, 16384),
+    ),
+    "layer_norm_backward": (
+        norms._layer_backward,
+        lambda: (normal(6, 10), normal(10), normal(6, 10), normal(6, 10), 1e-5, None, 16384),
+    ),
+    "norm_weight_backward": (
+        norms._weight_backward,
+        lambda: (normal(2, 3, 10), normal(2, 3, 10), None, normal(2, 3), None, None),
+    ),
+    "norm_weights_backward": (
+        norms._weights_backward,
+        lambda: (normal(2, 3, 10), normal(2, 3, 10), normal(2, 3), normal(2, 3), None, None),
+    ),
+    "swiglu": (gated._swiglu, lambda: (normal(6, 10, grad=True), normal(6, 10), None, None)),
+    "swiglu_backward": (gated._swiglu_backward, lambda: (normal(6, 10), normal(6, 10), normal(6, 10), None, None)),
+    "geglu": (gated._geglu, lambda: (normal(6, 10, grad=True), normal(6, 10), True, None, None)),
+    "geglu_backward": (
+        gated._geglu_backward,
+        lambda: (normal(6, 10), normal(6, 10), normal(6, 10), False, None, None),
+    ),
+    "cross_entropy": (losses._rows, lambda: (normal(6, 10, grad=True), TARGET, -100, 0.1, None, None)),
+    "cross_entropy_backward": (
+        losses._backward,
+        lambda: (normal(6, 10), TARGET, normal(6), normal(6), -100, 0.1, None, None),
+    ),
+    "rotary": (
+        rotaries._rotary,
+        lambda: (normal(1, 5, 3, 2, 4, grad=True), normal(5, 4), normal(5, 4), False, None, None),
+    ),
+    "linear": (
+        linears._linear,
+        lambda: (normal(6, 10, grad=True), normal(4, 10), normal(4), normal(6, 4), "gelu", None, None, 64),
+    ),
+    "attention": (
+        attentions._operator(64, lse=False),
+        lambda: (*(normal(1, 2, 6, 64) for _ in "qkv"), 0.1, True, 1, None, None),
+    ),
+    "attention_lse": (
+        attentions._operator(64, lse=True),
+        lambda: (normal(1, 2, 6, 64, grad=True), *(normal(1, 2, 6, 64) for _ in "kv"), 0.1, True, 1, None, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_opcheck(name: str) -> None:
+    op, arguments = ARGUMENTS[name]
+    torch.library.opcheck(op.overload, arguments())
+
+
+@pytest.mark.parametrize("name", ["softmax", "rms_norm", "norm_weights_backward", "linear"])
+def test_opcheck_of_forms_with_out(name: str) -> None:
+    op, arguments = ARGUMENTS[name]
+    values = tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in arguments())
+    outs = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in op.signature.described(values))
+    torch.library.opcheck(op.out_overload, (*values, *outs))
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments"),
+    [
+        ("linear_cross_entropy", lambda: (normal(6, 8, grad=True), normal(10, 8), TARGET, -100, 4, True, False)),
+        (
+            "attention_backward",
+            lambda: (*(normal(1, 2, 6, 64) for _ in range(5)), normal(1, 2, 6), 0.1, True),
+        ),
+    ],
+)
+def test_opcheck_of_compositions(op: str, arguments: Callable[[], tuple[Any, ...]]) -> None:
+    torch.library.opcheck(getattr(torch.ops.tilewright, op).default, arguments())
+
+
+def test_every_operator_is_checked() -> None:
+    checked = {op.name for op, _ in ARGUMENTS.values()}
+    ours = {op.name for op in registration.operators() if op.name.startswith("tilewright::")}
+    assert ours - checked == {"tilewright::attention_128", "tilewright::attention_128_lse"}
+
+
+CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "softmax": (ops.softmax, lambda x: x.softmax(-1), ((2, 6, 10),)),
+    "log_softmax": (ops.log_softmax, lambda x: x.log_softmax(-1), ((2, 6, 10),)),
+    "rms_norm": (lambda x, w: ops.rms_norm(x, w), lambda x, w: F.rms_norm(x, (10,), w, 1e-6), ((2, 6, 10), (10,))),
+    "add_rms_norm": (
+        lambda x, r, w: ops.add_rms_norm(x, r, w)[0],
+        lambda x, r, w: F.rms_norm(x + r, (10,), w, 1e-6),
+        ((2, 6, 10), (2, 6, 10), (10,)),
+    ),
+    "layer_norm": (ops.layer_norm, lambda x, w, b: F.layer_norm(x, (10,), w, b), ((2, 6, 10), (10,), (10,))),
+    "add_layer_norm": (
+        lambda x, r, w, b: ops.add_layer_norm(x, r, w, b)[0],
+        lambda x, r, w, b: F.layer_norm(x + r, (10,), w, b),
+        ((2, 6, 10), (2, 6, 10), (10,), (10,)),
+    ),
+    "swiglu": (ops.swiglu, lambda g, u: F.silu(g) * u, ((2, 6, 10), (2, 6, 10))),
+    "geglu": (ops.geglu, lambda g, u: F.gelu(g) * u, ((2, 6, 10), (2, 6, 10))),
+    "cross_entropy": (
+        lambda x: ops.cross_entropy(x, TARGET.to(x.device)),
+        lambda x: F.cross_entropy(x, TARGET.to(x.device)),
+        ((6, 10),),
+    ),
+    "linear": (
+        lambda x, w, b: ops.linear(x, w, b, activation="gelu"),
+        lambda x, w, b: F.gelu(F.linear(x, w, b)),
+        ((2, 6, 10), (4, 10), (4,)),
+    ),
+    "attention": (
+        lambda q, k, v: ops.attention(q, k, v, causal=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        ((1, 2, 6, 64),) * 3,
+    ),
+    "linear_cross_entropy": (
+        lambda x, w: ops.linear_cross_entropy(x, w, TARGET, chunk=4),
+        lambda x, w: F.cross_entropy(x @ w.t(), TARGET),
+        ((6, 8), (10, 8)),
+    ),
+    "rotary": (
+        lambda x, a: ops.rotary(x, a.cos(), a.sin()),
+        lambda x, a: rotaries._turned(x.unflatten(-1, (2, 4)), a.cos(), a.sin(), False).flatten(-2),
+        ((1, 5, 3, 8), (5, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, torch.float64])
+@pytest.mark.parametrize("name", CALLS)
+def test_compiled_graphs_agree_with_pytorch(name: str, dtype: Any) -> None:
+    """Forward and backward, in one graph; float64 by PyTorch's own operators."""
+    if name == "linear_cross_entropy" and dtype != F32:
+        pytest.skip("its loss is float32 whatever its inputs")
+    ours, theirs, shapes = CALLS[name]
+    mine, reference = ([normal(*s, dtype=dtype, grad=True) for s in shapes] for _ in range(2))
+    got = torch.compile(ours, backend="aot_eager", fullgraph=True)(*mine)
+    expected = theirs(*reference)
+    tolerance = {F32: 1e-5, BF16: 5e-2, torch.float64: 1e-10}[dtype]
+    assert got.dtype == expected.dtype
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+    for result in (got, expected):
+        result.sum().backward()
+    for a, b in zip(mine, reference, strict=True):
+        if name == "rotary" and a.shape == (5, 4):
+            assert a.grad is None or not a.grad.any()  # angles get none
+            continue
+        torch.testing.assert_close(a.grad, b.grad, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("dtype", [F32, F16, BF16])
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("rotary", "linear_cross_entropy", "add_rms_norm")])
+def test_result_dtypes_are_pytorchs(name: str, device: str, dtype: Any, autocast: bool) -> None:
+    """On fake tensors, which need no GPU."""
+    ours, theirs, shapes = CALLS[name]
+    low = name in ("linear", "attention") and autocast
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [torch.empty(s, dtype=F32 if low and i else dtype, device=device) for i, s in enumerate(shapes)]
+        torch.set_autocast_enabled(device, autocast)
+        try:
+            assert ours(*inputs).dtype == theirs(*inputs).dtype
+        finally:
+            torch.set_autocast_enabled(device, False)
+
+
+def test_an_exported_model_has_the_operator() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: Any, w: Any) -> Any:
+            return ops.rms_norm(x, w) + 1
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    x, w = normal(6, 10), normal(10)
+    exported = torch.export.export(Model(), (x, w), dynamic_shapes=({0: rows}, None))
+    assert "tilewright.rms_norm" in str(exported.graph)
+    torch.testing.assert_close(exported.module()(x[:5], w), F.rms_norm(x[:5], (10,), w, 1e-6) + 1)
+
+
+def test_the_loss_of_a_linear_layer_under_autocast() -> None:
+    x, w = normal(6, 8, grad=True), normal(10, 8, grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = ops.linear_cross_entropy(x, w, TARGET, chunk=4)
+        expected = F.cross_entropy(F.linear(x, w), TARGET)
+    assert loss.dtype == expected.dtype == F32
+    torch.testing.assert_close(loss, expected, rtol=2e-2, atol=2e-2)
+    loss.backward()
+    assert (x.grad.dtype, w.grad.dtype) == (F32, F32)
+
+
+def test_dynamic_shapes_are_compiled_once() -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend  # noqa: PLC0415
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda x, w: ops.rms_norm(x, w) * 2, backend=counter, fullgraph=True, dynamic=True)
+    w, seen = normal(10), list[int]()
+    for rows in (6, 7, 8):
+        x = normal(2, rows, 10)
+        torch.testing.assert_close(compiled(x, w), F.rms_norm(x, (10,), w, 1e-6) * 2)
+        seen.append(counter.frame_count)
+    assert seen == seen[:1] * 3
+
+
+def test_out() -> None:
+    x = normal(6, 10)
+    y = torch.empty(6, 10)
+    for ours, theirs in ((ops.softmax, torch.softmax), (ops.log_softmax, torch.log_softmax)):
+        assert ours(x, -1, out=y) is y
+        torch.testing.assert_close(y, theirs(x, -1))
+        ours(x, 0, out=y)
+        torch.testing.assert_close(y, theirs(x, 0))
+    deep = torch.empty(2, 6, 10)
+    ops.layer_norm(normal(2, 6, 10), out=deep)
+    torch.testing.assert_close(deep, F.layer_norm(normal(2, 6, 10), (10,)))
+    q = normal(1, 2, 6, 64, dtype=BF16)
+    torch.testing.assert_close(ops.attention(q, q, q, out=torch.empty_like(q)), ops.attention(q, q, q))
+
+
+def refused(code: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(tw.TilewrightError) as caught:
+        call()
+    assert caught.value.code == code, str(caught.value)
+
+
+X = torch.zeros(6, 10)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ops.rms_norm(X, torch.zeros(9)),
+        lambda: ops.softmax(X, out=torch.zeros(6, 9)),
+        lambda: ops.softmax(torch.zeros(2, 6, 10), out=torch.zeros(6, 10)),
+        lambda: ops.add_rms_norm(X, X[:5], torch.zeros(10)),
+        lambda: ops.cross_entropy(X, TARGET[:5]),
+        lambda: ops.cross_entropy(X, TARGET, reduction="most"),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, reduction="none"),
+        lambda: ops.linear_cross_entropy(X, X, TARGET[:3]),
+        lambda: ops.linear(X, X, activation="swish"),
+        lambda: ops.linear(X.bfloat16(), torch.zeros(4, 9, dtype=BF16)),
+        lambda: ops.rotary(X, X, X),
+        lambda: ops.rotary(torch.zeros(1, 5, 3, 8), torch.zeros(5, 3), torch.zeros(5, 3)),
+        lambda: ops.attention(X, X, X),
+        lambda: ops.attention(torch.zeros(1, 3, 4, 64), torch.zeros(1, 2, 4, 64), torch.zeros(1, 2, 4, 64)),
+        lambda: ops.attention_with_lse(*[torch.zeros(1, 2, 4, 48)] * 3),
+    ],
+)
+def test_arguments_that_do_not_fit(call: Callable[[], Any]) -> None:
+    refused("JIT010", call)
+
+
+def test_what_has_no_gradient() -> None:
+    x = normal(6, 10, grad=True)
+    refused("JIT011", lambda: ops.softmax(x, out=torch.empty(6, 10)))
+    (dx,) = torch.autograd.grad(ops.rms_norm(x).square().sum(), x, create_graph=True)
+    refused("JIT011", lambda: dx.sum().backward())
+    q = normal(1, 2, 6, 64, dtype=BF16, grad=True)
+    (dq,) = torch.autograd.grad(ops.attention(q, q, q).square().sum(), q, create_graph=True)
+    refused("JIT011", lambda: dq.sum().backward())
+
+
+def test_pytorch_serves_what_kernels_do_not() -> None:
+    x = normal(6, 10)
+    weight = normal(10).abs()
+    torch.testing.assert_close(ops.cross_entropy(x, TARGET, weight), F.cross_entropy(x, TARGET, weight))
+    likely = x.softmax(-1)
+    torch.testing.assert_close(ops.cross_entropy(x, likely), F.cross_entropy(x, likely))
+    assert ops.softmax(torch.zeros(0, 10)).shape == (0, 10)
+    assert ops.softmax(torch.tensor(3.0), 0) == 1
+    wide = normal(2, 20000)
+    torch.testing.assert_close(ops.layer_norm(wide), F.layer_norm(wide, (20000,)))
+    q = normal(1, 2, 6, 48)
+    torch.testing.assert_close(ops.attention(q, q, q), F.scaled_dot_product_attention(q, q, q))
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import tilewright as tw
+from tilewright import ops
+from tilewright.ops.listing import listing
+assert listing()
+for ask in (lambda: ops.softmax, lambda: tw.op(lambda x: x), lambda: tw.patch(None)):
+    try:
+        ask()
+    except tw.TilewrightError as error:
+        print(error.code, "tilewright[torch]" in str(error))
+"""
+
+
+def test_without_pytorch_the_extra_is_named() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("JIT005 True\n" * 3, "")
+
+
+def test_kernels_and_lists_load_no_pytorch() -> None:
+    code = "import sys, tilewright.ops.kernels, tilewright.ops.listing; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,102 @@
+"""Models of transformers, of random weights and small shapes, patched; and its registry, played where it is missing."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+
+class Registry(dict[str, Any]):
+    def register(self, name: str, value: Any) -> None:
+        self[name] = value
+
+
+class Played(torch.nn.Module):
+    """As much of a model of transformers as ``patch`` asks."""
+
+    def __init__(self, implementation: str = "sdpa") -> None:
+        super().__init__()
+        self.config = SimpleNamespace(_attn_implementation=implementation)
+
+    def set_attn_implementation(self, name: str) -> None:
+        self.config._attn_implementation = name
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    found = Registry(sdpa=lambda *args, **given: "sdpa")
+    names = {
+        "modeling_utils": ("ALL_ATTENTION_FUNCTIONS", found),
+        "masking_utils": ("ALL_MASK_ATTENTION_FUNCTIONS", Registry(sdpa="mask")),
+    }
+    monkeypatch.setitem(sys.modules, "transformers", ModuleType("transformers"))
+    for module, (name, registry) in names.items():
+        made = ModuleType(module)
+        setattr(made, name, registry)
+        monkeypatch.setitem(sys.modules, f"transformers.{module}", made)
+    return found
+
+
+def test_the_registry_is_asked_and_given_back(functions: Registry) -> None:
+    model, other = Played(), Played()
+    report = tw.patch(model)
+    assert [e.operator for e in report.entries] == ["ops.attention"]
+    assert (model.config._attn_implementation, other.config._attn_implementation) == ("tilewright", "sdpa")
+    assert set(functions) == {"sdpa", "tilewright"}
+    report.undo()
+    assert model.config._attn_implementation == "sdpa"
+    (left,) = tw.patch(Played("eager")).entries
+    assert "eager" in left.reason
+
+
+def test_what_the_kernel_does_not_have_goes_to_sdpa(functions: Registry) -> None:
+    tw.patch(Played())
+    attend, module = functions["tilewright"], SimpleNamespace(is_causal=True)
+    q = torch.randn(1, 2, 6, 64, dtype=torch.bfloat16)
+    got, weights = attend(module, q, q, q, None, dropout=0.0, scaling=0.2, use_cache=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.2).transpose(1, 2)
+    torch.testing.assert_close(got, expected)
+    assert weights is None
+    narrow = q[..., :32]
+    for arguments, given in (
+        ((q, q, q, torch.ones(6, 6)), {}),
+        ((q[:, :, :1], q, q, None), {}),
+        ((narrow, narrow, narrow, None), {}),
+        ((q, q, q, None), {"dropout": 0.1}),
+        ((q, q, q, None), {"sliding_window": 4}),
+        ((q, q, q, None), {"softcap": 30.0}),
+    ):
+        assert attend(module, *arguments, **given) == "sdpa"
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Qwen3Moe"])
+def test_a_model_of_random_weights(kind: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 128, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 99,
+    }  # fmt: skip
+    more = {} if kind == "Llama" else {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **more, attn_implementation="sdpa")
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).to(torch.bfloat16).eval()
+    tokens = torch.randint(0, 99, (2, 12))
+    with torch.no_grad():
+        expected = model(tokens).logits.float()
+        report = tw.patch(model)
+        got = model(tokens).logits.float()
+        report.undo()
+        again = model(tokens).logits.float()
+    kinds = {e.kind for e in report.replaced}
+    assert {f"{kind}ForCausalLM", f"{kind}RMSNorm"} <= kinds
+    assert kind != "Llama" or "LlamaMLP" in kinds
+    assert float((got - expected).norm() / expected.norm()) < 2e-2
+    torch.testing.assert_close(again, expected, rtol=0, atol=0)
