@@ -167,12 +167,55 @@ class Equality:
             return False
         if care is not self.scope and self.cases.implies(care, self.scope) and self._everywhere(p, q):
             return True
-        found = self._compared(p, q, care) or self._restricted(p, q, care) or self.impossible(care)
+        found = (
+            self._compared(p, q, care)
+            or self._restricted(p, q, care)
+            or self._left_open(p, q)
+            or self._by_numbers(p, q, care)
+            or self.impossible(care)
+        )
         if found:
             self._equal(key, care)
         else:
             self._unequal.setdefault(key, set()).add(care)
         return found
+
+    def _left_open(self, p: Poly, q: Poly) -> bool:
+        """A conversion of a value that is left open, against 0, which it is of 0."""
+        atom = self.terms.single(self.terms.field(p, 16, 16, 16) if self._upper_half(p) else p)
+        if self.terms.number(q) != 0 or atom is None:
+            return False
+        if atom.kind == ANYTHING:
+            return True
+        inner = atom.args[0] if atom.args else None
+        return atom.kind.startswith("cvt.") and isinstance(inner, Poly) and self._left_open(inner, q)
+
+    def _upper_half(self, p: Poly) -> bool:
+        """The word is a bf16 as f32."""
+        return p.width == 32 and len(p.terms) == 1 and p.terms[0][1] == 1 << 16
+
+    def _by_numbers(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """Words made of one of several numbers, number by number."""
+        x, y = self._expanded(p), self._expanded(q)
+        return (x is not p or y is not q) and self.equal(x, y, care)
+
+    def _expanded(self, p: Poly) -> Value:
+        """A word with a case for each number that a part of it is."""
+        for monomial, c in p.terms:
+            if len(monomial) != 1 or not isinstance(c, int) or (len(p.terms) == 1 and c == 1):
+                continue
+            atom = self.terms.atoms[monomial[0]]
+            numbers = self.values.numbers(self.terms.of(p.width, atom))
+            if numbers:
+                rest = self.terms.make(p.width, {m: d for m, d in p.terms if m != monomial})
+                found = self.values.choose(
+                    [(holds, self.terms.add(rest, self.terms.scale(number, c))) for holds, number in numbers]
+                )
+                atom = self.terms.single(found) if isinstance(found, Poly) else None
+                inner = atom.args[0] if atom is not None and atom.kind == "choice" else found
+                assert isinstance(inner, Poly | Choice)
+                return inner
+        return p
 
     def _everywhere(self, p: Poly, q: Poly) -> bool:
         """The values are equal in all of the scope: asked once, and first, for the sake of many narrower questions."""
@@ -258,15 +301,13 @@ class Equality:
         return (x is not p or y is not q) and self.equal(x, y, care)
 
     def _under(self, p: Poly, care: Condition) -> Value:
-        """A floating-point operation with the operands that it has where ``care`` holds, in normal form."""
+        """A floating-point operation with the operands that it has where ``care`` holds, in normal form; a sum with
+        the cases that its terms have there."""
         atom = self.terms.single(p)
-        if atom is None or not any(isinstance(arg, Choice) for arg in atom.args):
+        if atom is None or atom.kind == "choice":
+            return self._sum_under(p, care)
+        if not any(isinstance(arg, Choice) for arg in atom.args):
             return p
-        if atom.kind == "choice":
-            (value,) = atom.args
-            assert isinstance(value, Choice)
-            left = self._narrowed(value, care)
-            return left if isinstance(left, Poly) else p
         args: list[Value] = []
         for arg in atom.args:
             if not isinstance(arg, Poly | Choice):
@@ -275,6 +316,21 @@ class Equality:
         if all(x is y for x, y in zip(args, atom.args, strict=True)):
             return p
         return self.floats.remade(atom.kind, p.width, args)
+
+    def _sum_under(self, p: Poly, care: Condition) -> Poly:
+        total = self.terms.const(p.width, 0)
+        for monomial, c in p.terms:
+            term = self.terms.make(p.width, {monomial: c})
+            atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
+            if atom is not None and atom.kind == "choice" and isinstance(c, int):
+                (value,) = atom.args
+                assert isinstance(value, Choice)
+                left = self._narrowed(value, care)
+                if isinstance(left, Poly):
+                    word = left if left.width == p.width else self.terms.resize(self.terms.unsigned(left), p.width)
+                    term = self.terms.scale(word, c)
+            total = self.terms.add(total, term)
+        return total
 
     def _narrowed(self, value: Value, care: Condition) -> Value:
         """The value where ``care`` holds, if it has one there for all threads and arguments."""

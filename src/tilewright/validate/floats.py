@@ -146,12 +146,12 @@ class Floats:
     def widened(self, kind: str, word: Value) -> Value:
         """A narrow float as f32. A bf16 is the upper half of one."""
         if kind == "bf16":
-            return self.values.scale(self.values.field(word, 0, 16, 32), 1 << 16)
+            return self.values.by_numbers(lambda x: self.terms.scale(self.terms.field(x, 0, 16, 32), 1 << 16), word)
         return self.values.lift(lambda x: self.terms.data(32, 32, f"cvt.f32.{kind}", x), word)
 
     def rounded(self, kind: str, size: int, name: str, word: Value) -> Value:
         """An f32 as a narrow float. What was widened from that type is what it was."""
-        return self.values.lift(lambda x: self._rounded(kind, size, name, x), word)
+        return self.values.by_numbers(lambda x: self._rounded(kind, size, name, x), word)
 
     def _rounded(self, kind: str, size: int, name: str, x: Poly) -> Poly:
         terms = self.terms

@@ -8,6 +8,8 @@ from itertools import islice
 from math import gcd
 from typing import TypeAlias
 
+import numpy as np
+
 from tilewright.validate.cases import Cases, Condition, Cut, Node
 from tilewright.validate.regions import Need, Needs
 from tilewright.validate.terms import Coefficient, Monomial, Poly, Table, Terms
@@ -31,6 +33,12 @@ Limits: TypeAlias = tuple[Poly, "Coefficient | None", "Coefficient | None"]
 
 STEPS_A_PROOF = 20
 """What a proof of a bound counts for, beside a step of the algebra of conditions."""
+
+DEEPEST = 3
+"""Steps that a proof of a bound has, one in another."""
+
+MOST_GROUPS = 32
+"""Of threads, each of which a bound is proved of by itself."""
 
 MOST_PATHS = 256
 """Of a condition, beyond which it is not shown to be impossible."""
@@ -88,7 +96,7 @@ class Prover:
             return False
         return need.high is None or self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
 
-    def not_negative(self, p: Poly, holds: Condition, depth: int = 3) -> bool:
+    def not_negative(self, p: Poly, holds: Condition, depth: int = DEEPEST) -> bool:
         """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""
         if any(isinstance(c, Table) for _, c in p.terms):
             threads = self.cases.threads(holds)
@@ -110,9 +118,24 @@ class Prover:
                 or self._by_factor(p, holds)
                 or self._by_slack(p, holds, depth)
                 or self._by_product(p, holds, depth)
+                or (depth == DEEPEST and self._by_threads(p, holds))
             )
             self._signs[key] = found
         return found
+
+    def _by_threads(self, p: Poly, holds: Condition) -> bool:
+        """p is not negative for each group of threads that have the same coefficients."""
+        tables = [c.values for _, c in p.terms if isinstance(c, Table)]
+        if not tables:
+            return False
+        inside = self.cases.mask(self.cases.threads(holds))
+        groups, of = np.unique(np.stack(tables)[:, inside], axis=1, return_inverse=True)
+        if not 1 < groups.shape[1] <= MOST_GROUPS:
+            return False
+        number = np.full(self.terms.threads, -1)
+        number[inside] = of.reshape(-1)
+        threads = (self.cases.threads_where(number == k) for k in range(groups.shape[1]))
+        return all(self.not_negative(p, self.cases.both(holds, some), DEEPEST - 1) for some in threads)
 
     def _in_whole_steps(self, p: Poly) -> Poly:
         """A polynomial that is not negative if and only if p is, with the greatest constant: for an integer q,
