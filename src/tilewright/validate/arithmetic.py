@@ -81,7 +81,8 @@ class Arithmetic:
     def _float_of(self, x: Poly, signed: bool) -> Poly:
         number = self.terms.number(x)
         if number is not None:
-            return self.floats.constant(float(number if signed else number & ((1 << x.width) - 1)))
+            whole = np.int64(number) if signed else np.uint64(number & ((1 << x.width) - 1))
+            return self.floats.constant(float(np.float32(whole)))
         low, high = self.terms.interval(x)
         half = 1 << (x.width - 1)
         fits = low is not None and high is not None and (-half if signed else 0) <= low and high < half

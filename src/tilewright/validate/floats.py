@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 from tilewright.validate.terms import Atom, Poly
 from tilewright.validate.values import Choice, Value, Values
 
@@ -138,6 +140,8 @@ class Floats:
                 return self.div(a, b, ".".join(form))
             case ["max" | "min", *_], [a, b]:
                 return self.extreme(kind, a, b)
+            case ["cvt", "rn", "f32", "s32" | "s64"], [a] if (number := self.values.number(a)) is not None:
+                return self.constant(float(np.float32(np.int64(number))))
             case ["cvt", *_, to, "f32"], [a] if to in ("bf16", "f16"):
                 return self.rounded(to, width, kind, a)
             case _:

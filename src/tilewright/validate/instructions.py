@@ -363,10 +363,15 @@ class Instructions:
 
     def _abs(self, i: Instruction) -> None:
         kind = i.modifiers[-1]
-        a = self.get(i.operands[1], bits_of(kind))
-        self.result(
-            i.operands[0], self.floats.absolute(a) if kind == "f32" else self.values.apply(bits_of(kind), i.name, a)
-        )
+        width = bits_of(kind)
+        a = self.get(i.operands[1], width)
+        if kind == "f32":
+            self.result(i.operands[0], self.floats.absolute(a))
+        elif kind[0] == "s":
+            negative = self.arithmetic.compare("lt", kind, a, self.terms.const(width, 0))
+            self.result(i.operands[0], self.values.select(negative, self.values.scale(a, -1), a))
+        else:
+            self.result(i.operands[0], self.values.apply(width, i.name, a))
 
     def _not(self, i: Instruction) -> None:
         if i.modifiers[-1] == "pred":

@@ -472,7 +472,7 @@ class Terms:
 
     def _reciprocal(self, a: Poly, n: int) -> Poly | None:
         """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994)."""
-        if n & (n - 1) or n < 1 << 32 or any(not isinstance(c, int) for _, c in a.terms):
+        if n & (n - 1) or n < 1 << 16 or any(not isinstance(c, int) for _, c in a.terms):
             return None
         m, constant = 0, 0
         for k, c in a.terms:
