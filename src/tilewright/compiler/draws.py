@@ -108,7 +108,7 @@ def _extents(kernel: t.Kernel, known: Symbols, least: int, rng: random.Random) -
     facts = [fact for fact in _facts(kernel) if fact.symbols and fact.symbols <= names | known.keys()]
     pools: dict[str, list[int]] = {}
     for name in sorted(names - known.keys()):
-        own = [fact for fact in facts if fact.symbols == {name}]
+        own = [fact for fact in facts if fact.symbols <= {name}]
         near = {
             max(0, c + d) for fact in facts if name in fact.symbols for c in _constants(fact) for d in (-1, 0, 1, 17)
         }
@@ -202,5 +202,5 @@ def _data(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator
         small = rng.integers(-9, 10, shape)
         whole = rng.integers(ends.min, ends.max, shape, endpoint=True)
         return np.where(rng.random(shape) < 0.8, small, whole).astype(dtype)
-    most, unit = (256, 64) if dtype in (np.float16, np.float32) else (64, 8)
+    most, unit = (256, 64) if dtype.name in ("float16", "float32") else (64, 8)
     return (rng.integers(-most, most, shape, endpoint=True) / unit).astype(dtype)
