@@ -11,7 +11,7 @@ import pytest
 from tilewright.validate.arithmetic import Arithmetic, least_integer
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.equality import Equality
-from tilewright.validate.needs import Prover
+from tilewright.validate.needs import Prover, Tensor
 from tilewright.validate.terms import Poly, Terms
 from tilewright.validate.values import Values
 
@@ -223,3 +223,25 @@ def test_bounds_of_a_sum_of_many_residues_are_found() -> None:
     low, high = i.terms.interval(total)
     assert low is not None
     assert high is not None
+
+
+@pytest.mark.parametrize(("m", "bits", "d"), [(715827883, 31, 3), (1717986919, 33, 5), (43691, 17, 3)])
+def test_a_product_that_is_shifted_is_a_quotient(m: int, bits: int, d: int) -> None:
+    i = Integers()
+    x = i.integer("x", 0, (1 << 16) - 1)
+    assert i.terms.floordiv(i.terms.scale(x, m), 1 << bits) is i.terms.floordiv(x, d)
+    assert all(m * n >> bits == n // d for n in range(1 << 16))
+    wide = i.integer("y", 0, 1 << 40)
+    assert i.terms.floordiv(i.terms.scale(wide, m), 1 << bits) is not i.terms.floordiv(wide, d)
+
+
+def test_coordinates_in_a_dense_workspace() -> None:
+    i = Integers()
+    rows, pitch, a, b, c = (i.integer(n, 0, 1 << 20) for n in ("M", "F", "a", "b", "c"))
+    inner = i.terms.scale(pitch, 64)
+    tensor = Tensor((a, rows, inner), (i.terms.mul(inner, rows), inner, i.terms.const(0, 1)), 2)
+    prover = Prover(i.terms, i.cases, {"x": tensor}, (), 31)
+    offset = i.terms.sum(0, (i.terms.mul(a, i.terms.mul(inner, rows)), i.terms.mul(b, inner), c))
+    assert prover.coordinates(tensor, offset) == [a, b, c]
+    odd = i.terms.add(offset, i.terms.mul(b, pitch))  # a 64th of a row
+    assert prover.coordinates(tensor, odd) is None
