@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.cli.show import Part, lines
 from tilewright.codegen import cuda
 from tilewright.compiler.validated import LOWERING, PTX
+from tilewright.diag import TilewrightError
 
 
 def compiled(example: str) -> Artifact:
@@ -50,15 +52,40 @@ def test_what_a_call_left_uncompared_is_compared_ahead_of_time(monkeypatch: pyte
     assert compiled("add").compared  # from the store
 
 
-def test_code_that_is_not_the_ir_s_is_not_validated(monkeypatch: pytest.MonkeyPatch) -> None:
+HALF_SUM = """
+__device__ __forceinline__ float half_sum(float a, float b) { return __fmul_rn(__fadd_rn(a * 0.5f, b * 0.5f), 2.0f); }
+"""
+
+
+def emitting(monkeypatch: pytest.MonkeyPatch, old: str, new: str, before: str = "") -> None:
+    """Emitted code has something else in place of a word, and something before all."""
     emit = cuda.emit_kernel
 
     def other(*args: object, **options: object) -> cuda.Emitted:
         emitted = emit(*args, **options)  # pyright: ignore
-        assert "__fadd_rn" in emitted.source
-        return replace(emitted, source=emitted.source.replace("__fadd_rn", "__fsub_rn"))
+        assert old in emitted.source
+        return replace(emitted, source=before + emitted.source.replace(old, new))
 
     monkeypatch.setattr("tilewright.compiler.build.emit_kernel", other)
-    (image,) = compiled("add").kernels
+
+
+def test_code_that_is_not_the_ir_s_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    emitting(monkeypatch, "__fadd_rn", "__fsub_rn")
+    with pytest.raises(TilewrightError, match="CGN005") as caught:
+        compiled("add")
+    assert re.search(r"\[\d+\] is -?[\d.]+ in the PTX and -?[\d.]+ in the Transport IR, of M = \d+", str(caught.value))
+
+
+def test_code_that_is_undecided_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum of the operands' halves, doubled: equal, and not by an identity of the comparison."""
+    emitting(monkeypatch, "__fadd_rn(", "half_sum(", HALF_SUM)
+    artifact = compiled("add")
+    (image,) = artifact.kernels
     assert PTX not in image.certificate
+    (found,) = (o for o in image.certificate if o.name == "ptx")
+    assert found.standing == "tested"
+    assert found.detail.startswith("Transport IR and PTX agree on ")
     assert any("another value" in reason for reason in image.undecided)
+    shown = list(lines(artifact, Part.CERTIFICATE))
+    assert any(line.startswith("  ptx: tested by execution") for line in shown)
+    assert "assumed of ptxas: the machine code does what the PTX says" in shown

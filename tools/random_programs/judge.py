@@ -24,6 +24,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.build import build
 from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.planned import Program as PlannedProgram
 from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
 from tilewright.diag import TilewrightError
@@ -113,11 +114,8 @@ def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, options: Opt
     found.given = places(kernel, seed)
     with stage("evaluate"):
         found.expected = evaluate(kernel, arrays(found.given))
-    request = _request(kernel, path, found.given)
     with stage("plan"):
-        symbols = check(interface(request, traced(request)), _described(kernel, found.given), kernel.scalars)
-        program = plan(request, symbols)
-        planned = _serving(program.variants, symbols)
+        program, planned, symbols = _planned(kernel, path, found.given)
     with stage("simulate"):
         simulated = {n: p.copy() for n, p in found.given.items()}
         run_steps(planned.steps, planned.scratch, arrays(simulated), kernel.scalars, symbols=symbols)
@@ -125,7 +123,7 @@ def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, options: Opt
     if found.status != "agreed" or not options.machine:
         return
     with stage("build"):
-        found.artifact = build(replace(program, variants=(planned,), left_out=()))
+        found.artifact = _built(program, planned)
     with stage("machine"):
         executed = {n: p.copy() for n, p in found.given.items()}
         driver = executed_on_machine(found.artifact, kernel, executed)
@@ -199,6 +197,26 @@ def _request(kernel: t.Kernel, path: Path, given: Mapping[str, Placed]) -> Reque
     signature = Signature.of({n: d.dtype for n, d in described.items()}, static=None, keywords={})
     schedule = Schedule.parse(kernel.pins)
     return Request(load(path, kernel.name), signature, observe_facts(seen), SM90A, schedule)
+
+
+def compiled(kernel: t.Kernel, path: Path, given: Mapping[str, Placed]) -> Artifact:
+    """A kernel whose source is in a file, compiled for its arguments: the variant that a launch would pick."""
+    program, planned, _ = _planned(kernel, path, given)
+    return _built(program, planned)
+
+
+def _built(program: PlannedProgram, planned: PlannedKernel) -> Artifact:
+    return build(replace(program, variants=(planned,), left_out=()))
+
+
+def _planned(
+    kernel: t.Kernel, path: Path, given: Mapping[str, Placed]
+) -> tuple[PlannedProgram, PlannedKernel, Mapping[str, int]]:
+    """A plan for the arguments, the variant that serves them, and what they give the class's symbols."""
+    request = _request(kernel, path, given)
+    symbols = check(interface(request, traced(request)), _described(kernel, given), kernel.scalars)
+    program = plan(request, symbols)
+    return program, _serving(program.variants, symbols), symbols
 
 
 def _serving(variants: tuple[PlannedKernel, ...], symbols: Mapping[str, int]) -> PlannedKernel:

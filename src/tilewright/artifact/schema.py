@@ -183,13 +183,31 @@ class EncodeTensorMap:
 Step: TypeAlias = Launch | Copy | Fill | EncodeTensorMap
 
 
+VALIDATION = "translation validation"
+"""The method of what two texts that are compared show, for all arguments of a class."""
+EXECUTION = "execution"
+"""The method of what launches show, for their arguments only."""
+ASSUMED = (
+    "ptxas: the machine code does what the PTX says",
+    "the driver: a launch is what its recipe says",
+    "the hardware: it does what the PTX ISA says",
+    "the memory model: as docs/contracts.md reads it",
+)
+"""What every certificate rests on and nothing here shows."""
+
+
 @dataclass(frozen=True)
 class Obligation:
-    """One proved statement of a certificate: what holds (``once``, ``guards``), how that was decided, and of what."""
+    """One statement of a certificate: what holds (``once``, ``guards``), how that was decided, and of what."""
 
     name: str
     method: str
     detail: str = ""
+
+    @property
+    def standing(self) -> str:
+        """``proved``, ``validated`` (compared, for all arguments) or ``tested`` (executed, for a few)."""
+        return {VALIDATION: "validated", EXECUTION: "tested"}.get(self.method, "proved")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import typer
 
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
-from tilewright.artifact.schema import Artifact, KernelImage, Obligation, ScalarParam, TensorParam
+from tilewright.artifact.schema import ASSUMED, Artifact, KernelImage, Obligation, ScalarParam, TensorParam
 from tilewright.base.expr import TRUE
 from tilewright.cli.group import group_with_default
 from tilewright.cli.terminal import echo
@@ -122,8 +122,8 @@ def _certificate(artifact: Artifact) -> Iterator[str]:
         if v.certificate:
             yield f"steps of {v.name}"
             yield from map(_obligation, v.certificate)
+    yield from (f"assumed of {assumption}" for assumption in ASSUMED)
 
 
 def _obligation(o: Obligation) -> str:
-    how = "validated" if o.name in ("lowering", "ptx") else "proved"
-    return f"  {o.name}: {how} by {o.method}" + (f" ({o.detail})" if o.detail else "")
+    return f"  {o.name}: {o.standing} by {o.method}" + (f" ({o.detail})" if o.detail else "")

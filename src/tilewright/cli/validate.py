@@ -18,7 +18,8 @@ def register(app: typer.Typer) -> None:
 
 
 def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or file")]) -> None:
-    """Exit status 0: every kernel validated; 1: a recipe is refuted; 2: no bundle; 3: some kernel is undecided.
+    """Exit status 0: every kernel validated; 1: a recipe or a kernel's PTX is refuted; 2: no bundle; 3: some kernel is
+    undecided, or tested on a few launches only.
 
     The machine code of the bundle is not compared with its PTX, and the proofs of its IR are not made again.
     """
@@ -30,6 +31,8 @@ def _validated(bundle: Path) -> int:
     from tilewright.artifact.bundle import read
     from tilewright.artifact.schema import Launch
     from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
+    from tilewright.compiler.recipe import recipe
+    from tilewright.compiler.tested import tested
     from tilewright.validate.kernel import compare
     from tilewright.validate.lowering.compare import compare as compare_lowering
     from tilewright.validate.recipe import recipe_faults
@@ -39,7 +42,7 @@ def _validated(bundle: Path) -> int:
     faults = recipe_faults(artifact, kernels)
     for fault in faults:
         echo(f"recipe: {fault}")
-    undecided = 0
+    undecided = refuted = 0
     launches = {
         s.kernel: s for v in artifact.variants for s in v.steps if isinstance(s, Launch) and s.kernel in kernels
     }
@@ -49,6 +52,13 @@ def _validated(bundle: Path) -> int:
         echo(f"{name}: {f'{len(found)} differences or open questions' if found else 'validated'}")
         for difference in found[:3]:
             echo(f"  {difference}")
+        if found:
+            executed = tested(kernels[name], artifact.kernel(name).ptx, recipe([kernels[name]]))
+            refuted += len(executed.differences)
+            for difference in executed.differences:
+                echo(f"{name}: refuted: {difference}")
+            for given in executed.launches:
+                echo(f"{name}: tested: PTX and Transport IR agree on {given}")
         text = artifact.kernel(name).tile_ir
         unlike = compare_lowering(read_tile_kernel(text), kernels[name]) if text else ("the bundle has none of it",)
         undecided += bool(unlike)
@@ -56,4 +66,4 @@ def _validated(bundle: Path) -> int:
         for place in unlike[:3]:
             echo(f"  {place}")
     echo("not compared: machine code with PTX; not made again: the proofs of the IR")
-    return Status.NO if faults else Status.UNKNOWN if undecided else Status.YES
+    return Status.NO if faults or refuted else Status.UNKNOWN if undecided else Status.YES

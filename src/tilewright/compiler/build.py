@@ -124,6 +124,13 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         checked = NOT_ASKED
         if validate and assembled.cubin and not request.debug and not defects(assembled):
             checked = validated(planned.tile, planned.transport, assembled.ptx)
+        if checked.refuted:
+            fail(
+                "CGN005",
+                where=request.function.where,
+                found=checked.refuted,
+                required="what the Transport IR stores",
+            )
         with timed("guard"):
             guarded = planned.later and assembled.cubin and PTX not in checked.certificate
             unlike = mismatches(planned.transport, assembled.ptx) if guarded else ()

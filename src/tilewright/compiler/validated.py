@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.artifact.schema import NOT_COMPARED, Launch, Obligation
+from tilewright.artifact.schema import EXECUTION, NOT_COMPARED, VALIDATION, Launch, Obligation
 from tilewright.compiler.passes import timed
 from tilewright.compiler.recipe import recipe
+from tilewright.compiler.tested import tested
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
 
-LOWERING = Obligation("lowering", "translation validation", "stored elements, Tile IR and Transport IR")
+LOWERING = Obligation("lowering", VALIDATION, "stored elements, Tile IR and Transport IR")
 """Every element that the Transport IR stores is the Tile IR's."""
-PTX = Obligation("ptx", "translation validation", "Transport IR and PTX, for all arguments of the class")
+PTX = Obligation("ptx", VALIDATION, "Transport IR and PTX, for all arguments of the class")
 """The PTX does what the Transport IR says: loads, stores, synchronisation, values."""
 _MOST = 3
 
 
 @dataclass(frozen=True)
 class Validated:
-    """What translation validation shows of a kernel, and why the rest is undecided."""
+    """What translation validation shows of a kernel, and why the rest is undecided; ``refuted`` says where the PTX
+    does something else than the Transport IR."""
 
     certificate: tuple[Obligation, ...] = ()
     undecided: tuple[str, ...] = ()
+    refuted: str = ""
 
 
 NOT_ASKED = Validated(undecided=(NOT_COMPARED,))
 
 
-@timed("validate")
 def validated(source: tile.Kernel, kernel: t.Kernel, ptx: str) -> Validated:
-    """Compare a kernel with its program, and its PTX with it, as a launch of it alone would bind its parameters."""
+    """Compare a kernel with its program, and its PTX with it, as a launch of it alone would bind its parameters; where
+    the PTX is undecided, execute it beside the kernel."""
+    compared = _compared(source, kernel, ptx)
+    if PTX in compared.certificate:
+        return compared
+    found = tested(kernel, ptx, recipe([kernel]))
+    if found.differences:
+        return replace(compared, refuted=found.differences[0].what)
+    if not found.launches:
+        return compared
+    launches = f"Transport IR and PTX agree on {len(found.launches)} launches: {'; '.join(found.launches)}"
+    return replace(compared, certificate=(*compared.certificate, Obligation(PTX.name, EXECUTION, launches)))
+
+
+@timed("validate")
+def _compared(source: tile.Kernel, kernel: t.Kernel, ptx: str) -> Validated:
     launch = recipe([kernel]).steps[-1]
     assert isinstance(launch, Launch)
     found: dict[Obligation, Sequence[object]] = {

@@ -6,7 +6,6 @@ the condition is noted as a need, which is proved where the result is used.
 
 from __future__ import annotations
 
-import struct
 from typing import cast
 
 import numpy as np
@@ -21,7 +20,8 @@ from tilewright.validate.values import Choice, Value, Values
 MOST_RUNS = 4
 """Of ones in a mask of ``and``; beyond, the result is a word that is not looked into."""
 
-_SIZES = {"8": 8, "16": 16, "32": 32, "64": 64}
+MOST_NUMBERS = 4
+"""Below which a word that is not looked into is compared number by number."""
 
 
 def bits_of(kind: str) -> int:
@@ -81,7 +81,8 @@ class Arithmetic:
     def _float_of(self, x: Poly, signed: bool) -> Poly:
         number = self.terms.number(x)
         if number is not None:
-            return self.floats.constant(float(number if signed else number & ((1 << x.width) - 1)))
+            whole = np.int64(number) if signed else np.uint64(number & ((1 << x.width) - 1))
+            return self.floats.constant(float(np.float32(whole)))
         low, high = self.terms.interval(x)
         half = 1 << (x.width - 1)
         fits = low is not None and high is not None and (-half if signed else 0) <= low and high < half
@@ -108,6 +109,10 @@ class Arithmetic:
             if name == "and":
                 if mask == 0:
                     return terms.const(width, 0)
+                joined = terms.single(u)
+                if joined is not None and joined.kind == "or" and not joined.bits:
+                    x, y = (self.bitwise("and", terms.resize(p, width), v) for p in joined.args if isinstance(p, Poly))
+                    return self.bitwise("or", x, y)
                 runs = _runs(mask)
                 if len(runs) <= MOST_RUNS:
                     pieces = (terms.scale(terms.field(u, low, count, width), 1 << low) for low, count in runs)
@@ -119,16 +124,16 @@ class Arithmetic:
         if name != "and" and terms.disjoint(a, b):
             return terms.add(a, b)
         first, second = sorted((a, b), key=lambda p: p.id)
-        if name == "xor":
-            if a is b:
-                return terms.const(width, 0)
+        if name == "xor" and a is b:
+            return terms.const(width, 0)
+        if name in ("or", "xor"):
             if self.is_data(a) or self.is_data(b):
                 return terms.data(width, width, name, first, second)
             x, y = sorted((terms.unsigned(a), terms.unsigned(b)), key=lambda p: p.id)
             highs = [terms.interval(p)[1] for p in (x, y)]
             known = [h for h in highs if h is not None]
             high = (1 << max(known).bit_length()) - 1 if len(known) == 2 else (1 << width) - 1
-            return terms.of(width, terms.atom("xor", x, y, low=0, high=high))
+            return terms.of(width, terms.atom(name, x, y, low=0, high=high))
         return terms.data(width, width, name, first, second)
 
     def shift(self, name: str, p: Poly, by: Poly, *, signed: bool) -> Poly:
@@ -143,7 +148,8 @@ class Arithmetic:
             return terms.data(width, width, f"{name}.{'s' if signed else 'u'}", p, by)
         count = min(count & 0xFFFFFFFF, width)
         if name == "shl":
-            return terms.const(width, 0) if count == width else terms.scale(p, 1 << count)
+            moved = self.values.by_numbers(lambda x: terms.scale(x, 1 << count), p)  # 2**width is 0
+            return moved if isinstance(moved, Poly) else terms.scale(p, 1 << count)
         if not signed:
             if not self.is_data(p) and terms.per_thread(p) is None and 0 < count < width:
                 whole = self.within(terms.resize(p, 0), 0, (1 << width) - 1)
@@ -176,12 +182,22 @@ class Arithmetic:
 
     def least(self, kind: str, a: Value, b: Value, name: str = "min") -> Value:
         """min or max of words."""
+        for x, y in ((a, b), (b, a)):
+            end = self._end(kind, x)
+            if end is not None:
+                return x if end == name else y
         if any(self.is_data(p) for v in (a, b) for _, p in self.values.parts(v)):
             less = self.compare("lt", kind, a, b)
             return self.values.select(less, *((a, b) if name == "min" else (b, a)))
         read = self.signed if kind[0] == "s" else self.terms.unsigned
         chosen = self.values.lift(lambda x, y: self.extreme(name, read(x), read(y)), a, b)
         return self.values.resize(chosen, a.width)
+
+    def _end(self, kind: str, x: Value) -> str | None:
+        """``min`` of the least word there is, ``max`` of the greatest, else None."""
+        number, half = self.values.number(x), 1 << (x.width - 1)
+        ends = {-half: "min", half - 1: "max"} if kind[0] == "s" else {0: "min", -1: "max"}
+        return None if number is None else ends.get(number)
 
     def extreme(self, name: str, a: Poly, b: Poly) -> Poly:
         """min or max over the integers."""
@@ -280,15 +296,21 @@ class Arithmetic:
             apart = terms.sub(a, b)
             if terms.number(apart) == 0:
                 return cases.true if name == "eq" else 0
-            first = min(apart, terms.scale(apart, -1), key=lambda p: p.id)
+            first = min(apart, terms.scale(apart, -1), key=_sign)
             numbers = [i for m, _ in first.terms for i in m]
             if len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
                 bit = terms.of(0, terms.atoms[numbers[0]])
                 known = self.values.numbers(bit)
                 found = cases.any(c for c, p in known if terms.number(p) == 0) if known else cases.zero(bit)
             else:
-                found = self.test("zero", first)
+                pieces = terms.pieces(first)
+                atoms = [terms.single(piece) for _, _, piece in pieces or ()]
+                found = cases.all(self._in_range(atom, 0, 1, 1 << atom.bits) for atom in atoms if atom is not None)
+                found = found if pieces else self.test("zero", first)
             return found if name == "eq" else cases.negate(found)
+        if kind[0] != "s" and name in ("lt", "gt") and 0 < (terms.number(b) or 0) <= MOST_NUMBERS:
+            numbers = range(terms.number(b) or 0)
+            return cases.any(self.compare_data("eq", kind, a, terms.const(a.width, n)) for n in numbers)
         found = self.test("lt.s" if kind[0] == "s" else "lt.u", a, b)
         return found if name in ("lt", "gt") else cases.negate(found)
 
@@ -350,14 +372,13 @@ class Arithmetic:
         cases = self.cases
         x, y = self.values.number(a), self.values.number(b)
         if kind == "f32" and x is not None and y is not None:
-            return (
-                cases.true
-                if _holds(name, *(struct.unpack("<f", struct.pack("<I", n & 0xFFFFFFFF))[0] for n in (x, y)))
-                else 0
-            )
+            return cases.true if _holds(name, _float_of_bits(x), _float_of_bits(y)) else 0
         if name in ("gt", "ge", "gtu", "geu"):
             a, b = b, a
             name = {"gt": "lt", "ge": "le", "gtu": "ltu", "geu": "leu"}[name]
+        counted = self._compare_counted(name, a, b) if kind == "f32" else None
+        if counted is not None:
+            return counted
         if name == "ltu":
             return cases.negate(self.test(f"le.{kind}", b, a))
         if name == "leu":
@@ -373,6 +394,40 @@ class Arithmetic:
             found = cases.either(same, unordered)
             return found if name == "equ" else cases.both(cases.negate(same), cases.negate(unordered))
         return self.test(f"{name}.{kind}", a, b)
+
+    def _compare_counted(self, name: str, a: Value, b: Value) -> Condition | None:
+        """A comparison of the f32 of a counted integer with a number, by the integers whose f32 is less: rounding to
+        nearest keeps the order of integers."""
+        x, y, cases = self._counted_integer(a), self._counted_integer(b), self.cases
+        number = self.values.number(b if x is not None else a)
+        if (x is None) == (y is None) or number is None:
+            return None
+        value = _float_of_bits(number)
+        if value != value:
+            return cases.true if name in ("ltu", "leu", "equ", "neu", "nan") else 0
+        integer = x if x is not None else y
+        assert integer is not None
+        reaches, exceeds = (cases.at_least(integer, least_integer(value, above=above)) for above in (False, True))
+        match name.removesuffix("u"):
+            case "lt":
+                return cases.negate(reaches) if x is not None else exceeds
+            case "le":
+                return cases.negate(exceeds) if x is not None else reaches
+            case "eq":
+                return cases.without(reaches, exceeds)
+            case "ne":
+                return cases.negate(cases.without(reaches, exceeds))
+            case _:
+                return cases.true if name == "num" else 0
+
+    def _counted_integer(self, value: Value) -> Poly | None:
+        """The integer of which a value is the f32."""
+        atom = self.terms.single(value) if isinstance(value, Poly) else None
+        if atom is None or atom.kind != "cvt.rn.f32":
+            return None
+        (integer,) = atom.args
+        assert isinstance(integer, Poly)
+        return integer
 
     def test(self, name: str, *args: object) -> Condition:
         """A condition of its own."""
@@ -399,6 +454,12 @@ class Arithmetic:
         return total
 
 
+def _sign(p: Poly) -> tuple[bool, int]:
+    """Which of a value and its negation is taken: the same on both sides, whatever their terms are called."""
+    total = sum(c for monomial, c in p.terms if monomial != () and isinstance(c, int))
+    return total < 0, p.id if total == 0 else 0
+
+
 def _runs(mask: int) -> list[tuple[int, int]]:
     """The runs of ones in a number: where each begins, and its bits."""
     found: list[tuple[int, int]] = []
@@ -410,6 +471,23 @@ def _runs(mask: int) -> list[tuple[int, int]]:
         found.append((at, count))
         at += count
     return found
+
+
+def _float_of_bits(pattern: int) -> float:
+    return float(np.uint32(pattern & 0xFFFFFFFF).view(np.float32))
+
+
+def least_integer(bound: float, *, above: bool) -> int:
+    """The least integer of 64 bits, or one more than the greatest, whose f32 is at least ``bound``, or above it."""
+    low, high = -(1 << 63), 1 << 63
+    while low < high:
+        middle = (low + high) // 2
+        value = float(np.float32(np.int64(middle)))
+        if value > bound or (value == bound and not above):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _holds(name: str, x: float, y: float) -> bool:

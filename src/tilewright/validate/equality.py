@@ -23,6 +23,13 @@ from tilewright.validate.values import ANYTHING, Choice, Value, Values
 COMMUTATIVE = ("add.", "mul.", "fma.", "max.", "min.", "and", "or", "xor", "min", "max", "test.eq.", "test.nan.")
 """Beginnings of the kinds of atoms whose first two arguments may be exchanged."""
 
+COMPUTED = ("add.f", "mul.f", "neg.f", "abs.f", "fma.", "div.", "max.", "min.", "cvt.", "ex2.", "lg2.", "rcp.", "sqrt.",
+            "rsqrt.", "tanh.", "sin.", "cos.")  # fmt: skip
+"""Beginnings of the kinds of atoms that an operation makes of its operands alone."""
+
+MOST_CHOICES = 3
+"""Terms of a sum that have cases, beyond which its cases are not told apart."""
+
 
 class Shapes:
     """Numbers that are equal for values made by the same operations from the same data, on either side."""
@@ -131,7 +138,7 @@ class Equality:
         parts = self.values.parts(ptx)
         if not any(self.cases.tests_data(c) for c, _ in parts):
             return parts
-        ours, theirs = self._tests(ir), self._tests(ptx)
+        ours, theirs = self._tests(ir, 3), self._tests(ptx)
         care = self.cases.without_tests(care)
         renamed: dict[Poly, Poly] = {}
         for test, atom in theirs.items():
@@ -146,14 +153,19 @@ class Equality:
         change, changes = renamed.__getitem__, renamed.__contains__
         return tuple((self.iterations.mapped(c, change, changes), q) for c, q in parts)
 
-    def _tests(self, value: Value) -> dict[Poly, Atom]:
-        """The tests of data that the cases of a value depend on."""
+    def _tests(self, value: Value, depth: int = 0) -> dict[Poly, Atom]:
+        """The tests of data that the cases of a value depend on, and those of what it is made of, to a depth."""
         found: dict[Poly, Atom] = {}
-        for condition, _ in self.values.parts(value):
+        for condition, part in self.values.parts(value):
             for quantity in self.cases.quantities_of(condition):
                 atom = self.terms.single(quantity)
                 if atom is not None and self.cases.is_test(quantity):
                     found[quantity] = atom
+            if depth:
+                atoms = (self.terms.atoms[i] for monomial, _ in part.terms for i in monomial)
+                inner = (x for atom in atoms for x in atom.args if isinstance(x, Poly | Choice))
+                for x in inner:
+                    found |= self._tests(x, depth - 1)
         return found
 
     def _polys(self, p: Poly, q: Poly, care: Condition) -> bool:
@@ -167,12 +179,61 @@ class Equality:
             return False
         if care is not self.scope and self.cases.implies(care, self.scope) and self._everywhere(p, q):
             return True
-        found = self._compared(p, q, care) or self._restricted(p, q, care) or self.impossible(care)
+        found = (
+            self._compared(p, q, care)
+            or self._restricted(p, q, care)
+            or self._left_open(p, q)
+            or self._by_cases(p, q, care)
+            or self.impossible(care)
+        )
         if found:
             self._equal(key, care)
         else:
             self._unequal.setdefault(key, set()).add(care)
         return found
+
+    def _left_open(self, p: Poly, q: Poly) -> bool:
+        """A conversion of a value that is left open, against 0, which it is of 0."""
+        atom = self.terms.single(self.terms.field(p, 16, 16, 16) if self._upper_half(p) else p)
+        if self.terms.number(q) != 0 or atom is None:
+            return False
+        if atom.kind == ANYTHING:
+            return True
+        inner = atom.args[0] if atom.args else None
+        return atom.kind.startswith("cvt.") and isinstance(inner, Poly) and self._left_open(inner, q)
+
+    def _upper_half(self, p: Poly) -> bool:
+        """The word is a bf16 as f32."""
+        return p.width == 32 and len(p.terms) == 1 and p.terms[0][1] == 1 << 16
+
+    def _by_cases(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """Words that are computed from one of several, case by case."""
+        x, y = self._expanded(p), self._expanded(q)
+        return (x is not p or y is not q) and self.equal(x, y, care)
+
+    def _expanded(self, p: Poly) -> Value:
+        """A sum with a case for each that a term of it has."""
+        if len(p.terms) == 1 and p.terms[0][1] == 1:
+            return p
+        chosen = [(m, c) for m, c in p.terms if len(m) == 1 and self.terms.atoms[m[0]].kind == "choice"]
+        if not 0 < len(chosen) <= MOST_CHOICES:
+            return p
+        ((monomial, factor), *_) = chosen
+        if not isinstance(factor, int):
+            return p
+        (value,) = self.terms.atoms[monomial[0]].args
+        assert isinstance(value, Choice)
+        rest = self.terms.make(p.width, {m: c for m, c in p.terms if m != monomial})
+        parts = [(holds, self._word(part, p.width)) for holds, part in value.parts]
+        found = self.values.choose([(h, self.terms.add(rest, self.terms.scale(x, factor))) for h, x in parts])
+        atom = self.terms.single(found) if isinstance(found, Poly) else None
+        inner = atom.args[0] if atom is not None and atom.kind == "choice" else found
+        assert isinstance(inner, Poly | Choice)
+        return inner
+
+    def _word(self, part: Poly, width: int) -> Poly:
+        """What a part of a word says in a wider one, of which it is the low bits."""
+        return part if part.width == width else self.terms.resize(self.terms.unsigned(part), width)
 
     def _everywhere(self, p: Poly, q: Poly) -> bool:
         """The values are equal in all of the scope: asked once, and first, for the sake of many narrower questions."""
@@ -258,23 +319,35 @@ class Equality:
         return (x is not p or y is not q) and self.equal(x, y, care)
 
     def _under(self, p: Poly, care: Condition) -> Value:
-        """A floating-point operation with the operands that it has where ``care`` holds, in normal form."""
+        """A floating-point operation with the operands that it has where ``care`` holds, in normal form; a sum with
+        the cases that its terms have there."""
         atom = self.terms.single(p)
-        if atom is None or not any(isinstance(arg, Choice) for arg in atom.args):
+        if atom is None or atom.kind == "choice":
+            return self._sum_under(p, care)
+        if not atom.kind.startswith(COMPUTED):
             return p
-        if atom.kind == "choice":
-            (value,) = atom.args
-            assert isinstance(value, Choice)
-            left = self._narrowed(value, care)
-            return left if isinstance(left, Poly) else p
         args: list[Value] = []
         for arg in atom.args:
             if not isinstance(arg, Poly | Choice):
                 return p
-            args.append(self._narrowed(arg, care))
+            args.append(self._narrowed(arg, care) if isinstance(arg, Choice) else self._sum_under(arg, care))
         if all(x is y for x, y in zip(args, atom.args, strict=True)):
             return p
         return self.floats.remade(atom.kind, p.width, args)
+
+    def _sum_under(self, p: Poly, care: Condition) -> Poly:
+        total = self.terms.const(p.width, 0)
+        for monomial, c in p.terms:
+            term = self.terms.make(p.width, {monomial: c})
+            atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
+            if atom is not None and atom.kind == "choice" and isinstance(c, int):
+                (value,) = atom.args
+                assert isinstance(value, Choice)
+                left = self._narrowed(value, care)
+                if isinstance(left, Poly):
+                    term = self.terms.scale(self._word(left, p.width), c)
+            total = self.terms.add(total, term)
+        return total
 
     def _narrowed(self, value: Value, care: Condition) -> Value:
         """The value where ``care`` holds, if it has one there for all threads and arguments."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 from tilewright.validate.terms import Atom, Poly
 from tilewright.validate.values import Choice, Value, Values
 
@@ -138,6 +140,8 @@ class Floats:
                 return self.div(a, b, ".".join(form))
             case ["max" | "min", *_], [a, b]:
                 return self.extreme(kind, a, b)
+            case ["cvt", "rn", "f32", "s32" | "s64"], [a] if (number := self.values.number(a)) is not None:
+                return self.constant(float(np.float32(np.int64(number))))
             case ["cvt", *_, to, "f32"], [a] if to in ("bf16", "f16"):
                 return self.rounded(to, width, kind, a)
             case _:
@@ -146,12 +150,12 @@ class Floats:
     def widened(self, kind: str, word: Value) -> Value:
         """A narrow float as f32. A bf16 is the upper half of one."""
         if kind == "bf16":
-            return self.values.scale(self.values.field(word, 0, 16, 32), 1 << 16)
+            return self.values.by_numbers(lambda x: self.terms.scale(self.terms.field(x, 0, 16, 32), 1 << 16), word)
         return self.values.lift(lambda x: self.terms.data(32, 32, f"cvt.f32.{kind}", x), word)
 
     def rounded(self, kind: str, size: int, name: str, word: Value) -> Value:
         """An f32 as a narrow float. What was widened from that type is what it was."""
-        return self.values.lift(lambda x: self._rounded(kind, size, name, x), word)
+        return self.values.by_numbers(lambda x: self._rounded(kind, size, name, x), word)
 
     def _rounded(self, kind: str, size: int, name: str, x: Poly) -> Poly:
         terms = self.terms

@@ -93,6 +93,8 @@ class Instructions:
         self.marks: dict[int, Event] = {}
         self.shuffles: dict[int, dict[str, Condition]] = {}
         self.used: Needs = NOTHING
+        self.halves: dict[str, Needs] = {}
+        """By register that a word was extended to, what the word rests on."""
         self.guard: Condition = self.cases.true
         """Where the instruction runs, of the threads that come to it."""
 
@@ -361,10 +363,15 @@ class Instructions:
 
     def _abs(self, i: Instruction) -> None:
         kind = i.modifiers[-1]
-        a = self.get(i.operands[1], bits_of(kind))
-        self.result(
-            i.operands[0], self.floats.absolute(a) if kind == "f32" else self.values.apply(bits_of(kind), i.name, a)
-        )
+        width = bits_of(kind)
+        a = self.get(i.operands[1], width)
+        if kind == "f32":
+            self.result(i.operands[0], self.floats.absolute(a))
+        elif kind[0] == "s":
+            negative = self.arithmetic.compare("lt", kind, a, self.terms.const(width, 0))
+            self.result(i.operands[0], self.values.select(negative, self.values.scale(a, -1), a))
+        else:
+            self.result(i.operands[0], self.values.apply(width, i.name, a))
 
     def _not(self, i: Instruction) -> None:
         if i.modifiers[-1] == "pred":
@@ -487,6 +494,7 @@ class Instructions:
         if integers:
             a = self.get(i.operands[1], self._register_width(i.operands[1], bits_of(source)))
             width = self._register_width(i.operands[0], bits_of(to))
+            self._rests_on_halves(i.operands[0], i.operands[1], bits_of(to), bits_of(source))
             self.result(i.operands[0], values.lift(lambda x: self._integer(x, to, source, width), a))
             return
         if source in ("bf16", "f16") and to == "f32" and not forms:
@@ -511,6 +519,15 @@ class Instructions:
             self.result(i.operands[0], self.arithmetic.float_of(a, signed=source[0] == "s"))
             return
         self.result(i.operands[0], values.apply(width, i.name, a))
+
+    def _rests_on_halves(self, target: Operand, source: Operand, wanted: int, size: int) -> None:
+        """A word that is extended and cut again is what it was, in range or not: it rests on what the word does."""
+        if not isinstance(target, Register) or not isinstance(source, Register):
+            return
+        if wanted > size and target.name not in self.program.several:
+            self.halves[target.name] = self.used
+        elif wanted == 32 and source.name in self.halves:
+            self.used = self.halves[source.name]
 
     def _register_width(self, operand: Operand, default: int) -> int:
         return self.program.width(operand.name) if isinstance(operand, Register) else default

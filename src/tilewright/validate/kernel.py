@@ -51,6 +51,8 @@ def compare(kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Ex
         return _Comparison(kernel, read(ptx), arguments, grid).run()
     except Undecided as error:
         return (Difference(error.where, kernel.sym_name.data, error.what),)
+    except OverflowError:
+        return (Difference("", kernel.sym_name.data, "numbers of more than 64 bits"),)
     except RecursionError:
         return (Difference("", kernel.sym_name.data, "values are nested too deeply"),)
     finally:

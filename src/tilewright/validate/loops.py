@@ -151,7 +151,7 @@ class Iterations:
             base = self._atom_left(terms.atoms[field.base], name, last, carried)
             bits = terms.atoms[field.base].bits
             return self.values.field(self.values.resize(base, bits), field.low, field.count, 0)
-        if atom.kind in ("div", "xor", "min", "max"):
+        if atom.kind in ("div", "xor", "or", "min", "max"):
             a, b = (self.left(cast("Poly", x), name, last, carried) for x in atom.args)
             return self.values.lift(
                 lambda x, y: terms.of(0, terms.atom(atom.kind, x, y, low=atom.low, high=atom.high)), a, b

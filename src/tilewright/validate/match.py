@@ -22,11 +22,15 @@ from tilewright.validate.values import Choice, Value
 
 @dataclass(frozen=True)
 class Difference:
-    """Where the PTX is not shown to do what the IR says: the place in the PTX, in the IR, and what differs."""
+    """Where the PTX is not shown to do what the IR says: the place in the PTX, in the IR, and what differs.
+
+    ``refuted``: an execution shows that it does something else; otherwise the question is undecided.
+    """
 
     ptx: str
     ir: str
     what: str
+    refuted: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}; PTX {self.ptx}; IR {self.ir}"

@@ -87,7 +87,10 @@ class Memory:
         """
         element = self.element_bytes[tensor]
         constant = next((c for m, c in base.terms if m == ()), 0)
-        inside = constant % element if isinstance(constant, int) and size < element else 0
+        inside = 0
+        if size < element:
+            ends = {constant % element} if isinstance(constant, int) else set(map(int, constant.values % element))
+            inside = ends.pop() if len(ends) == 1 else 0  # others are places that no element begins at
         found: list[tuple[Poly, int, int, int]] = []
         at = 0
         while at < size:

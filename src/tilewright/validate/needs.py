@@ -8,9 +8,11 @@ from itertools import islice
 from math import gcd
 from typing import TypeAlias
 
+import numpy as np
+
 from tilewright.validate.cases import Cases, Condition, Cut, Node
 from tilewright.validate.regions import Need, Needs
-from tilewright.validate.terms import Coefficient, Monomial, Poly, Table, Terms
+from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ Limits: TypeAlias = tuple[Poly, "Coefficient | None", "Coefficient | None"]
 
 STEPS_A_PROOF = 20
 """What a proof of a bound counts for, beside a step of the algebra of conditions."""
+
+DEEPEST = 3
+"""Steps that a proof of a bound has, one in another."""
+
+_NO_END = -(1 << 62)
+"""Below every bound that is told apart."""
 
 MOST_PATHS = 256
 """Of a condition, beyond which it is not shown to be impossible."""
@@ -88,7 +96,7 @@ class Prover:
             return False
         return need.high is None or self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
 
-    def not_negative(self, p: Poly, holds: Condition, depth: int = 3) -> bool:
+    def not_negative(self, p: Poly, holds: Condition, depth: int = DEEPEST) -> bool:
         """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""
         if any(isinstance(c, Table) for _, c in p.terms):
             threads = self.cases.threads(holds)
@@ -189,14 +197,29 @@ class Prover:
             for node in known.values():
                 cuts.setdefault(node.quantity, set()).update(node.cuts)
             for number, values in cuts.items():
-                quantity = self.cases.quantities[number]
-                low = [c for c in values if self.cases.implies(holds, self.cases.reaches(quantity, c))]
-                high = [c for c in values if self.cases.both(holds, self.cases.reaches(quantity, c)) == 0]
-                least = max(low, key=_low, default=None)
-                most = min(high, key=_low, default=None)
-                found.append((quantity, least, None if most is None else self._before(most)))
+                found.append((self.cases.quantities[number], *self._ends(holds, number, values)))
         self._bounds_of[holds] = found
         return found
+
+    def _ends(self, holds: Condition, number: int, cuts: set[Cut]) -> tuple[Coefficient | None, Coefficient | None]:
+        """The least and the greatest of a quantity that a condition admits for each thread; None without a bound."""
+        cases, quantity = self.cases, self.cases.quantities[number]
+        live = cases.mask(cases.threads(holds))
+        least, most = np.full(live.shape, _NO_END), np.full(live.shape, -_NO_END)
+        for cut in cuts:
+            if isinstance(cut, int) and abs(cut) >= -_NO_END:
+                continue
+            reached = cases.reaches(quantity, cut)
+            values = cut.values if isinstance(cut, Table) else np.full(live.shape, cut)
+            below = cases.mask(cases.threads(cases.without(holds, reached)))
+            above = cases.mask(cases.threads(cases.both(holds, reached)))
+            least = np.where(below, least, np.maximum(least, values))
+            most = np.where(above, most, np.minimum(most, values - 1))
+        return self._ended(least, live, _NO_END), self._ended(most, live, -_NO_END)
+
+    def _ended(self, ends: Ints, live: np.ndarray, none: int) -> Coefficient | None:
+        """Bounds of every thread that matters, where each of these has one."""
+        return None if (ends == none)[live].any() else self.terms.coefficient(0, np.where(live, ends, ends[live][0]))
 
     def _limits_of_path(self, holds: Node) -> list[Limits] | None:
         """The same, read off a condition that has one piece of each quantity; None for others."""
@@ -334,29 +357,25 @@ class Prover:
         """A value as a sum of coordinates times the tensor's strides; None if it is none, or has strides of others."""
         terms = self.terms
         rest = dict(value.terms)
-        found: list[Poly] = []
+        found = [terms.const(0, 0)] * len(tensor.strides)
         unit: int | None = None
-        for axis, stride in enumerate(tensor.strides):
-            number = terms.number(stride)
-            if number == 1:
+        for axis, stride in sorted(enumerate(tensor.strides), key=lambda item: -_factors(item[1])):
+            if terms.number(stride) == 1:
                 unit = axis
-                found.append(terms.const(0, 0))
                 continue
-            multiple = self._multiple(stride)
-            if multiple is None:
+            ((atoms, factor), *more) = stride.terms or (((), 0),)
+            if more or not atoms or not isinstance(factor, int):
                 return None
-            atom, factor = multiple
-            part: dict[Monomial, object] = {}
+            part: dict[Monomial, Coefficient] = {}
             for monomial, c in list(rest.items()):
-                if atom in monomial:
+                others = _without(monomial, atoms)
+                if others is not None:
                     share = self._share(c, factor)
                     if share is None:
                         return None
-                    others = list(monomial)
-                    others.remove(atom)
-                    part[tuple(others)] = share
+                    part[others] = share
                     del rest[monomial]
-            found.append(terms.make(0, part))  # pyright: ignore[reportArgumentType]
+            found[axis] = terms.make(0, part)
         if any(i in self._strides for monomial in rest for i in monomial):
             return None
         if unit is not None:
@@ -407,8 +426,19 @@ class Prover:
         return any(self.not_negative(self.terms.sub(minus_one, slack), path) for slack in self._said(path))
 
 
-def _low(cut: Cut) -> int:
-    return cut.low if isinstance(cut, Table) else cut
+def _factors(stride: Poly) -> int:
+    """How many variables are multiplied in a stride."""
+    return max((len(monomial) for monomial, _ in stride.terms), default=0)
+
+
+def _without(monomial: Monomial, atoms: Monomial) -> Monomial | None:
+    """What is left of a product without some of its factors; None if it has not all of them."""
+    left = list(monomial)
+    for atom in atoms:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
 
 
 def _by_term(slacks: Sequence[Poly]) -> Slacks:

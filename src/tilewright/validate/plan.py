@@ -497,6 +497,9 @@ class Plan:
         region.again = values.test(cases.less, following, end)
         outer_scope, self.scope = self.scope, name
         self.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
+        least, most = (terms.interval(v)[k] if isinstance(v, Poly) else None for k, v in enumerate((begin, end)))
+        if isinstance(present, Poly) and least == 0 and most is not None and most <= MAX_EXTENT:
+            terms.bound(present, 0, MAX_EXTENT)  # wider than what ends the loop, which is compared
         # counters have closed forms
         bind(present)
         steps = {c: self._advanced(op.body.block, c) for c in sorted(self.counters)}

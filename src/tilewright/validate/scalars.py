@@ -242,8 +242,7 @@ class Scalars:
             case "mod":
                 return self._divided(kind, a, b)[1]
             case "min" | "max":
-                less = self.arithmetic.compare("lt", kind, a, b)
-                return values.select(less, *((a, b) if fn == "min" else (b, a)))
+                return self.arithmetic.least(kind, a, b, fn)
             case _:
                 raise Undecided(f"{fn} of integers")
 
@@ -310,9 +309,16 @@ class Scalars:
             return self.arithmetic.float_of(x, signed=True), False
         width = 64 if dtype.bits == 64 else 32
         if source.is_float:
-            return self.values.apply(width, f"cvt.rzi.s{width}.f32", x), False
+            whole: Value = self.values.apply(width, f"cvt.rzi.s{width}.f32", x)
+            return (self._clamped(whole, dtype.bits) if dtype.bits < 32 else whole), True
         if x.width == width:
             return x, source.bits <= dtype.bits
         if width == 64:
             return self.values.lift(lambda p: self.arithmetic.extended(p, 32, 64), x), True
         return self.values.resize(x, 32), False
+
+    def _clamped(self, whole: Value, bits: int) -> Value:
+        """The nearest integer of a narrow dtype."""
+        least, most = (self.terms.const(whole.width, n) for n in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
+        below = self.arithmetic.least("s32", whole, most)
+        return self.arithmetic.least("s32", below, least, "max")

@@ -27,6 +27,10 @@ Interval: TypeAlias = tuple[int | None, int | None]
 Monomial: TypeAlias = tuple[int, ...]
 
 
+MOST_RESIDUES = 4
+"""Of a sum, beyond which its bounds are not looked for in every order of taking them out."""
+
+
 class Table:
     """One integer for every thread. Interned: equal tables are one object."""
 
@@ -357,15 +361,8 @@ class Terms:
                 part = _product(part, (self.atoms[i].low, self.atoms[i].high))
             low = None if low is None or part[0] is None else low + part[0]
             high = None if high is None or part[1] is None else high + part[1]
-        for monomial, c in a.terms:  # -n * (p // n) belongs to p - n * (p // n), which is p % n
-            quotient = self.quotient(monomial)
-            if quotient is None or not isinstance(c, int):
-                continue
-            numerator, n = quotient
-            if c % n:
-                continue
-            times = -c // n
-            rest = self.sub(self.resize(a, 0), self.scale(self.residue(numerator, n), times))
+        for monomial, times, residue, n in self._residues(a):
+            rest = self.sub(self.resize(a, 0), self.scale(residue, times))
             if any(m == monomial for m, _ in rest.terms):
                 continue
             other = self.interval(rest)
@@ -374,6 +371,18 @@ class Terms:
             low = first if low is None or (first is not None and first > low) else low
             high = last if high is None or (last is not None and last < high) else high
         return low, high
+
+    def _residues(self, a: Poly) -> list[tuple[Monomial, int, Poly, int]]:
+        """Quotients p // n of which a multiple of -n is in the sum, which belongs to p - n * (p // n), that is p % n:
+        the quotient, how many times, the residue, n. Of many the last one alone, lest all orders of them are tried."""
+        found: list[tuple[Monomial, int, Poly, int]] = []
+        for monomial, c in reversed(a.terms):
+            quotient = self.quotient(monomial)
+            if quotient is None or not isinstance(c, int) or c % quotient[1]:
+                continue
+            numerator, n = quotient
+            found.append((monomial, -c // n, self.residue(numerator, n), n))
+        return found if len(found) <= MOST_RESIDUES else found[:1]
 
     def residue(self, numerator: Poly, n: int) -> Poly:
         """p - n * (p // n) over the integers."""
@@ -463,7 +472,7 @@ class Terms:
 
     def _reciprocal(self, a: Poly, n: int) -> Poly | None:
         """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994)."""
-        if n & (n - 1) or n < 1 << 32 or any(not isinstance(c, int) for _, c in a.terms):
+        if n & (n - 1) or n < 1 << 16 or any(not isinstance(c, int) for _, c in a.terms):
             return None
         m, constant = 0, 0
         for k, c in a.terms:

@@ -232,6 +232,14 @@ class Values:
                 return found
         return self.terms.field(x, low, count, width)
 
+    def by_numbers(self, function: Callable[[Poly], Poly], a: Value) -> Value:
+        """A function of polynomials on a value; of what is one of several numbers, number by number."""
+
+        def each(x: Poly) -> Value:
+            return self.choose([(c, function(p)) for c, p in self.numbers(x)] or [(self.cases.true, function(x))])
+
+        return each(a) if isinstance(a, Poly) else self.choose([(c, each(p)) for c, p in a.parts])
+
     def numbers(self, x: Poly) -> tuple[tuple[Condition, Poly], ...]:
         """The cases of what is one of several numbers and became an atom of its own; else none."""
         atom = self.terms.single(x)
@@ -239,7 +247,10 @@ class Values:
             return ()
         (chosen,) = atom.args
         assert isinstance(chosen, Choice)
-        return chosen.parts if all(self.terms.number(p) is not None for _, p in chosen.parts) else ()
+        if any(self.terms.number(p) is None for _, p in chosen.parts):
+            return ()
+        width, unsigned = x.width, self.terms.unsigned
+        return tuple((c, p if p.width == width else self.terms.resize(unsigned(p), width)) for c, p in chosen.parts)
 
     def apply(self, width: int, name: str, *args: object) -> Poly:
         """The result of an operation that is not looked into: a word of data."""

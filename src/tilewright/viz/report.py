@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tilewright.artifact.schema import KernelImage, Obligation
+from tilewright.artifact.schema import ASSUMED, KernelImage, Obligation
 from tilewright.base.expr import TRUE
 from tilewright.jit.inspection import Agreement, Inspection, Launched, NotLaunched, Refused, TileMap
 from tilewright.viz.report_code import cuda_html, python_html
@@ -19,7 +19,8 @@ _PASSES = {
     "prove": "the certificate, from the lowered accesses",
     "emit": "Transport IR to CUDA C++",
     "assemble": "NVRTC: PTX and cubin",
-    "validate": "the launch recipe, worked out a second time from the kernels' texts",
+    "validate": "the launch recipe, worked out a second time from the kernels' texts; PTX and IR compared",
+    "test": "PTX that the comparison leaves open, executed beside the IR",
     "disassemble": "nvdisasm: SASS, for this report only",
     "simulate": "Transport IR on NumPy data",
     "load and launch": "first launch on the GPU, with the cubin's load",
@@ -36,6 +37,8 @@ _OBLIGATIONS = {
     "offsets": "offsets of all elements fit into 32 bits",
     "map": "copies and products move what the kernel says",
     "descriptor": "tensor maps and operands are legal for the whole class",
+    "lowering": "the Transport IR stores what the program says",
+    "ptx": "the PTX does what the Transport IR says",
 }
 _SHOWN_OPCODES = 12
 
@@ -145,12 +148,16 @@ def _maps(maps: Sequence[TileMap]) -> Iterator[str]:
 
 def _certificate(obligations: Sequence[Obligation]) -> Iterator[str]:
     yield "<h3>The certificate</h3>"
-    yield "<p>Proved before any code was emitted, for every shape and stride of the class above.</p>"
-    yield '<div class="wide"><table><tr><th>obligation</th><th>of</th><th>proved by</th></tr>'
+    yield "<p>Proved before any code was emitted, or validated: for every shape and stride of the class above. "
+    yield "Tested: for some of them.</p>"
+    yield '<div class="wide"><table><tr><th>obligation</th><th>of</th><th></th><th>by</th></tr>'
     for o in obligations:
         means = _OBLIGATIONS.get(o.name, "")
         what = f"<b>{escape(o.name)}</b>" + (f": {escape(means)}" if means else "")
-        yield f'<tr><td>{what}</td><td class="of">{escape(o.detail)}</td><td>{escape(o.method)}</td></tr>'
+        yield f'<tr><td>{what}</td><td class="of">{escape(o.detail)}</td><td>{o.standing}</td>'
+        yield f"<td>{escape(o.method)}</td></tr>"
+    for assumption in ASSUMED:
+        yield f'<tr><td></td><td class="of">{escape(assumption)}</td><td>assumed</td><td></td></tr>'
     yield "</table></div>"
 
 

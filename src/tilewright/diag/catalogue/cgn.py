@@ -42,4 +42,12 @@ CODES: tuple[Code, ...] = (
         source="codegen.guard; PTX ISA, Control Flow Instructions",
         help=_REPORT,
     ),
+    Code(
+        "CGN005",
+        "the PTX computes something else than the Transport IR",
+        "The proofs are about the IR. PTX that is not shown to do what the IR says is executed beside it on drawn "
+        "arguments; where an element differs, the code generator or NVRTC is wrong, not the kernel.",
+        source="compiler.tested; docs/validation.md",
+        help=_REPORT,
+    ),
 )

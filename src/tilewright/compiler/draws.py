@@ -1,0 +1,206 @@
+"""Arguments of a kernel's class, drawn at random: extents at and beside edges, strides, and small data whose sums are
+exact in any order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym
+from tilewright.simulate.values import memory_dtype
+from tilewright.tile.attributes import TensorType, TileType
+from tilewright.transport import dialect as t
+
+Array: TypeAlias = "NDArray[Any]"
+Symbols: TypeAlias = dict[str, int]
+
+_EDGES = (0, 1, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 40, 63, 64, 65, 100, 127, 129, 160, 200, 257, 300)
+_PITCHES = (1, 8, 16, 64, 128)
+"""Elements that rows are rounded up to: the first that the class takes."""
+_TRIES = 60
+_MOST_ELEMENTS = 1 << 18
+"""Of a tensor, with those between its rows."""
+_MOST_EXTENT = 1 << 12
+_LARGE = 48
+"""Extents from here on are drawn alone every third time: for the insides of tiles."""
+_ALIGN_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A tensor in a block of bytes that begins at a multiple of 256."""
+
+    block: NDArray[np.uint8]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def view(self) -> Array:
+        """The elements; strides are in elements."""
+        steps = tuple(s * self.dtype.itemsize for s in self.strides)
+        return np.ndarray(self.shape, self.dtype, self.block.data, 0, steps)
+
+    def copied(self) -> Placed:
+        """The same in a block of its own."""
+        block = _block(self.block.size)
+        block[:] = self.block
+        return Placed(block, self.dtype, self.shape, self.strides)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The arguments of one launch."""
+
+    tensors: Mapping[str, Placed]
+    scalars: Mapping[str, int | float]
+    extents: Mapping[str, int]
+
+    def __str__(self) -> str:
+        named = {**self.extents, **self.scalars}
+        return ", ".join(f"{name} = {value}" for name, value in named.items()) or "no extents"
+
+
+def drawn(kernel: t.Kernel, seed: int) -> Given | None:
+    """Arguments that satisfy all that the kernel assumes; None where none are found."""
+    rng = random.Random(seed)
+    least = _LARGE if seed % 3 == 0 else 0
+    for _ in range(_TRIES):
+        scalars = _scalars(kernel, rng)
+        extents = _extents(kernel, {n: v for n, v in scalars.items() if isinstance(v, int)}, least, rng)
+        if extents is None:
+            return None
+        for pitch in _PITCHES:
+            tensors = _tensors(kernel, extents, pitch, np.random.default_rng(seed))
+            if tensors is not None:
+                sizes = {n: v for n, v in extents.items() if n not in scalars}
+                return Given(tensors, scalars, sizes)
+    return None
+
+
+def _kinds(kernel: t.Kernel) -> Iterator[tuple[str, TensorType | TileType]]:
+    for name, argument in zip(kernel.arg_names, kernel.body.block.args, strict=True):
+        assert isinstance(argument.type, TensorType | TileType)
+        yield name.data, argument.type
+
+
+def _facts(kernel: t.Kernel) -> list[Expr]:
+    return [fact.expr for fact in kernel.assumptions]
+
+
+def _scalars(kernel: t.Kernel, rng: random.Random) -> dict[str, int | float]:
+    found: dict[str, int | float] = {}
+    for name, kind in _kinds(kernel):
+        if isinstance(kind, TileType):
+            dtype = kind.dtype.dtype
+            found[name] = rng.choice((-1.5, 0.25, 0.5, 2.0)) if dtype.is_float else rng.randint(-3, 9)
+    return found
+
+
+def _extents(kernel: t.Kernel, known: Symbols, least: int, rng: random.Random) -> Symbols | None:
+    """Numbers for all extents, of which the facts about extents alone hold; from ``least`` on where there are such."""
+    names = {s for _, kind in _kinds(kernel) if isinstance(kind, TensorType) for d in kind.dims for s in d.expr.symbols}
+    facts = [fact for fact in _facts(kernel) if fact.symbols and fact.symbols <= names | known.keys()]
+    pools: dict[str, list[int]] = {}
+    for name in sorted(names - known.keys()):
+        own = [fact for fact in facts if fact.symbols <= {name}]
+        near = {
+            max(0, c + d) for fact in facts if name in fact.symbols for c in _constants(fact) for d in (-1, 0, 1, 17)
+        }
+        pools[name] = [n for n in (*_EDGES, *near) if all(_holds(fact, {name: n}) for fact in own)]
+        if not pools[name]:
+            return None
+        pools[name] = [n for n in pools[name] if n >= least] or pools[name]
+    for _ in range(_TRIES):
+        found = {**known, **{name: rng.choice(pool) for name, pool in pools.items()}}
+        if all(_holds(fact, found) for fact in facts):
+            return found
+    return None
+
+
+def _constants(fact: Expr) -> list[int]:
+    """The numbers that a fact compares with."""
+    if not isinstance(fact, Compare):
+        return []
+    return [
+        int(side.value) for side in (fact.lhs, fact.rhs) if isinstance(side, Const) and abs(int(side.value)) < 1 << 12
+    ]
+
+
+def _holds(fact: Expr, symbols: Mapping[str, int]) -> bool:
+    try:
+        return bool(fact.evaluate(symbols))
+    except ExprError:
+        return True  # about a symbol that is not given here
+
+
+def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Generator) -> dict[str, Placed] | None:
+    """All tensors with rows rounded up to ``pitch`` elements; None where the class has other strides."""
+    symbols = dict(extents)
+    placed = {w.tensor.data: tuple(s.expr for s in w.strides) for w in kernel.workspaces or ()}
+    found: dict[str, Placed] = {}
+    for name, kind in _kinds(kernel):
+        if not isinstance(kind, TensorType):
+            continue
+        shape = tuple(int(d.expr.evaluate(extents)) for d in kind.dims)
+        if any(n < 0 for n in shape):
+            return None
+        strides = (
+            tuple(int(s.evaluate(extents)) for s in placed[name])
+            if name in placed
+            else _strides(kernel, name, shape, pitch)
+        )
+        dtype = memory_dtype(kind.dtype.dtype)
+        last = sum(max(n - 1, 0) * s for n, s in zip(shape, strides, strict=True))
+        if not 0 <= last < _MOST_ELEMENTS:
+            return None
+        block = _block((last + 1) * dtype.itemsize)
+        found[name] = Placed(block, dtype, shape, strides)
+        found[name].view[...] = _data(shape, dtype, rng)
+        symbols[f"{name}.address"] = int(block.__array_interface__["data"][0])
+        symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}
+    return found if all(_holds(fact, symbols) for fact in _facts(kernel)) else None
+
+
+def _strides(kernel: t.Kernel, name: str, shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:
+    """The axis of stride 1 innermost, where the class says one; else the last; the others around it in order."""
+    fixed: dict[int, int] = {}
+    for fact in _facts(kernel):
+        match fact:
+            case Compare("==", Sym(symbol), Const(value)) | Compare("==", Const(value), Sym(symbol)):
+                tensor, _, axis = symbol.rpartition(".stride")
+                if tensor == name:
+                    fixed[int(axis)] = int(value)
+            case _:
+                pass
+    inner = next((axis for axis, step in fixed.items() if step == 1), len(shape) - 1)
+    strides, step = [0] * len(shape), 1
+    for axis in (inner, *(a for a in reversed(range(len(shape))) if a != inner)) if shape else ():
+        strides[axis] = step = fixed.get(axis, step)
+        step *= max(shape[axis], 1)
+        step = -(-step // pitch) * pitch if axis == inner else step
+    return tuple(strides)
+
+
+def _block(size: int) -> NDArray[np.uint8]:
+    whole = np.zeros(size + _ALIGN_BYTES, np.uint8)
+    first = -int(whole.__array_interface__["data"][0]) % _ALIGN_BYTES
+    return whole[first : first + size]
+
+
+def _data(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
+    """Multiples of a power of two, which add and multiply exactly; integers mostly small."""
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.kind == "i":
+        ends = np.iinfo(dtype)
+        small = rng.integers(-9, 10, shape)
+        whole = rng.integers(ends.min, ends.max, shape, endpoint=True)
+        return np.where(rng.random(shape) < 0.8, small, whole).astype(dtype)
+    most, unit = (256, 64) if dtype.name in ("float16", "float32") else (64, 8)
+    return (rng.integers(-most, most, shape, endpoint=True) / unit).astype(dtype)

@@ -1,0 +1,213 @@
+"""A kernel's PTX, executed beside its Transport IR on drawn arguments: where translation validation is undecided.
+
+The PTX machine executes what the assembler made, the simulator the IR; they share nothing. What they agree on is
+recorded as tested, for that many launches and no more. A difference refutes the PTX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.artifact.schema import (
+    EncodeTensorMap,
+    FloatScalar,
+    IntScalar,
+    KernelArg,
+    Launch,
+    TensorMapArg,
+    TensorPointer,
+    WorkspacePointer,
+)
+from tilewright.compiler.draws import Array, Given, Placed, drawn
+from tilewright.compiler.passes import timed
+from tilewright.compiler.recipe import Recipe
+from tilewright.diag import TilewrightError
+from tilewright.hw.tensormap import ELEMENT_BITS, Swizzle
+from tilewright.ptx import machine
+from tilewright.ptx.machine.run import Program
+from tilewright.ptx.reader import read
+from tilewright.simulate import run
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+from tilewright.validate.match import Difference
+
+LAUNCHES = 4
+"""Launches at least, of which the last have executed no instruction that those before had not."""
+_MOST_LAUNCHES = 8
+_STALE = 2
+_DRAWS = 30
+"""Arguments that are drawn for these: some take too long."""
+_BUDGET = 3e6
+"""Operations of threads on registers that the simulator may take for a launch, and steps of the PTX machine."""
+_STEPS = 20_000
+_MOST_CTAS = 256
+_SPANS = {Swizzle.NONE: 0, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}
+_WRONG = ("PTX010", "PTX011", "PTX017", "PTX019")
+"""Faults of the PTX machine that no launch may have: accesses outside or misaligned, deadlocks, refused operations."""
+_UNDEFINED = ("PTX013", "PTX014")
+"""Undefined values that are read: where the results agree, they reached none."""
+_EXACT = ("neg", "abs", "not", "sqrt")
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What launches agreed, in words, and the share of the PTX's straight pieces that they executed; ``differences``
+    refute the PTX."""
+
+    launches: tuple[str, ...] = ()
+    executed: float = 0
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass
+class _Outcome:
+    """Of one launch: whether both ran and agree; the first difference that refutes."""
+
+    agreed: bool = False
+    wrong: list[str] = field(default_factory=list[str])
+    executed: frozenset[int] = frozenset()
+
+
+@timed("test")
+def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
+    """Execute a kernel's PTX and the kernel on a few drawn arguments of its class."""
+    program = Program(read(ptx), kernel.entry)
+    agreed: list[str] = []
+    reached, stale = set[int](), 0
+    for seed in range(_DRAWS):
+        given = drawn(kernel, seed)
+        if given is None:
+            continue
+        outcome = _executed(kernel, program, recipe, given)
+        if outcome.wrong:
+            place = kernel.entry, kernel.sym_name.data
+            return Tested(differences=(Difference(*place, f"{outcome.wrong[0]}, of {given}", refuted=True),))
+        if outcome.agreed:
+            agreed.append(str(given))
+            stale = stale + 1 if outcome.executed <= reached else 0
+            reached |= outcome.executed
+        if len(agreed) == _MOST_LAUNCHES or (len(agreed) >= LAUNCHES and stale >= _STALE):
+            break
+    return Tested(tuple(agreed), len(reached) / max(len(program.segments), 1))
+
+
+def _executed(kernel: t.Kernel, program: Program, recipe: Recipe, given: Given) -> _Outcome:
+    """Run both on copies of the arguments, and compare all that they may write."""
+    (shape,), launch = recipe.shapes, recipe.steps[-1]
+    assert isinstance(launch, Launch)
+    ours, theirs = ({n: p.copied() for n, p in given.tensors.items()} for _ in range(2))
+    memory = machine.Memory()
+    symbols = _symbols(kernel, given, {n: memory.add(n, p.block) for n, p in theirs.items()})
+    grid = tuple(int(extent.evaluate(symbols)) for extent in launch.grid)
+    if not 0 < grid[0] <= _MOST_CTAS:
+        return _Outcome()
+    values = [_value(a, kernel, recipe, symbols, given) for a in launch.args]
+    try:
+        run(kernel, {n: p.view for n, p in ours.items()}, given.scalars, grid_size=grid[0], budget=_BUDGET)
+    except TilewrightError:
+        return _Outcome()  # too much to simulate; what the IR does wrong is for its own proofs
+    where = machine.Launch((grid[0], 1, 1), (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)
+    report = program.launch(where, values, memory, most_steps=_STEPS)
+    wrong = [str(f) for f in report.faults if f.code in _WRONG]
+    if wrong:
+        return _Outcome(wrong=wrong)
+    if any(f.code not in _UNDEFINED for f in report.faults):
+        return _Outcome()
+    outcome = _compared(kernel, ours, theirs)
+    outcome.executed = frozenset(report.executed)
+    return outcome
+
+
+def _symbols(kernel: t.Kernel, given: Given, addresses: Mapping[str, int]) -> dict[str, int]:
+    """What the symbols of a launch are: extents, integers, strides, addresses in the machine's memory."""
+    found = {**given.extents, **{n: v for n, v in given.scalars.items() if isinstance(v, int)}}
+    for name, placed in given.tensors.items():
+        found |= {f"{name}.stride{i}": s for i, s in enumerate(placed.strides)}
+        found[f"{name}.address"] = addresses[name]
+    for w in kernel.workspaces or ():
+        found[f"$workspace{w.index.data}.address"] = addresses[w.tensor.data]
+    return found
+
+
+def _value(
+    argument: KernelArg, kernel: t.Kernel, recipe: Recipe, symbols: dict[str, int], given: Given
+) -> bytes | machine.TensorMap:
+    match argument:
+        case TensorPointer(name):
+            return symbols[f"{name}.address"].to_bytes(8, "little")
+        case WorkspacePointer(index):
+            return symbols[f"$workspace{index}.address"].to_bytes(8, "little")
+        case FloatScalar(name):
+            return np.float32(given.scalars[name]).tobytes()
+        case IntScalar(value, bits):
+            return int(value.evaluate(symbols)).to_bytes(bits // 8, "little", signed=True)
+        case TensorMapArg(slot):
+            return _map(next(s for s in recipe.steps if isinstance(s, EncodeTensorMap) and s.slot == slot), symbols)
+
+
+def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.TensorMap:
+    told = step.recipe
+    return machine.TensorMap(
+        int(told.address.evaluate(symbols)),
+        ELEMENT_BITS[told.element] // 8,
+        tuple(int(d.evaluate(symbols)) for d in told.dims),
+        tuple(int(s.evaluate(symbols)) for s in told.strides_bytes),
+        told.box,
+        _SPANS[told.swizzle],
+        told.element_strides,
+    )
+
+
+def _compared(kernel: t.Kernel, ours: Mapping[str, Placed], theirs: Mapping[str, Placed]) -> _Outcome:
+    """Every tensor, and the bytes between its elements. Where functions are approximated, floats may differ a little,
+    and what is decided by floats shows nothing where it differs."""
+    exact = _exact(kernel)
+    for name, mine in ours.items():
+        if mine.view.size and not same_around(mine, theirs[name]):
+            return _Outcome(wrong=[f"the PTX writes between the elements of {name}"])
+        a, b = mine.view, theirs[name].view
+        differ = apart(a, b, exact=exact)
+        if not differ.any():
+            continue
+        at = tuple(int(x) for x in np.argwhere(differ)[0])
+        x, y = a[at], b[at]
+        floats = mine.dtype.kind in "fV"
+        if not exact and not (floats and np.isfinite(np.float64(x)) and np.isfinite(np.float64(y))):
+            return _Outcome()
+        return _Outcome(wrong=[f"{name}[{', '.join(map(str, at))}] is {y} in the PTX and {x} in the Transport IR"])
+    return _Outcome(agreed=True)
+
+
+def same_around(mine: Placed, other: Placed) -> bool:
+    """The blocks are equal beside the elements."""
+    blocks = [p.copied() for p in (mine, other)]
+    for placed in blocks:
+        placed.view[...] = np.zeros((), placed.dtype)
+    return bool((blocks[0].block == blocks[1].block).all())
+
+
+def apart(a: Array, b: Array, *, exact: bool) -> Array:
+    """Elements that are not equal; floats by more than rounding, or than approximations."""
+    if a.dtype.kind not in "fV":
+        return a != b
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    digits = {8: 2, 16: 7, 32: 20}[8 * a.dtype.itemsize]
+    largest = np.abs(x[np.isfinite(x)]).max(initial=0)
+    room = np.maximum(np.abs(x), np.abs(y)) * 2.0**-digits
+    if not exact:
+        room = np.maximum(np.maximum(np.abs(x), np.abs(y)) * 2.0**-4, largest * 2.0**-6)
+    with np.errstate(invalid="ignore"):
+        return ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= np.where(np.isfinite(room), room, 0)))
+
+
+def _exact(kernel: t.Kernel) -> bool:
+    """All that the kernel computes is rounded as IEEE 754 says: no library functions, no approximations."""
+    for op in kernel.walk():
+        if isinstance(op, t.Approximate) or (isinstance(op, tile.Unary) and op.fn.data not in _EXACT):
+            return False
+        if isinstance(op, tile.Binary) and op.fn.data == "div":
+            return False
+    return True

@@ -1,0 +1,101 @@
+"""A kernel's PTX executed beside its Transport IR on drawn arguments; mistakes in the PTX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from support.example_cases import EXAMPLES_BY_NAME
+from tilewright.artifact.schema import Artifact, KernelImage
+from tilewright.base.dtypes import DTYPES
+from tilewright.compiler import tested as beside
+from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.draws import drawn
+from tilewright.compiler.recipe import recipe
+from tilewright.simulate.arguments import bind
+
+
+@cache
+def compiled(example: str, dtype: str) -> Artifact:
+    case = EXAMPLES_BY_NAME[example]
+    return case.kernel.compile(dtypes={name: d.name for name, d in case.tensor_dtypes(DTYPES[dtype]).items()})
+
+
+def executed(image: KernelImage, edit: Callable[[str], str] = lambda ptx: ptx) -> beside.Tested:
+    kernel = read_kernel(image.transport_ir)
+    return beside.tested(kernel, edit(image.ptx), recipe([kernel]))
+
+
+KERNELS = [("transpose", "bf16"), ("row_max", "f32"), ("argmax", "bf16"), ("rms_norm", "f16"), ("matmul", "bf16")]
+
+
+@pytest.mark.parametrize(("example", "dtype"), KERNELS)
+def test_the_ptx_agrees_with_the_ir(example: str, dtype: str) -> None:
+    for image in compiled(example, dtype).kernels[:2]:
+        found = executed(image)
+        assert not found.differences
+        assert len(found.launches) >= beside.LAUNCHES
+        assert all(" = " in launch for launch in found.launches)
+
+
+@pytest.mark.parametrize(("example", "dtype"), KERNELS)
+def test_arguments_satisfy_the_class(example: str, dtype: str) -> None:
+    for image in compiled(example, dtype).kernels[:2]:
+        kernel = read_kernel(image.transport_ir)
+        given = [g for g in (drawn(kernel, seed) for seed in range(12)) if g is not None]
+        assert len({str(g) for g in given}) > 2
+        for g in given:
+            bind(kernel, {n: p.view for n, p in g.tensors.items()}, g.scalars)  # raises SIM008 otherwise
+        again = drawn(kernel, 3), drawn(kernel, 3)
+        assert str(again[0]) == str(again[1])
+
+
+MISTAKES = {
+    "another operation": ("row_max", "f32", r"max\.NaN\.f32", "min.NaN.f32", " in the PTX and "),
+    "another distance": ("row_max", "f32", r"(shfl\.sync\.bfly\.b32\s+%r\d+\|%p\d+, %r\d+,) (%r\d+|\d+)", r"\1 3", ""),
+    "an element further": ("transpose", "bf16", r"(st\.global\S*\s+\[%rd\d+)\]", r"\1+64]", ""),
+    "a store too far": ("row_max", "f32", r"(st\.global\S*\s+\[%rd\d+)\]", r"\1+1048576]", "PTX010"),
+    "a barrier for more threads": ("transpose", "bf16", r"bar\.sync\s+0;", "bar.sync 0, 2048;", "PTX017"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_refuted(name: str) -> None:
+    example, dtype, pattern, to, told = MISTAKES[name]
+    image = compiled(example, dtype).kernels[0]
+
+    def edit(ptx: str) -> str:
+        assert re.search(pattern, ptx)
+        return re.sub(pattern, to, ptx)
+
+    (difference,) = executed(image, edit).differences
+    assert difference.refuted
+    assert told in difference.what
+    assert re.search(r", of .*\b[A-Z]\w* = \d+", difference.what)
+
+
+def test_what_lies_between_rows_is_compared() -> None:
+    """A kernel whose rows begin at multiples of 16 bytes, and a store between two of them."""
+    image = compiled("row_max", "f32").kernels[0]
+    kernel = read_kernel(image.transport_ir)
+    given = next(g for seed in range(40) if (g := drawn(kernel, seed)) and g.tensors["x"].strides[0] > g.extents["N"])
+    mine, other = given.tensors["x"].copied(), given.tensors["x"].copied()
+    assert np.array_equal(mine.view, given.tensors["x"].view)
+    assert beside.same_around(mine, other)
+    other.view[...] = 0
+    assert beside.same_around(mine, other)
+    other.block[4 * given.extents["N"]] = 1
+    assert not beside.same_around(mine, other)
+
+
+def test_floats_differ_by_more_than_rounding() -> None:
+    a = np.array([1.0, -2.0, np.nan, np.inf, 0.0], np.float32)
+    assert not beside.apart(a, np.array([1 + 2**-22, -2.0, np.nan, np.inf, -0.0], np.float32), exact=True).any()
+    b = np.array([1.01, 2.0, 1.0, -np.inf, np.nan], np.float32)
+    assert beside.apart(a, b, exact=True).all()
+    assert beside.apart(a, b, exact=False).tolist() == [False, True, True, True, True]
+    assert beside.apart(np.array([1, 2]), np.array([1, 3]), exact=False).tolist() == [False, True]

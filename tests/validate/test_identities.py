@@ -1,0 +1,247 @@
+"""Identities of the comparison against their definition: for every word of a few bits, or every integer of 16."""
+
+from __future__ import annotations
+
+import operator
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tilewright.validate.arithmetic import Arithmetic, least_integer
+from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.equality import Equality
+from tilewright.validate.needs import Prover, Tensor
+from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.values import Values
+
+HALF = 1 << 15
+NUMBERS = (-np.inf, -40000.5, -32768.0, -1.5, -1.0, -0.0, 0.0, 1e-40, 0.5, 1.0, 7.25, 32767.0, 40000.0, np.inf, np.nan)
+ORDERED = {"eq": operator.eq, "neu": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt,
+           "ge": operator.ge}  # fmt: skip
+
+
+class Integers:
+    """Values of one integer of 16 bits, or of a few words."""
+
+    def __init__(self, threads: int = 32) -> None:
+        self.terms = Terms(threads)
+        self.cases = Cases(self.terms)
+        self.values = Values(self.terms, self.cases)
+        self.arithmetic = Arithmetic(self.values)
+
+    def integer(self, name: str, low: int, high: int, width: int = 0) -> Poly:
+        return self.terms.of(width, self.terms.atom("parameter", name, low=low, high=high))
+
+    def holds(self, condition: Condition, given: dict[str, int]) -> bool:
+        while not isinstance(condition, int):
+            value = self.number(self.cases.quantities[condition.quantity], given)
+            cuts = [cut for cut in condition.cuts if isinstance(cut, int)]
+            condition = condition.children[sum(cut <= value for cut in cuts)]
+        assert condition in (0, self.cases.true)
+        return condition != 0
+
+    def number(self, p: Poly, given: dict[str, int]) -> int:
+        """What a polynomial is over the integers."""
+        total = 0
+        for monomial, c in p.terms:
+            assert isinstance(c, int)
+            for i in monomial:
+                atom = self.terms.atoms[i]
+                if atom.kind == "parameter":
+                    c *= given[str(atom.args[0])]
+                    continue
+                inner = [self.number(x, given) if isinstance(x, Poly) else x for x in atom.args]
+                x, y = (n if isinstance(n, int) else 0 for n in inner)
+                c *= {"or": operator.or_, "xor": operator.xor, "fdiv": operator.floordiv}[atom.kind](x, y)
+            total += c
+        return total
+
+
+@pytest.mark.parametrize("name", [*ORDERED, "equ", "ltu", "leu", "gtu", "geu", "ne", "num", "nan"])
+def test_the_f32_of_an_integer_is_compared_as_the_integer(name: str) -> None:
+    i = Integers()
+    converted = i.arithmetic.float_of(i.integer("n", -HALF, HALF - 1, 32), signed=True)
+    own = np.arange(-HALF, HALF).astype(np.float32)
+    for number, swapped in product(NUMBERS, (False, True)):
+        constant = i.terms.const(32, int(np.float32(number).view(np.uint32)))
+        a, b = (constant, converted) if swapped else (converted, constant)
+        condition = i.arithmetic.compare_floats(name, a, b)
+        x, y = (np.float32(number), own) if swapped else (own, np.float32(number))
+        unordered = np.isnan(x) | np.isnan(y)
+        if name in ("num", "nan"):
+            expected = unordered == (name == "nan")
+        elif name == "neu":
+            expected = unordered | (x != y)
+        else:
+            ordered = {**ORDERED, "ne": operator.ne}[name.removesuffix("u")](x, y)
+            expected = unordered | ordered if name.endswith("u") else ordered & ~unordered
+        found = [i.holds(condition, {"n": n}) for n in range(-HALF, HALF, 61)]
+        assert found == expected[::61].tolist(), (number, swapped)
+        near = [n for n in range(-HALF, HALF) if np.isfinite(number) and abs(n - number) < 3]
+        assert all(i.holds(condition, {"n": n}) == expected[n + HALF] for n in near), (number, swapped)
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_the_least_integer_whose_f32_reaches_a_number(above: bool) -> None:
+    bounds = [
+        float(np.float32(x)) for x in (-(2.0**63), -(2.0**40) - 1, -16777217.0, -0.5, 0.0, 3.0, 16777218.0, 2.0**50)
+    ]
+    for bound in bounds:
+        found = least_integer(bound, above=above)
+        reached = operator.gt if above else operator.ge
+        assert reached(float(np.float32(np.int64(found))), bound)
+        if found > -(1 << 63):
+            assert not reached(float(np.float32(np.int64(found - 1))), bound)
+
+
+@pytest.mark.parametrize("name", ["or", "xor"])
+def test_bits_of_counted_words(name: str) -> None:
+    i = Integers()
+    x, y = (i.integer(n, 0, 15, 8) for n in "xy")
+    joined = i.arithmetic.bitwise(name, x, y)
+    join = {"or": operator.or_, "xor": operator.xor}[name]
+    for mask in range(256):
+        masked = i.arithmetic.bitwise("and", joined, i.terms.const(8, mask))
+        if name == "xor" and any(i.terms.atoms[k].bits for m, _ in masked.terms for k in m):
+            continue  # not looked into
+        for a, b in product(range(16), range(16)):
+            assert i.number(masked, {"x": a, "y": b}) % 256 == join(a, b) & mask, (mask, a, b)
+
+
+def test_a_disjunction_has_no_high_bits_where_its_operands_have_none() -> None:
+    i = Integers()
+    x, y = i.integer("x", 0, (1 << 31) - 1, 64), i.integer("y", 0, (1 << 32) - 1, 64)
+    high = i.arithmetic.bitwise("and", i.arithmetic.bitwise("or", x, y), i.terms.const(64, -(1 << 32)))
+    assert i.terms.number(high) == 0
+    wide = i.integer("z", 0, 1 << 32, 64)
+    high = i.arithmetic.bitwise("and", i.arithmetic.bitwise("or", x, wide), i.terms.const(64, -(1 << 32)))
+    assert i.terms.number(high) is None
+
+
+def test_the_least_and_the_greatest_word_decide_a_minimum() -> None:
+    i = Integers()
+    word = i.terms.data(8, 8, "scalar", "w")
+    for kind, low, high in (("s8", -128, 127), ("u8", 0, -1)):
+        for x, name in product((low, high), ("min", "max")):
+            end = i.terms.const(8, x)
+            expected = end if (x == low) == (name == "min") else word
+            assert i.arithmetic.least(kind, word, end, name) is expected
+            assert i.arithmetic.least(kind, end, word, name) is expected
+
+
+def test_a_word_below_a_small_number_is_one_of_those_before_it() -> None:
+    i = Integers()
+    a, b = (i.terms.data(32, 32, "scalar", n) for n in "ab")
+    total, zero = i.terms.add(a, b), i.terms.const(32, 0)
+    equal = [i.arithmetic.compare("eq", "u32", total, i.terms.const(32, n)) for n in range(3)]
+    for count in (1, 2, 3):
+        below = i.arithmetic.compare("lt", "u32", total, i.terms.const(32, count))
+        assert below == i.cases.any(equal[:count])
+    assert i.arithmetic.compare("lt", "u32", total, zero) != i.cases.any(equal[:1])
+
+
+def test_a_word_of_fields_is_zero_where_all_of_them_are() -> None:
+    i = Integers()
+    a, b = (i.terms.data(8, 8, "scalar", n) for n in "ab")
+    word = i.terms.add(i.terms.scale(i.terms.resize(a, 32), 256), i.terms.scale(i.terms.resize(b, 32), 1 << 20))
+    zero = i.arithmetic.compare("eq", "u32", word, i.terms.const(32, 0))
+    each = (i.arithmetic.compare("eq", "u8", x, i.terms.const(8, 0)) for x in (a, b))
+    assert zero == i.cases.all(each)
+
+
+def equality(i: Integers) -> Equality:
+    """A comparison without loops."""
+    prover = Prover(i.terms, i.cases, {}, (), 31)
+    return Equality(i.values, {}, {}, {}, {}, lambda *_: False, prover.impossible, {})
+
+
+def numbers(i: Integers, width: int, *given: int) -> Poly:
+    """One of two numbers, whichever a test of data says."""
+    test = i.arithmetic.test("lt.f32", i.terms.data(32, 32, "scalar", "x"), i.terms.const(32, 0))
+    first, second = (i.terms.const(width, n) for n in given)
+    found = i.values.select(test, first, second)
+    assert isinstance(found, Poly)
+    return found
+
+
+def test_words_that_are_one_of_several_numbers() -> None:
+    i = Integers()
+    narrow, wide = numbers(i, 16, 0x3F80, 0xBF80), numbers(i, 32, 0x3F800000, 0xBF800000)
+    other = numbers(i, 32, 0x3F800000, 0xBF810000)
+    shifted = i.terms.scale(i.terms.resize(narrow, 32), 1 << 16)
+    same = equality(i)
+    assert same.equal(wide, shifted, i.cases.true)
+    assert not same.equal(other, shifted, i.cases.true)
+    signed = i.terms.add(i.terms.resize(narrow, 32), i.terms.const(32, 1))
+    assert same.equal(numbers(i, 32, 0x3F81, 0xBF81), signed, i.cases.true)
+    assert not same.equal(numbers(i, 32, 0x3F81, 0xBF81 - (1 << 16)), signed, i.cases.true)
+
+
+def test_a_sum_has_the_cases_that_its_terms_have() -> None:
+    i = Integers()
+    n = i.integer("n", 0, 100)
+    test = i.arithmetic.test("lt.f32", i.terms.data(32, 32, "scalar", "x"), i.terms.const(32, 0))
+    a, b = i.terms.data(32, 32, "scalar", "a"), i.terms.data(32, 32, "scalar", "b")
+    few = i.cases.at_least(i.terms.sub(i.terms.const(0, 9), n), 0)
+    part = i.values.select(i.cases.both(i.cases.negate(few), test), b, i.terms.const(32, 0))
+    assert isinstance(part, Poly)
+    total = i.terms.add(a, part)
+    assert equality(i).equal(a, total, few)
+    assert not equality(i).equal(a, total, i.cases.true)
+
+
+def test_conversions_of_what_is_left_open() -> None:
+    i = Integers()
+    same, anything, zero = equality(i), i.values.anything(32), i.terms.const(16, 0)
+    rounded = i.values.apply(16, "cvt.rn.bf16.f32", i.values.apply(32, "cvt.rn.f32.s32", anything))
+    assert same.equal(rounded, zero, i.cases.true)
+    assert not same.equal(rounded, i.terms.const(16, 1), i.cases.true)
+    known = i.values.apply(16, "cvt.rn.bf16.f32", i.terms.data(32, 32, "scalar", "x"))
+    assert not same.equal(known, zero, i.cases.true)
+    assert not same.equal(zero, rounded, i.cases.true)  # of the PTX nothing is left open
+
+
+def test_bounds_are_proved_thread_by_thread() -> None:
+    i = Integers()
+    p, m, n = (i.integer(name, 0, 1 << 20) for name in ("P", "M", "c"))
+    row = i.terms.add(i.terms.table(0, np.arange(32) // 16), n)
+    prover = Prover(i.terms, i.cases, {}, [(i.cases.true, i.terms.sub(p, m))], 31)
+    first = i.cases.both(i.cases.threads_where(np.arange(32) < 16), i.cases.at_least(i.terms.sub(m, n), 1))
+    second = i.cases.both(i.cases.threads_where(np.arange(32) >= 16), i.cases.at_least(i.terms.sub(m, n), 2))
+    inside = i.terms.sub(i.terms.sub(p, i.terms.const(0, 1)), row)
+    assert prover.not_negative(inside, i.cases.either(first, second))
+    assert not prover.not_negative(inside, i.cases.at_least(i.terms.sub(m, n), 1))
+
+
+def test_bounds_of_a_sum_of_many_residues_are_found() -> None:
+    i = Integers()
+    total = i.terms.const(0, 0)
+    for k in range(40):
+        x = i.integer(f"x{k}", 0, 1 << 20)
+        total = i.terms.add(total, i.terms.residue(x, 7 + k))
+    low, high = i.terms.interval(total)
+    assert low is not None
+    assert high is not None
+
+
+@pytest.mark.parametrize(("m", "bits", "d"), [(715827883, 31, 3), (1717986919, 33, 5), (43691, 17, 3)])
+def test_a_product_that_is_shifted_is_a_quotient(m: int, bits: int, d: int) -> None:
+    i = Integers()
+    x = i.integer("x", 0, (1 << 16) - 1)
+    assert i.terms.floordiv(i.terms.scale(x, m), 1 << bits) is i.terms.floordiv(x, d)
+    assert all(m * n >> bits == n // d for n in range(1 << 16))
+    wide = i.integer("y", 0, 1 << 40)
+    assert i.terms.floordiv(i.terms.scale(wide, m), 1 << bits) is not i.terms.floordiv(wide, d)
+
+
+def test_coordinates_in_a_dense_workspace() -> None:
+    i = Integers()
+    rows, pitch, a, b, c = (i.integer(n, 0, 1 << 20) for n in ("M", "F", "a", "b", "c"))
+    inner = i.terms.scale(pitch, 64)
+    tensor = Tensor((a, rows, inner), (i.terms.mul(inner, rows), inner, i.terms.const(0, 1)), 2)
+    prover = Prover(i.terms, i.cases, {"x": tensor}, (), 31)
+    offset = i.terms.sum(0, (i.terms.mul(a, i.terms.mul(inner, rows)), i.terms.mul(b, inner), c))
+    assert prover.coordinates(tensor, offset) == [a, b, c]
+    odd = i.terms.add(offset, i.terms.mul(b, pitch))  # a 64th of a row
+    assert prover.coordinates(tensor, odd) is None
