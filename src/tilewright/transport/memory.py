@@ -73,10 +73,10 @@ class _GlobalAccess(TransportOp):
     false only where the guard is false for every thread.
 
     In coordinates and guard ``index_symbol(k)`` is the integer that index buffer k holds in register ``reads[k]``, an
-    expression of ``r`` that is the same for all elements of a vector. Of an access at computed or loaded coordinates the
-    elements are those ``within`` the tile's domain; the guard has besides only tests that the coordinates lie in the
-    tensor. One that writes at loaded ones carries out scatter number ``scatter`` of the tile program, of the elements
-    ``at_axes``, coordinates along the axes of its tile.
+    expression of ``r`` that is the same for all elements of a vector. Of an access at computed or loaded coordinates
+    the elements are those ``within`` the tile's domain; the guard has besides only tests that the coordinates lie in
+    the tensor. One that writes at loaded ones carries out scatter number ``scatter`` of the tile program, of the
+    elements ``at_axes``, coordinates along the axes of its tile.
     """
 
     tensor = operand_def(TensorType)

@@ -44,8 +44,8 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Pr
 
 
 def guard_of(op: t.Load | t.Store | t.ReduceAdd) -> Expr:
-    """The guard of an access; at computed and loaded coordinates without the tests that they lie in the tensor: there an
-    element outside is 0, and is not written, in either IR."""
+    """The guard of an access; at computed and loaded coordinates without the tests that they lie in the tensor: there
+    an element outside is 0, and is not written, in either IR."""
     if op.within is None:
         return op.guard.expr
     kind = op.tensor.type
