@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# Plain classes: a dataclass takes a millisecond of the import.
 class Node:
     """A recorded value. ``handle`` is the recorder's own.
 
@@ -21,37 +20,41 @@ class Node:
     or loaded coordinate left its tensor.
     """
 
-    handle: object
-    dtype: DType
-    axes: tuple[Axis, ...]
-    presence: object = None
+    __slots__ = ("axes", "dtype", "handle", "presence")
+
+    def __init__(self, handle: object, dtype: DType, axes: tuple[Axis, ...], presence: object = None):
+        self.handle, self.dtype, self.axes, self.presence = handle, dtype, axes, presence
+
+    def known_by(self, presence: object) -> Node:
+        """The same value with another presence."""
+        return Node(self.handle, self.dtype, self.axes, presence)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Cell:
     """A recorded mutable value."""
 
-    handle: object
-    dtype: DType
-    axes: tuple[Axis, ...]
+    __slots__ = ("axes", "dtype", "handle")
+
+    def __init__(self, handle: object, dtype: DType, axes: tuple[Axis, ...]):
+        self.handle, self.dtype, self.axes = handle, dtype, axes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Array:
     """A tensor parameter."""
 
-    handle: object
-    name: str
-    dtype: DType
-    dims: tuple[Expr, ...]
+    __slots__ = ("dims", "dtype", "handle", "name")
+
+    def __init__(self, handle: object, name: str, dtype: DType, dims: tuple[Expr, ...]):
+        self.handle, self.name, self.dtype, self.dims = handle, name, dtype, dims
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class OpenStream:
     """A stream whose body is being recorded."""
 
-    handle: object
-    span: Span
+    __slots__ = ("handle", "span")
+
+    def __init__(self, handle: object, span: Span):
+        self.handle, self.span = handle, span
 
 
 class Recorder(Protocol):

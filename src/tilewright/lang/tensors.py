@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64
@@ -237,11 +236,14 @@ class Tensor(Traced):
         return f"Tensor({self._array.name}, {self.dtype}, ({', '.join(map(str, self._array.dims))}))"
 
 
-@dataclass(frozen=True)
 class _Kept:
     """A dimension of which one coordinate is taken, as an axis of one element."""
 
-    at: Expr
+    __slots__ = ("at",)
+    __match_args__ = ("at",)
+
+    def __init__(self, at: Expr):
+        self.at = at
 
 
 _Place: TypeAlias = Coord | _Kept | Node

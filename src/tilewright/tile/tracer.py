@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -143,7 +142,7 @@ class Tracer(KernelBuilder):
             if isinstance(coord, Node) and not self._accesses.limits.inside(self._placed(coord), dim)
         )
         key = (tuple(forms), tuple(indices), tuple(dim for _, dim in inside), axes)
-        return replace(node, presence=Presence(key, inside) if inside else None)
+        return node.known_by(Presence(key, inside) if inside else None)
 
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, add: bool) -> None:
         coords = [self._outside_where_absent(c) for c in coords]
@@ -233,7 +232,7 @@ class Tracer(KernelBuilder):
         if x.presence is None:
             return x
         if zero_where_absent(handle(x)):
-            return replace(x, presence=None)
+            return x.known_by(None)
         return self._filled(x, False if x.dtype.is_bool else 0)
 
     def _filled(self, x: Node, number: bool | int | float) -> Node:
@@ -278,11 +277,11 @@ class Tracer(KernelBuilder):
     def select(self, cond: Node, a: Node, b: Node) -> Node:
         node = self._node(dialect.Select(self._value(cond), self._value(a), self._value(b)))
         if presence_of(a) == presence_of(b):
-            return replace(node, presence=joint(cond, a))
-        chosen = self.select(replace(cond, presence=None), self.present(a), self.present(b))
+            return node.known_by(joint(cond, a))
+        chosen = self.select(cond.known_by(None), self.present(a), self.present(b))
         made = Presence((chosen.handle,), ())
         self._presences[made] = chosen
-        return replace(node, presence=joint(cond, replace(node, presence=made)))
+        return node.known_by(joint(cond, node.known_by(made)))
 
     def cast(self, x: Node, dtype: DType) -> Node:
         return self._node(dialect.Cast(self._value(x), dtype), presence_of(x))
