@@ -694,13 +694,27 @@ class Instructions:
             self.marks[self.instruction.index] = self.region.events[-1]
 
     def _red(self, i: Instruction) -> None:
-        kind = i.modifiers[-1]
+        """An addition for each element of a vector, or of a pair in a word."""
+        kind, source = i.modifiers[-1].removesuffix("x2"), i.operands[1]
         address, _ = self.address(i.operands[0])
-        size = bits_of(kind) // 8
-        word = self.get(i.operands[1], bits_of(kind))
-        form = ".".join(m for m in i.modifiers if m not in ("relaxed", "gpu", "global"))
+        size, packed = bits_of(kind) // 8, i.modifiers[-1] != kind
+        words = [
+            self.get(item, bits_of(i.modifiers[-1]))
+            for item in (source.items if isinstance(source, Vector) else [source])
+        ]
+        if packed:
+            words = [self._half(word, first) for word in words for first in (0, 16)]
+        form = ".".join(
+            [*(m for m in i.modifiers[:-1] if m not in ("relaxed", "gpu", "global", "v2", "v4", "v8")), kind]
+        )
         order = self._next()
-        self._stored(address, size, word, order, f"red.{form}")
+        for k, word in enumerate(words):
+            place = self.values.add(address, self.terms.const(address.width, k * size))
+            self._stored(place, size, word, order, f"red.{form}")
+
+    def _half(self, word: Value, first: int) -> Value:
+        """16 bits of a word, as a word of its own."""
+        return self.values.lift(lambda x: self.terms.field(x, first, 16, 16), word)
 
     def _atom(self, i: Instruction) -> None:
         target = i.operands[0]

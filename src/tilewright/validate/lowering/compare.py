@@ -138,8 +138,10 @@ def _grid(source: tile.Kernel, lowered: t.Kernel, facts: Facts) -> Iterator[Unli
 
 
 def _known(lowered: t.Kernel) -> dict[str, Interval]:
-    """Intervals of the dimensions."""
-    found: dict[str, Interval] = {}
+    """Intervals of the dimensions, and of integers that are loaded."""
+    found: dict[str, Interval] = {
+        op.symbol.data: (0, MAX_EXTENT) for op in operations(lowered) if isinstance(op, t.Bind)
+    }
     for arg in lowered.body.block.args:
         if isinstance(arg.type, tile.TensorType):
             for dim in arg.type.dims:
