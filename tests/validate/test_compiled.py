@@ -1,5 +1,9 @@
 """What a compiled kernel's image says of its PTX."""
 
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
+# ruff: noqa: F821, UP037
+
 from __future__ import annotations
 
 import re
@@ -7,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.schema import Artifact
 from tilewright.base.dtypes import DTYPES
@@ -89,3 +94,17 @@ def test_code_that_is_undecided_is_executed(monkeypatch: pytest.MonkeyPatch) -> 
     shown = list(lines(artifact, Part.CERTIFICATE))
     assert any(line.startswith("  ptx: tested by execution") for line in shown)
     assert "assumed of ptxas: the machine code does what the PTX says" in shown
+
+
+@tw.kernel
+def batch_sum(x: tw.Tensor["K", "M", "N"], y: tw.Tensor["M", "N"]):
+    k, m, n = tw.grid(x, (None, 8, 64))
+    tw.reduce_add(y, (m, n), x[k, m, n])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_additions_by_vectors_are_validated(dtype: str) -> None:
+    (image,) = batch_sum.compile(dtypes={"x": dtype, "y": dtype}).kernels
+    assert re.search(r"red\.global\.add\.(noftz\.)?v4\.", image.ptx)
+    assert {LOWERING, PTX} <= set(image.certificate)
+    assert not image.undecided

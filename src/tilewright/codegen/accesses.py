@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of
-from tilewright.codegen.c_expr import identifier
+from tilewright.codegen.c_expr import identifier, local
 from tilewright.codegen.writer import Writer
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
@@ -121,7 +121,8 @@ class AccessWriter(Writer):
     def _load(self, op: t.Load, first: Expr, count: int, whole: Expr) -> None:
         """Vectors that are not wholly in the domain come from the tensor's first elements, so that no load waits for a
         branch, and are mended when all are in flight; of a long row each at once, lest its addresses take more
-        registers than the row. Where the tensor itself starts between boundaries, they are 0 first."""
+        registers than the row. Where the tensor itself starts between boundaries, and at loaded coordinates, they are 0
+        first; there most are wholly inside or not at all."""
         guard, width = op.guard.expr, op.vector.data
         uniform = [] if op.indices else [guard]
         live = TRUE if whole == TRUE else op.live.expr
@@ -132,7 +133,7 @@ class AccessWriter(Writer):
             with self.unrolled("v", part // width) as step:
                 self._indices(op, base + step * width)
                 self._load_vector(op, base + step * width, here)
-                if not together and here != TRUE:
+                if not together and here != TRUE and not (op.indices and self._alike(guard, width)):
                     self._mend(op, base + step * width, here)
 
         def mend(base: Expr, part: int) -> None:
@@ -142,8 +143,14 @@ class AccessWriter(Writer):
                     self._mend(op, base + step * width, whole)
 
         self.parts(live, uniform, first, count, load, width)
-        if together and whole != TRUE:
+        if together and whole != TRUE and not (op.indices and self._alike(guard, width)):
             self.parts(live, uniform, first, count, mend, width)
+
+    def _alike(self, guard: Expr, width: int) -> bool:
+        """Whether a guard holds for all elements of a vector or for none."""
+        vector, element = local("v"), local("e")
+        with self.binding({vector.name: (0, None), element.name: (0, width - 1)}):
+            return element.name not in self.simplified(guard.substitute({t.REGISTER: vector * width + element})).symbols
 
     def _load_elements(self, op: t.Load, first: Expr, count: int, *, free: bool) -> None:
         """Single narrow elements: all loads first, then they are packed, so that none waits for the one before. What is
@@ -178,8 +185,11 @@ class AccessWriter(Writer):
         here = whole.substitute({t.REGISTER: register})
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         always = self.holds(here)
+        near = not op.indices and (
+            width == 1 or self.aligned.get(self.symbols[op.tensor], 1) >= width * storage.dtype.bytes
+        )
         with self.braces(""):
-            if always or self.aligned.get(self.symbols[op.tensor], 1) >= width * storage.dtype.bytes or width == 1:
+            if always or near:
                 self._place(op, register, "" if always else self.c(here))
                 for line in storage.vector_load(buffer, "r", width, "at"):
                     self.line(line)
