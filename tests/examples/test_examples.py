@@ -65,4 +65,5 @@ def test_every_example_file_has_a_case() -> None:
         for name, value in vars(load(path.stem)).items()
         if isinstance(value, KernelFunction)
     }
-    assert kernels == set(EXAMPLES_BY_NAME)
+    indexed = {k for k, value in vars(load("indexing")).items() if isinstance(value, KernelFunction)}  # test_indexing
+    assert kernels - indexed == set(EXAMPLES_BY_NAME)

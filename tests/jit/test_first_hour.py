@@ -132,13 +132,15 @@ def test_dtypes_of_other_libraries(dtype: Any) -> None:
     assert (found.code, found.help) == ("LNG004", "write tw.f32")
 
 
-def test_a_computed_index() -> None:
+def test_an_index_of_floats() -> None:
     @tw.kernel
     def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):
         m = tw.grid(y, 16)
-        y[m] = x[m.index + 1]
+        y[m] = x[m.index * 0.5]
 
-    assert "loaded or computed" in refusal(kernel.explain).help
+    found = refusal(kernel.explain)
+    assert (found.code, found.found) == ("LNG019", "index 0 of x is a tile of f32")
+    assert "cast other tiles with .to(tw.i32)" in found.help
 
 
 def test_print_outside() -> None:

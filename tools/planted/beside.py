@@ -13,7 +13,7 @@ def _encode(name: str, what: str, old: str, new: str, *probes: str, file: str = 
     return Mutant(name, Kind.ENCODER, what, f"runtime/{file}.py", old, new, probes, harmless=harmless)
 
 
-_TRACER = "tile/tracer"
+_TRACER, _BUILDER = "tile/tracer", "tile/builder"
 _LANG = "lang/arithmetic"
 
 TRACING = (
@@ -54,7 +54,7 @@ TRACING = (
     _trace(
         "grid of whole tiles",
         "the last, partial tile of an axis has no program",
-        _TRACER,
+        _BUILDER,
         "e if b is None else ceildiv(e, b)",
         "e if b is None else e // b",
         "add",
@@ -63,7 +63,7 @@ TRACING = (
     _trace(
         "stream of whole steps",
         "the last, partial step of a stream is left out",
-        _TRACER,
+        _BUILDER,
         "maximum(ceildiv(stop - start, step), 0)",
         "maximum((stop - start) // step, 0)",
         "streamed",
@@ -72,7 +72,7 @@ TRACING = (
     _trace(
         "stream from the second step",
         "a stream's first step is its second",
-        _TRACER,
+        _BUILDER,
         "span = Span(start + sym(counter) * step, step, stop)",
         "span = Span(start + (sym(counter) + 1) * step, step, stop)",
         "streamed",
@@ -81,7 +81,7 @@ TRACING = (
     _trace(
         "programs side by side",
         "the axes of a grid are numbered in reverse",
-        _TRACER,
+        _BUILDER,
         "Span(sym(program_index(i)) * block, block, extent)",
         "Span(sym(program_index(len(blocks) - 1 - i)) * block, block, extent)",
         "columns",
