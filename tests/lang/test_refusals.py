@@ -625,3 +625,34 @@ def test_loaded_coordinates_are_added_to_not_stored_to() -> None:
 
     refused(stored, "LNG036", dtypes={"index": tw.i32})
     traced(added, dtypes={"index": tw.i32})
+
+
+def test_parts_of_a_tensor_that_never_meet_are_read_and_written() -> None:
+    @tw.kernel
+    def halves(x: tw.Tensor["M", 64]):
+        m = tw.grid(x.shape[0], 8)
+        second = x[m, 32:]
+        x[m, :32] = second
+        x[m, 32:] = second * 2.0
+
+    @tw.kernel
+    def meeting(x: tw.Tensor["M", 64]):
+        m = tw.grid(x.shape[0], 8)
+        second = x[m, 16:48]
+        x[m, :32] = second  # <-
+
+    @tw.kernel
+    def shifted(x: tw.Tensor["M"]):
+        m = tw.grid(x, 8)
+        x[m] = x[m + 1]  # <-
+
+    @tw.kernel
+    def behind(x: tw.Tensor["M", 64]):
+        m = tw.grid(x.shape[0], 8)
+        x[m, :32] = x[m, :32] + 1.0
+        x[m, 32:] = x[m, 31:63]  # <-
+
+    traced(halves)
+    refused(meeting, "LNG014")
+    refused(shifted, "LNG014")
+    refused(behind, "LNG014")

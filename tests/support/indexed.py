@@ -224,6 +224,20 @@ def rotary(x: tw.Tensor["T", "H", 64], cos: tw.Tensor["T", 32], sin: tw.Tensor["
 
 
 @case(
+    lambda rng: {"x": floats(rng, 20, 3, 64), "cos": floats(rng, 20, 32), "sin": floats(rng, 20, 32)},
+    lambda a: {"x": _rotated(a)["y"]},
+    1e-6,
+)
+@tw.kernel
+def rotary_in_place(x: tw.Tensor["T", "H", 64], cos: tw.Tensor["T", 32], sin: tw.Tensor["T", 32]):
+    """Halves that never meet are read and written in any order."""
+    t, h = tw.grid((x.shape[0], x.shape[1]), (8, None))
+    first, second = x[t, h, :32], x[t, h, 32:]
+    x[t, h, :32] = first * cos[t] - second * sin[t]
+    x[t, h, 32:] = second * cos[t] + first * sin[t]
+
+
+@case(
     lambda rng: {"q": floats(rng, 40, 40), "table": floats(rng, 20), "y": stale(40, 40)},
     lambda a: {"y": a["q"] + rows_at(a["table"], np.subtract.outer(np.arange(40), np.arange(40)) + 8, 1.0)},
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Max, Min, Mod, expr, own, simplify
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Interval, Max, Min, Mod, expr, own, simplify
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.places import here, refuse
@@ -84,8 +84,27 @@ class Accesses:
             _depends_on(array, access, varying)
         earlier = self._seen.setdefault(array.name, [])
         for other in earlier:
-            _agree(array, other, access)
+            if not self._apart(other, access):
+                _agree(array, other, access)
         earlier.append(access)
+
+    def _apart(self, one: _Access, other: _Access) -> bool:
+        """No element belongs to both, in whichever programs: along some dimension their coordinates never meet."""
+        if Use.ADD in (one.use, other.use):
+            return False
+        for a, b in zip(one.coords, other.coords, strict=True):
+            (low, high), (below, above) = self._ends(a), self._ends(b)
+            if (high is not None and below is not None and high < below) or (
+                above is not None and low is not None and above < low
+            ):
+                return True
+        return False
+
+    def _ends(self, coord: Coord) -> Interval:
+        """Numbers between which a coordinate lies in every launch."""
+        if not isinstance(coord, Span):
+            return self.limits.range(coord)
+        return self.limits.range(coord.origin)[0], self.limits.range(coord.end - 1)[1]
 
     def reaches(self, array: Array, position: int, coord: Expr) -> bool:
         """Whether a coordinate lies inside in every program; what depends on the launch dispatch is asked. Refuses
