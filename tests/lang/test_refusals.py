@@ -656,3 +656,23 @@ def test_parts_of_a_tensor_that_never_meet_are_read_and_written() -> None:
     refused(meeting, "LNG014")
     refused(shifted, "LNG014")
     refused(behind, "LNG014")
+
+
+def test_tensors_are_indexed_before_they_are_used() -> None:
+    on(lambda x, y, m, n: x[m, n] + y, "LNG023")
+    on(lambda x, y, m, n: y * 2, "LNG023")
+    on(lambda x, y, m, n: tw.where(x > 0, x[m, n], 0), "LNG023")
+
+
+def test_a_tensor_that_is_left_out() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], bias: tw.Tensor["N"] | None = None):
+        m, n = tw.grid(y, (8, 8))
+        y[m, n] = x[m, n] + bias[n]
+
+    x = np.zeros((8, 8), np.float32)
+    with pytest.raises(tw.TilewrightError) as caught:
+        kernel(x, x.copy())
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.found) == ("LNG037", "None, since bias is left out")
+    kernel(x, x.copy(), np.zeros(8, np.float32))

@@ -6,7 +6,7 @@ import dis
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import NoReturn
@@ -125,4 +125,32 @@ def within_stack(where: Location) -> Generator[None]:
         found=found,
         required="helpers that return, and integer expressions of less than a hundred levels",
         help="walk with tw.stream what is walked by recursion; compute in tiles what is long",
+    )
+
+
+@contextmanager
+def using_absent(names: Sequence[str]) -> Generator[None]:
+    """Refuses (LNG037) what Python says of None where the kernel's tensors ``names`` are left out."""
+    try:
+        yield
+    except (TypeError, AttributeError) as error:
+        if not names or "NoneType" not in str(error):
+            raise
+        step = error.__traceback__
+        frames: list[tuple[FrameType, int]] = []
+        while step is not None:
+            if not step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+                frames.append((step.tb_frame, step.tb_lineno))
+            step = step.tb_next
+        if not frames:
+            raise
+        where = Location(frames[-1][0].f_code.co_filename, frames[-1][1])
+    else:
+        return
+    refuse(
+        "LNG037",
+        where=where,
+        found=f"None, since {' and '.join(names)} is left out",
+        required="a branch for calls without it",
+        help=f"write it: `if {names[0]} is not None: ...`",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64
 from tilewright.base.expr import Const, Expr, Sym
@@ -231,6 +231,18 @@ class Tensor(Traced):
         tile, own = place
         others = [d for d in range(rank) if d not in own]
         return self._recorder.expand(tile, others) if others else tile
+
+    def _no_value(self, *_: object) -> NoReturn:
+        refuse(
+            "LNG023",
+            found=f"the tensor {self._array.name} in an expression",
+            required="a tile of it",
+            help=f"load it by indexing it first: {self._array.name}[{', '.join('mnkbh'[: max(1, self.ndim)])}]",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_value
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __matmul__ = __rmatmul__ = __neg__ = _no_value
+    __lt__ = __le__ = __gt__ = __ge__ = _no_value
 
     def __repr__(self) -> str:
         return f"Tensor({self._array.name}, {self.dtype}, ({', '.join(map(str, self._array.dims))}))"

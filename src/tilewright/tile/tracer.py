@@ -15,7 +15,7 @@ from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
 from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
-from tilewright.lang.places import names_of, refuse, user_frame, within_stack
+from tilewright.lang.places import names_of, refuse, user_frame, using_absent, within_stack
 from tilewright.lang.recorder import Array, Cell, Node
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
 from tilewright.lang.tensors import Tensor
@@ -47,7 +47,8 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     scalars = frozenset(p.name for p in kernel.scalars if not p.dtype.is_float)
     tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits))
     arguments = _arguments(kernel, signature, tracer, block)
-    with within_stack(kernel.where):
+    absent = [p.name for p in kernel.keywords if p.default is None and not p.auto]
+    with within_stack(kernel.where), using_absent(absent):
         returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
     made = tracer.kernel_op(kernel, names)

@@ -253,4 +253,12 @@ CODES: tuple[Code, ...] = (
         good="tw.reduce_add(y, rows[m], x[m])",
         source="Tilewright language rules, Coordinates",
     ),
+    Code(
+        id="LNG037",
+        title="a tensor that is left out is used",
+        why="A call without an optional tensor runs the body with None in its place.",
+        bad="y[m, n] = x[m, n] + bias[n]",
+        good="y[m, n] = x[m, n] if bias is None else x[m, n] + bias[n]",
+        source="Tilewright language rules, Calls",
+    ),
 )
