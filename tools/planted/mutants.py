@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planted.beside import ENCODER, TRACING
 from planted.emission import EMISSION
+from planted.indices import INDICES
 from planted.mutant import Mutant
 from planted.options import OPTIONS
 from planted.protocol import PROTOCOL
@@ -11,4 +12,14 @@ from planted.recipe import RECIPE
 from planted.schedule import SCHEDULE
 from planted.values import VALUES
 
-MUTANTS: tuple[Mutant, ...] = (*SCHEDULE, *VALUES, *PROTOCOL, *EMISSION, *OPTIONS, *RECIPE, *TRACING, *ENCODER)
+MUTANTS: tuple[Mutant, ...] = (
+    *SCHEDULE,
+    *VALUES,
+    *INDICES,
+    *PROTOCOL,
+    *EMISSION,
+    *OPTIONS,
+    *RECIPE,
+    *TRACING,
+    *ENCODER,
+)

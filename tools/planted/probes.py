@@ -280,6 +280,40 @@ def attention_wide(
     o[s, :] = acc / total[:, None]
 
 
+@tw.kernel
+def gathered(index: tw.Tensor["M"], x: tw.Tensor["V", "N"], y: tw.Tensor["M", "N"], *, bm=128, bn=64):
+    m, n = tw.grid(y, (bm, bn))
+    y[m, n] = x[index[m], n].fill(2.0)
+
+
+@tw.kernel
+def shifted(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(y, bm)
+    y[m] = x[m - 3].fill(1.0) - x[m + 2].fill(5.0)
+
+
+@tw.kernel
+def bounded(lengths: tw.Tensor["M"], x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=64):
+    m = tw.grid(y, None)
+    total = tw.zeros((), tw.f32)
+    for n in tw.stream(x.shape[1], bn, until=lengths[m]):
+        total += x[m, n].to(tw.f32).sum(0)
+    y[m] = total
+
+
+def _gathered(index: np.ndarray, x: np.ndarray) -> np.ndarray:
+    inside = (index >= 0) & (index < len(x))
+    return np.where(inside[:, None], x[np.where(inside, index, 0)], 2.0)
+
+
+def _shifted(x: np.ndarray) -> np.ndarray:
+    return np.r_[[1.0] * 3, x[:-3]] - np.r_[x[2:], [5.0] * 2]
+
+
+def _bounded(lengths: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.array([row[: max(n, 0)].sum() for n, row in zip(lengths, x, strict=True)])
+
+
 def _looped(x: np.ndarray) -> np.ndarray:
     total = np.zeros(len(x))
     for begin in range(0, x.shape[1], 4096):
@@ -406,6 +440,9 @@ PROBES: dict[str, Probe] = {
         normed, lambda x, y: y + x.sum(1)[:, None], ({"M": 3, "N": 120},), dims={"M": 3, "N": 120}, dtype="f32"
     ),
     "looped": Probe(looped, _looped, ({"M": 2, "N": 9000},)),
+    "gathered": Probe(gathered, _gathered, ({"M": 200, "V": 300, "N": 72},), dtypes={"index": "i32"}),
+    "shifted": Probe(shifted, _shifted, ({"M": 600}, {"M": 5}), dtype="f32"),
+    "bounded": Probe(bounded, _bounded, ({"M": 9, "N": 200},), dtypes={"lengths": "i32", "y": "f32"}),
     "kept": Probe(kept, _kept, ({"M": 3, "N": 600},)),
     "add_half": Probe(add, lambda x, y: x + y, ({"M": 1030},), align=8),
     "skewed": Probe(softmax, _softmax, ({"M": 3, "N": 2041},), dims={"M": 3, "N": 2041}, align=2, peers=True),
