@@ -11,9 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
+import shlex
 import sys
 import time
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +98,9 @@ def main() -> None:
     seconds = round(time.monotonic() - started, 1)
     print(f"{options.cases} cases of {len(INDEXED)} kernels: {dict(found)}, {seconds} s")
     if options.json:
-        document = {
-            "cases": options.cases,
-            "seed": options.seed,
-            "kernels": sorted(INDEXED),
-            **found,
-            "failures": wrong,
-        }
+        command = shlex.join(["python", "tools/hostile_indices.py", *sys.argv[1:]])
+        document = {"command": command, "date": str(date.today()), "python": platform.python_version()}
+        document |= {"cases": options.cases, "seed": options.seed, "kernels": sorted(INDEXED), **found, "wrong": wrong}
         Path(options.json).write_text(json.dumps(document, indent=1) + "\n")
 
 

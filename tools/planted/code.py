@@ -22,6 +22,8 @@ from tilewright.compiler import program
 from tilewright.compiler.build import build
 from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.products import Search
+from tilewright.compiler.recipe import recipe
+from tilewright.compiler.tested import tested
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
 from tilewright.ptx.machine import TensorMap
 from tilewright.runtime import driver as runtime_driver
@@ -124,6 +126,16 @@ def lowered_wrong(artifact: Artifact, symbols: set[str]) -> dict[str, str]:
         if first:
             found[symbol] = " ".join(first.split()).replace(f"{ROOT}/", "")[:160]
     return found
+
+
+def executed_wrong(artifact: Artifact, symbols: set[str]) -> str:
+    """What the compiler finds that executes the PTX of kernels beside their Transport IR; empty if nothing."""
+    for symbol in sorted(symbols):
+        image = artifact.kernel(symbol)
+        kernel = read_kernel(image.transport_ir)
+        for difference in tested(kernel, image.ptx, recipe([kernel])).differences:
+            return " ".join(str(difference).split()).replace(f"{ROOT}/", "")[:160]
+    return ""
 
 
 def traced_wrong(name: str) -> str:

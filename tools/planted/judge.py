@@ -107,7 +107,7 @@ def _beside(mutant: Mutant, name: str, schedule: str) -> Row:
 
 def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     try:
-        from planted.code import Code, code_of, compiled, differences, harm, lowered_wrong  # noqa: PLC0415
+        from planted.code import Code, code_of, compiled, differences, executed_wrong, harm, lowered_wrong  # noqa: PLC0415
     except Exception as error:  # the compiler does not load
         return {"status": "refused", **_refusal(error)}
 
@@ -136,6 +136,9 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     said = {s: first for s, first in differences(artifact, changed - open_).items() if first}
     if said:
         return {"status": "refused", "by": "validate: PTX", "why": next(iter(said.values()))}
+    executed = executed_wrong(artifact, open_)
+    if executed:
+        return {"status": "refused", "by": "test: PTX", "why": executed}
     if not open_ and unlike <= {"ptx", "cubins"} and "ptx" in unlike and not mutant.harmful:
         return {"status": "equal", "by": "another PTX, shown to do what the IR says"}
     by, seen = mutant.harmful or f"other {', '.join(sorted(unlike))}", harm(name, artifact)
