@@ -26,8 +26,14 @@ STORE = ARTIFACTS / "torch_ops"
 os.environ["TILEWRIGHT_STORE"] = str(STORE)
 os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
+ONLY = "operators whose name has this"
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ModuleNotFoundError:
+    parser(__doc__, ONLY).parse_args()  # what it does is told without PyTorch
+    raise SystemExit("PyTorch is not installed: pip install 'tilewright[torch]'") from None
 
 from tilewright import ops  # noqa: E402
 
@@ -449,7 +455,7 @@ def run(only: str, rounds: int, path: str) -> bool:
 
 
 def main() -> None:
-    options = parser(__doc__, "operators whose name has this").parse_args()
+    options = parser(__doc__, ONLY).parse_args()
     if options.what == "build":
         build(options.only)
     elif not run(options.only, options.rounds, options.json):

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 
-def torch_or_skip() -> Any:
-    """The module. The folder ``tests/torch`` is on the path and would be taken for a package without an origin."""
+def installed() -> bool:
+    """Whether there is PyTorch. The folder ``tests/torch`` is on the path, taken for a package without an origin."""
     spec = find_spec("torch")
-    if spec is None or spec.origin is None:
+    return spec is not None and spec.origin is not None
+
+
+def torch_or_skip() -> Any:
+    """The module."""
+    if not installed():
         pytest.skip("PyTorch is not installed: pip install 'tilewright[torch]'", allow_module_level=True)
     import torch  # noqa: PLC0415
 
