@@ -49,6 +49,12 @@ def hostile(rng: np.random.Generator, like: np.ndarray, extents: list[int]) -> n
     return np.sort(drawn)[::-1].copy() if rng.random() < 0.1 and like.ndim == 1 else drawn.astype(like.dtype)
 
 
+def compiled(name: str) -> Any:
+    """A case's kernel, for tensors that lie as those that are drawn."""
+    arrays = INDEXED[name].draw(np.random.default_rng(0))
+    return INDEXED[name].kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
+
+
 def judged(name: str, artifact: Any, seed: int) -> str:
     """``agree``, or what went wrong."""
     case, rng = INDEXED[name], np.random.default_rng(seed)
@@ -87,9 +93,7 @@ def main() -> None:
     for number in range(options.cases):
         name = sorted(INDEXED)[number % len(INDEXED)]
         if name not in artifacts:
-            arrays = INDEXED[name].draw(np.random.default_rng(0))
-            dtypes = {n: a.dtype.name for n, a in arrays.items()}
-            artifacts[name] = INDEXED[name].kernel.compile(dtypes=dtypes, facts=facts_of(arrays))
+            artifacts[name] = compiled(name)
         answer = judged(name, artifacts[name], options.seed + number)
         found[answer if answer == "agree" else "wrong"] += 1
         if answer != "agree":

@@ -42,6 +42,11 @@ class DType:
     def is_bool(self) -> bool:
         return self.kind is Kind.BOOL
 
+    @property
+    def integers(self) -> tuple[int, int]:
+        """The least and the greatest element of an integer dtype."""
+        return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
+
     def __str__(self) -> str:
         return self.name
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of
 from tilewright.codegen.c_expr import identifier, local
 from tilewright.codegen.writer import Writer
@@ -66,7 +65,7 @@ class AccessWriter(Writer):
         last = guard.substitute({t.REGISTER: Sym(t.REGISTER) + (width - 1)})
         whole = guard if width == 1 else all_of([guard, last])
         indices: dict[str, Interval] = {
-            index_symbol(k): _values_of(registers_of(index).dtype.dtype) for k, index in enumerate(op.indices)
+            index_symbol(k): registers_of(index).dtype.dtype.integers for k, index in enumerate(op.indices)
         }
         with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1), **indices}):
             free = guard in self.assumed or self.holds(whole)
@@ -260,8 +259,3 @@ class AccessWriter(Writer):
                     self.line(storage.put_bits(buffer, "r", "at[0]"))
                 else:
                     self.line(f"at[0] = {storage.bits(buffer, 'r')};")
-
-
-def _values_of(dtype: DType) -> Interval:
-    """What an element of an integer dtype can be."""
-    return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1

@@ -250,7 +250,8 @@ def _fits(x: Number, dtype: DType) -> bool:
     if dtype.is_bool:
         return isinstance(x, bool)
     if dtype.is_int:
-        return isinstance(x, int) and -(1 << dtype.bits - 1) <= x < 1 << dtype.bits - 1
+        low, high = dtype.integers
+        return isinstance(x, int) and low <= x <= high
     return dtype == f32 or _exact(float_of(x), dtype)
 
 

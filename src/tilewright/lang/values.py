@@ -50,7 +50,7 @@ class Scalar(_Recorded):
 
     def _binary(self, fn: BinaryFn, other: object, *, swapped: bool = False) -> Any:
         right = _integer(other)
-        combine = _ON_INTEGERS.get(fn)
+        combine = ON_INTEGERS.get(fn)
         if right is None or combine is None:
             return super()._binary(fn, other, swapped=swapped)
         left = self.expr
@@ -76,7 +76,7 @@ class Scalar(_Recorded):
         return f"Scalar({self.expr})"
 
 
-_ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
+ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
     BinaryFn.ADD: operator.add,
     BinaryFn.SUB: operator.sub,
     BinaryFn.MUL: operator.mul,
@@ -85,6 +85,7 @@ _ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
     BinaryFn.MIN: minimum,
     BinaryFn.MAX: maximum,
 }
+"""What functions of tiles are of exact integers."""
 
 
 def scalar_of(recorder: Recorder, value: Expr) -> Scalar | int:

@@ -44,7 +44,9 @@ class Located:
         within = lowering.valid(axes, spans, places)
         self.guard = all_of([within, *(test.substitute(at) for test in checks)])
         self.within = within
-        self.scattered = t.Scattered(scatter_number(op), tuple(at.values())) if self.buffers else None
+        self.scattered = None
+        if self.buffers and not isinstance(op, tile.Gather):
+            self.scattered = t.Scattered(scatter_number(op), tuple(at.values()))
         self.vector, self.axis = 1, 0
         facts = lowering.facts.of(tile.tensor_type(op.tensor).tensor_name.data)
         along = None if facts.unit_axis is None else tile.moves_along(op, facts.unit_axis)
@@ -72,7 +74,7 @@ class Located:
             indices=[held.buffer for held in self.buffers],
             reads=self.reads,
             within=all_of([owner, self.within]),
-            scattered=self.scattered if kind is not t.Load else None,
+            scattered=self.scattered,
         )
 
 

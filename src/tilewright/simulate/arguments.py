@@ -133,8 +133,8 @@ def _bind_scalar(
     if number is None or not (dtype.is_float or number.is_integer()):
         refuse(kernel, "SIM007", found=f"{name} = {value!r}", required=f"a value of dtype {dtype}")
     if dtype.is_int:
-        limit = 1 << (dtype.bits - 1)
-        if not -limit <= int(value) < limit:
+        low, high = dtype.integers
+        if not low <= int(value) <= high:
             refuse(kernel, "SIM007", found=f"{name} = {value!r}", required=f"a value of dtype {dtype}")
         symbols[name] = int(value)
         return cast(np.int64(value), dtype, dtype)

@@ -3,31 +3,18 @@ gives (what was loaded, or computed from it beyond its dtype)."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr, Sym, expr, maximum, minimum, own
+from tilewright.base.expr import Const, Expr, Sym, expr, own
 from tilewright.lang.axes import Axis, Span, axis_symbol
 from tilewright.lang.fns import BinaryFn, UnaryFn
+from tilewright.lang.values import ON_INTEGERS
 from tilewright.tile import elements
 from tilewright.tile.accesses import Accesses
 from tilewright.tile.ops import tile_type
-
-_EXACT: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
-    BinaryFn.ADD: operator.add,
-    BinaryFn.SUB: operator.sub,
-    BinaryFn.MUL: operator.mul,
-    BinaryFn.MIN: minimum,
-    BinaryFn.MAX: maximum,
-}
-_DIVISIONS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
-    BinaryFn.FLOORDIV: lambda a, b: a // b,
-    BinaryFn.MOD: operator.mod,
-}
 
 
 @dataclass
@@ -65,7 +52,7 @@ class Coordinates:
     def _leaf(self, value: SSAValue) -> str:
         name = own(f"v{len(self.leaves)}")
         self.leaves[name] = value
-        self.accesses.limits.known = {**self.accesses.limits.known, name: _range(tile_type(value).element)}
+        self.accesses.limits.known = {**self.accesses.limits.known, name: tile_type(value).element.integers}
         return name
 
     def _computed(self, value: SSAValue) -> Expr | None:
@@ -97,13 +84,12 @@ class Coordinates:
 
     def _binary(self, op: elements.Binary) -> Expr | None:
         fn = op.fn.data
-        if fn not in _EXACT and fn not in _DIVISIONS:
+        combine = ON_INTEGERS.get(fn)
+        if combine is None:
             return None
         a, b = self.of(op.a), self.of(op.b)
-        if fn in _EXACT:
-            return _EXACT[fn](a, b)
-        positive = b.constant is not None and b.constant > 0
-        return _DIVISIONS[fn](a, b) if positive else None
+        divides = fn in (BinaryFn.FLOORDIV, BinaryFn.MOD)
+        return None if divides and (b.constant is None or b.constant <= 0) else combine(a, b)
 
     def _renumbered(self, op: Operation, form: Expr, axes: list[int]) -> Expr | None:
         """``form`` where axis d of the operand is axis ``axes[d]``; None for one that leaves stand in, which have the
@@ -114,7 +100,7 @@ class Coordinates:
 
     def _fits(self, form: Expr, value: SSAValue) -> bool:
         """No element wraps: by its bounds, or because dispatch checks it."""
-        low, high = _range(tile_type(value).element)
+        low, high = tile_type(value).element.integers
         placed, limits = self.placed(form, tile_type(value).axes_tuple), self.accesses.limits
         least, most = limits.range(placed)
         if least is not None and most is not None and low <= least and most <= high:
@@ -125,7 +111,3 @@ class Coordinates:
         if bottom is None or top is None:
             return False
         return self.accesses.require(Const(low) <= bottom) and self.accesses.require(top <= high)
-
-
-def _range(dtype: DType) -> tuple[int, int]:
-    return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1

@@ -55,7 +55,7 @@ from tilewright.tile.elements import (
     Unary,
     Write,
 )
-from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, axis_symbol, index_symbol, moves_along
+from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.structure import (
     Bind,
@@ -118,7 +118,6 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "UnitAxisAttr",
     "Write",
     "Yield",
-    "axis_symbol",
     "begins_at",
     "fragment_type",
     "index_symbol",

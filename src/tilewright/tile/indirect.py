@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var_operand_def
 
 from tilewright.base.expr import Expr, own
@@ -28,12 +28,8 @@ class _Indirect(TileOp):
     """
 
     tensor = operand_def(TensorType)
+    indices = var_operand_def(TileType)
     coords = attr_def(ArrayAttr[ExprAttr])
-
-    @property
-    def indices(self) -> Sequence[SSAValue]:
-        """The index operands, i32 or i64."""
-        raise NotImplementedError
 
     @property
     def moved(self) -> SSAValue:
@@ -56,23 +52,17 @@ class Gather(_Indirect):
     """The tensor's elements at the coordinates; 0 where one lies outside."""
 
     name = "tile.gather"
-    index_operands = var_operand_def(TileType)
     result = result_def(TileType)
     assembly_format = (
-        "$tensor $coords (`indices` $index_operands^ `:` type($index_operands))? attr-dict "
-        "`:` type($tensor) `->` type($result)"
+        "$tensor $coords (`indices` $indices^ `:` type($indices))? attr-dict `:` type($tensor) `->` type($result)"
     )
 
     def __init__(self, tensor: SSAValue, coords: Sequence[Expr], indices: Sequence[SSAValue], axes: Sequence[Axis]):
         super().__init__(
-            operands=[list(indices), tensor],
+            operands=[tensor, list(indices)],
             attributes={"coords": exprs(coords)},
             result_types=[TileType.of(tensor_type(tensor).element, axes)],
         )
-
-    @property
-    def indices(self) -> Sequence[SSAValue]:
-        return tuple(self.index_operands)
 
     @property
     def moved(self) -> SSAValue:
@@ -83,18 +73,13 @@ class _Scattering(_Indirect):
     """Shared by the ops that write at coordinates."""
 
     value = operand_def(TileType)
-    index_operands = var_operand_def(TileType)
     assembly_format = (
-        "$value `,` $tensor $coords (`indices` $index_operands^ `:` type($index_operands))? attr-dict "
+        "$value `,` $tensor $coords (`indices` $indices^ `:` type($indices))? attr-dict "
         "`:` type($value) `,` type($tensor)"
     )
 
     def __init__(self, value: SSAValue, tensor: SSAValue, coords: Sequence[Expr], indices: Sequence[SSAValue]):
-        super().__init__(operands=[value, list(indices), tensor], attributes={"coords": exprs(coords)})
-
-    @property
-    def indices(self) -> Sequence[SSAValue]:
-        return tuple(self.index_operands)
+        super().__init__(operands=[value, tensor, list(indices)], attributes={"coords": exprs(coords)})
 
     @property
     def moved(self) -> SSAValue:
@@ -132,9 +117,9 @@ def moves_along(op: Gather | Scatter | ScatterAdd, dimension: int) -> tuple[int,
     return None
 
 
-def scatter_number(op: Gather | Scatter | ScatterAdd) -> int:
+def scatter_number(op: Scatter | ScatterAdd) -> int:
     """Which of the kernel's scatters it is, counted from 0."""
-    root = op
+    root: Operation = op
     while (parent := root.parent_op()) is not None:
         root = parent
-    return next((n for n, other in enumerate(o for o in root.walk() if isinstance(o, _Scattering)) if other is op), 0)
+    return [other for other in root.walk() if isinstance(other, _Scattering)].index(op)

@@ -73,6 +73,6 @@ def identity(fn: ReduceFn, dtype: DType) -> float | int:
         case ReduceFn.SUM:
             return 0.0 if dtype.is_float else 0
         case ReduceFn.MIN:
-            return math.inf if dtype.is_float else (1 << dtype.bits - 1) - 1
+            return math.inf if dtype.is_float else dtype.integers[1]
         case ReduceFn.MAX | ReduceFn.ARGMAX:
-            return -math.inf if dtype.is_float else -(1 << dtype.bits - 1)
+            return -math.inf if dtype.is_float else dtype.integers[0]

@@ -65,8 +65,7 @@ def accesses_of(kernel: Kernel) -> KernelAccesses:
                 stride = f"{name.data}.stride{axis}"
                 parameters[stride] = Parameter(stride)
         elif isinstance(kind, TileType) and kind.dtype.dtype.is_int:
-            limit = 1 << (kind.dtype.dtype.bits - 1)
-            parameters.setdefault(name.data, Parameter(name.data, -limit, limit - 1))
+            parameters.setdefault(name.data, Parameter(name.data, *kind.dtype.dtype.integers))
     names: dict[SSAValue, str] = {
         value: name.data for name, value in zip(kernel.arg_names, kernel.body.block.args, strict=True)
     }
@@ -106,8 +105,7 @@ def scatter_name(tensor: str, number: int) -> str:
 def _loaded(op: Load | Store | ReduceAdd) -> tuple[Loaded, ...]:
     """The elements of index buffers that stand in an access's coordinates."""
     dtypes = (registers_of(index).dtype.dtype for index in op.indices)
-    ends = (1 << dtype.bits - 1 for dtype in dtypes)
-    return tuple(Loaded(index_symbol(k), -end, end - 1) for k, end in enumerate(ends))
+    return tuple(Loaded(index_symbol(k), *dtype.integers) for k, dtype in enumerate(dtypes))
 
 
 @dataclass(frozen=True)
