@@ -1,9 +1,10 @@
-"""Where each ``tile.dot`` finds its operands: a tile that tensor copies bring, registers, or a tile staged by hand.
+"""Where each ``tile.dot`` finds its operands: a tile copied by TMA, registers, or a register-staged tile.
 
-Copied      the operand is a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
-Fed         a loaded tile that no map delivers: the producer's threads copy it into the same layout
-InPlace     a 16-bit left operand whose registers are those of an accumulator already
-Staged      any other value: written to shared memory in the swizzled layout by the threads that hold it
+TmaOperand            a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
+ThreadCopiedOperand   a loaded tile that no map delivers: the producer's threads copy it into the same layout
+RegisterOperand       a 16-bit left operand whose registers are those of an accumulator already
+StagedOperand         any other value: written to shared memory in the swizzled layout by the threads that hold it
+WidenedOperand        a value in shared memory in the accumulator's type, for products without wgmma
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
 from tilewright.legal.facts import index_axis, index_symbol
-from tilewright.legal.landing import LandingTile
 from tilewright.legal.repairs import Remedy, ThreadCopy, thread_copies
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import Role as OperandRole
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.arrivals import Read, together
-from tilewright.schedule.hopper.in_place import RowsInPlace
+from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
+from tilewright.schedule.hopper.register_operand import RegisterRows
 from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
 
@@ -46,27 +47,27 @@ SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 
 @dataclass(frozen=True)
-class Brought:
+class AsyncOperand:
     """A loaded tile that arrives in shared memory, laid out as wgmma reads it, while others are multiplied."""
 
     load: tile.Load
     plan: WgmmaOperandPlan
 
     @property
-    def shared(self) -> LandingTile:
+    def shared(self) -> SmemTile:
         """Where its elements lie."""
         return self.plan.shared
 
 
 @dataclass(frozen=True)
-class Copied(Brought):
+class TmaOperand(AsyncOperand):
     """A tile brought by tensor copies."""
 
     map: TensorMapPlan
 
 
 @dataclass(frozen=True)
-class Fed(Brought):
+class ThreadCopiedOperand(AsyncOperand):
     """A tile brought by threads; ``remedy`` is what the legality rules offered where they allow no map."""
 
     remedy: Remedy
@@ -89,14 +90,14 @@ class Fed(Brought):
 
 
 @dataclass(frozen=True)
-class InPlace:
+class RegisterOperand:
     """A left operand in registers."""
 
     value: SSAValue
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedOperand:
     """A value that its holders write to shared memory, K innermost."""
 
     value: SSAValue
@@ -106,13 +107,13 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Widened:
+class WidenedOperand:
     """A value written to shared memory in the accumulator's type, for products without wgmma."""
 
     value: SSAValue
 
 
-Operand: TypeAlias = Copied | Fed | InPlace | Staged | Widened
+Operand: TypeAlias = TmaOperand | ThreadCopiedOperand | RegisterOperand | StagedOperand | WidenedOperand
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Analysis:
 
     def dot(self, op: tile.Dot) -> DotPlan | str:
         if self.ordinary:
-            return DotPlan(op, Widened(op.a), Widened(op.b), COLUMNS, accumulation(op))
+            return DotPlan(op, WidenedOperand(op.a), WidenedOperand(op.b), COLUMNS, accumulation(op))
         dtype = element(op.a)
         if dtype != element(op.b):
             return f"operands of {dtype} and {element(op.b)}: this schedule multiplies those of one dtype"
@@ -194,55 +195,55 @@ class Analysis:
         n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
         depth = tile.tile_type(op.a).shape[1]
         zeroed = False
-        a = self.brought(op, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
-        b = self.brought(op, OperandRole.B, n) if columns % COLUMNS == 0 else None
+        a = self.asynchronous(op, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
+        b = self.asynchronous(op, OperandRole.B, n) if columns % COLUMNS == 0 else None
         left: Operand
         loaded = isinstance(source_of(op.a)[0].owner, tile.Load)
         if a is not None:
-            left, zeroed = a, isinstance(a, Fed) or self.filled(op.a, 1)
-        elif dtype.bits == 16 and depth % 16 == 0 and not loaded and self.rows_in_place.take(op):
-            left, zeroed = InPlace(op.a), True
+            left, zeroed = a, isinstance(a, ThreadCopiedOperand) or self.filled(op.a, 1)
+        elif dtype.bits == 16 and depth % 16 == 0 and not loaded and self.register_rows.take(op):
+            left, zeroed = RegisterOperand(op.a), True
         else:
             left, zeroed = self.staged(op.a, OperandRole.A, n), True
-        if isinstance(b, Copied) and not zeroed and not self.filled(op.b, 0):
+        if isinstance(b, TmaOperand) and not zeroed and not self.filled(op.b, 0):
             b = None
         right: Operand = b if b is not None else self.staged(op.b, OperandRole.B, n)
         return DotPlan(op, left, right, n, accumulation(op))
 
     # -- operands -------------------------------------------------------------------------------------------------
     @cached_property
-    def rows_in_place(self) -> RowsInPlace:
+    def register_rows(self) -> RegisterRows:
         """Which computed left operands stay in registers."""
-        return RowsInPlace(self.kernel, self.products)
+        return RegisterRows(self.kernel, self.products)
 
     @cached_property
     def products(self) -> tuple[tile.Dot, ...]:
         return tuple(op for op in self.kernel.walk() if isinstance(op, tile.Dot))
 
-    def brought(self, op: tile.Dot, role: OperandRole, n: int) -> Copied | Fed | None:
+    def asynchronous(self, op: tile.Dot, role: OperandRole, n: int) -> TmaOperand | ThreadCopiedOperand | None:
         """The operand as tensor copies bring it, else as threads do that copy without waiting."""
-        found = self.arrivals.get((op, role))
-        return self.fed(op.a if role is OperandRole.A else op.b, role, n) if found is None else found
+        found = self.chosen_layouts.get((op, role))
+        return self.thread_copied(op.a if role is OperandRole.A else op.b, role, n) if found is None else found
 
     @cached_property
-    def arrivals(self) -> Mapping[tuple[tile.Dot, OperandRole], Copied]:
+    def chosen_layouts(self) -> Mapping[tuple[tile.Dot, OperandRole], TmaOperand]:
         """How the loaded operands of all products are copied, chosen together."""
-        return together(self.reads())
+        return choose_layouts(self.reads())
 
-    def reads(self) -> tuple[Read[Copied], ...]:
-        """What the kernel's products read, with the ways in which tensor copies could bring it."""
-        found: list[Read[Copied]] = []
+    def reads(self) -> tuple[OperandRead[TmaOperand], ...]:
+        """What the kernel's products read, with the maps by which tensor copies could bring it."""
+        found: list[OperandRead[TmaOperand]] = []
         for op in self.products:
             n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
             for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
-                found.append(Read(op, role, n, tuple(self.ways(value, role, n))))
+                found.append(OperandRead(op, role, n, tuple(self.candidates(value, role, n))))
         return tuple(found)
 
-    def copied(self, value: SSAValue, role: OperandRole, n: int) -> Copied | None:
+    def copied(self, value: SSAValue, role: OperandRole, n: int) -> TmaOperand | None:
         """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
-        return next(self.ways(value, role, n), None)
+        return next(self.candidates(value, role, n), None)
 
-    def ways(self, value: SSAValue, role: OperandRole, n: int) -> Iterator[Copied]:
+    def candidates(self, value: SSAValue, role: OperandRole, n: int) -> Iterator[TmaOperand]:
         """The operand through every tensor map that the rules allow and whose layout wgmma reads, widest swizzle
         first."""
         for load, extents, swizzle, major in self.layouts(value, role):
@@ -254,9 +255,9 @@ class Analysis:
                 continue
             answer = wgmma.plan(WgmmaOperand(role, element(load.result), map_plan.shared, major, n, "f32"))
             if isinstance(answer, Legal):
-                yield Copied(load, answer.fields, map_plan)
+                yield TmaOperand(load, answer.fields, map_plan)
 
-    def fed(self, value: SSAValue, role: OperandRole, n: int) -> Fed | None:
+    def thread_copied(self, value: SSAValue, role: OperandRole, n: int) -> ThreadCopiedOperand | None:
         """The operand copied by threads, if wgmma reads where they put it: by cp.async before loads and stores."""
         for load, extents, swizzle, major in self.layouts(value, role):
             for remedy in thread_copies(tile_access(load, extents, (swizzle,), self.known), self.known):
@@ -265,7 +266,7 @@ class Analysis:
                     continue
                 answer = wgmma.plan(WgmmaOperand(role, element(load.result), copies.shared, major, n, "f32"))
                 if isinstance(answer, Legal):
-                    return Fed(load, answer.fields, remedy)
+                    return ThreadCopiedOperand(load, answer.fields, remedy)
         return None
 
     def layouts(
@@ -297,8 +298,8 @@ class Analysis:
         assert isinstance(load, tile.Load)
         return reaches_edge(load, perm[axis])
 
-    def staged(self, value: SSAValue, role: OperandRole, n: int) -> Staged:
-        """The operand written to shared memory by hand, K-major, padded to whole instructions."""
+    def staged(self, value: SSAValue, role: OperandRole, n: int) -> StagedOperand:
+        """The operand written to shared memory from registers, K-major, padded to whole instructions."""
         dtype = element(value)
         shape = tile.tile_type(value).shape
         mn, k = (shape[0], shape[1]) if role is OperandRole.A else (shape[1], shape[0])
@@ -307,10 +308,10 @@ class Analysis:
         mn, k = -(-mn // step) * step, -(-k // deep) * deep
         spans = ((s, PATTERNS[s].span_bytes // dtype.bytes) for s in SWIZZLES)
         swizzle, panel = next((s, p) for s, p in spans if k % p == 0)
-        shared = LandingTile((k, mn), panel, dtype.bytes, swizzle)
+        shared = SmemTile((k, mn), panel, dtype.bytes, swizzle)
         answer = wgmma.plan(WgmmaOperand(role, dtype, shared, Major.K, n, "f32"))
         assert isinstance(answer, Legal), answer
-        return Staged(value, answer.fields, transposed=role is OperandRole.B)
+        return StagedOperand(value, answer.fields, transposed=role is OperandRole.B)
 
 
 def tensor_map(
