@@ -12,11 +12,11 @@ from support import products as p
 from tilewright.base.expr import Const, sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.build import build
-from tilewright.compiler.obligations import missing, prove_descriptors
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import judge_kernel, judge_text
+from tilewright.compiler.proofs.obligations import missing, prove_descriptors
 from tilewright.compiler.tracing import Tracing
 from tilewright.contract.rules import Rule
 from tilewright.diag import TilewrightError

@@ -19,8 +19,8 @@ from support.generality import CASES
 from tilewright.base.dtypes import bf16, dtype_named, f32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.compiler.obligations import missing, prove_protocols, require_protocols
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.obligations import missing, prove_protocols, require_protocols
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A

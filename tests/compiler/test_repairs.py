@@ -13,10 +13,10 @@ from support import products as p
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Legal, Proved, Repairs
-from tilewright.compiler.obligations import prove_protocols
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts as Known

@@ -11,8 +11,8 @@ from xdsl.ir import Block, Region
 import tilewright as tw
 from tilewright.base.expr import Sym, all_of, sym
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.compiler.obligations import missing
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.proofs.obligations import missing
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, prove_initialised, require_initialised, shared_scratch
 from tilewright.diag import TilewrightError
 from tilewright.tile.dialect import ExprAttr

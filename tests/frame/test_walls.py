@@ -110,6 +110,7 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
         ("explorer", "contract.explore", "protocol", "tilewright.protocol.graph"),
         ("ptx", "ptx", "hw", "tilewright.layout"),
         ("torch", "jit", "base", "torch"),
+        ("proofs", "compiler.proofs", "transport", "tilewright.schedule"),
     ],
 )
 def test_walls_that_count_indirect_imports(contract: str, room: str, through: str, module: str, copy: Path) -> None:

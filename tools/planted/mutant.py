@@ -40,7 +40,6 @@ TRUSTED = (
     "codegen/guard.py",
     "codegen/planned_flow.py",
     "codegen/ptx_flow.py",
-    "compiler/obligations.py",
     "compiler/proofs/",
     "contract/",
     "diag/",

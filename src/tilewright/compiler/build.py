@@ -14,16 +14,16 @@ from tilewright.codegen.guard import mismatches
 from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.gc_pause import gc_paused
-from tilewright.compiler.obligations import require
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.proofs.obligations import require
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
-from tilewright.compiler.staging import Staged
 from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.validated import NOT_ASKED, PTX, Validated, validated
+from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
 from tilewright.transport import dialect as transport
 from tilewright.validate.recipe import require_recipe
@@ -39,7 +39,9 @@ def build(program: Program, *, validate: bool = False) -> Artifact:
     kernel's Tile IR, Transport IR and PTX are compared; the image says what came of it.
     """
     request = program.request
-    copying: dict[Staged, PlannedKernel] = {}  # variants that stage the same tensor share the kernel that copies it
+    copying: dict[
+        StagedTensor, PlannedKernel
+    ] = {}  # variants that stage the same tensor share the kernel that copies it
     for copy in (copy for planned in program.variants for copy in planned.copies):
         copying.setdefault(copy.item, copy.planned)
     made = assemble_all([_assembled(planned, validate) for planned in (*copying.values(), *program.variants)])

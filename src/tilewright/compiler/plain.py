@@ -6,8 +6,8 @@ from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
-from tilewright.compiler.obligations import require_protocols
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.proofs.obligations import require_protocols
 from tilewright.compiler.proofs.offsets import require_offsets
 from tilewright.compiler.proofs.shared_memory import require_initialised
 from tilewright.compiler.proofs.stores import certified, prove_stores, recorded

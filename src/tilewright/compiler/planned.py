@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import Expr
 from tilewright.compiler.requests import Limits, Request
-from tilewright.compiler.staging import Staged
 from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
+from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.target import TARGETS, Target
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.facts import Facts
@@ -38,7 +38,7 @@ class PlannedKernel:
     """The same by the next schedule, should the assembler spoil this one; told how it did."""
     smaller: Callable[[], PlannedKernel] | None = None
     """The same with half the largest extent that the schedule chose; None where all are pinned or 1."""
-    workspaces: Mapping[str, Staged] = field(default_factory=dict[str, Staged])
+    workspaces: Mapping[str, StagedTensor] = field(default_factory=dict[str, StagedTensor])
     """The kernel's tensors that lie in a workspace of the program."""
     copies: tuple[StagedCopy, ...] = ()
     """What runs before, on the same stream: kernels that fill the workspaces."""
@@ -78,7 +78,7 @@ class PlannedKernel:
 class StagedCopy:
     """The kernel that copies one tensor to its workspace."""
 
-    item: Staged
+    item: StagedTensor
     planned: PlannedKernel
 
 

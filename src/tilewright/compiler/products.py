@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.compiler.obligations import own_proofs, prove_protocols
 from tilewright.compiler.proofs.descriptors import Judged, judge_kernel
+from tilewright.compiler.proofs.obligations import own_proofs, prove_protocols
 from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores, recorded

@@ -17,10 +17,11 @@ from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, Program, StagedCopy
 from tilewright.compiler.products import Found, search_products
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
-from tilewright.compiler.staging import Staged, copy_request, residual, staged_tensors, with_staged
+from tilewright.compiler.staging import copy_request, residual, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.unsupported import UnsupportedClasses
+from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
@@ -250,7 +251,7 @@ def _nothing_to_stage(request: Request) -> NoReturn:
     )
 
 
-def _copy(item: Staged, request: Request) -> StagedCopy:
+def _copy(item: StagedTensor, request: Request) -> StagedCopy:
     """The kernel for tensors of any width: one launch serves the whole class."""
     planned = plan(request).variants[-1]
     assert planned.predicate == TRUE, "the copy serves some tensors only"

@@ -24,7 +24,7 @@ from tilewright.artifact.schema import (
     workspace_address,
 )
 from tilewright.base.expr import Const, Expr, Sym, maximum, minimum
-from tilewright.compiler.staging import Staged
+from tilewright.compiler.workspaces import StagedTensor
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import integer, operations, string
 from tilewright.transport import dialect as transport
@@ -67,7 +67,7 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
     return Recipe(tuple(map(_shape, kernels)), tuple(steps), tuple(sizes[i] for i in sorted(sizes)))
 
 
-def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, Staged]) -> None:
+def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, StagedTensor]) -> None:
     """Writes into ``kernel`` which of its tensors lie in a workspace."""
     found = [
         transport.Workspace(string(name), integer(item.index), exprs(item.strides), ExprAttr.of(item.size_bytes))

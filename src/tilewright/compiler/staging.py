@@ -7,20 +7,20 @@ class have neither, the program becomes two steps on one stream::
     kernel  scheduled as for aligned tensors; its tensor maps lie over the workspace
 
 The kernel's text speaks of ``a.address`` and ``a.stride0`` as always. What they are is the launch's affair: it passes
-the workspace, and ``Staged.binding`` says which expressions over the real arguments stand for them.
+the workspace, and ``StagedTensor.binding`` says which expressions over the real arguments stand for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.ir import SSAValue
 
-from tilewright.artifact.schema import WORKSPACE_ALIGN_BYTES, workspace_address
-from tilewright.base.dtypes import DType
-from tilewright.base.expr import OWN, Expr, Sym, all_of, own
+from tilewright.artifact.schema import WORKSPACE_ALIGN_BYTES
+from tilewright.base.expr import Expr, all_of, own
 from tilewright.compiler.requests import Request, tensors_of
+from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import Numerics
@@ -30,69 +30,27 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
 from tilewright.legal.facts import Facts as Known
-from tilewright.legal.repairs import staged
 from tilewright.legal.wgmma import Role
 from tilewright.schedule.facts import Facts, TensorFacts, without_peers
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
-from tilewright.schedule.tiles import coords_of, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, tensor_name
 
 
-@dataclass(frozen=True)
-class Staged:
-    """Tensor ``name`` in workspace ``index``: dense along ``unit_axis``, ``strides`` in elements."""
-
-    name: str
-    element: DType
-    dims: tuple[Expr, ...]
-    unit_axis: int
-    index: int
-
-    @property
-    def copy_name(self) -> str:
-        """What the copying kernel calls it."""
-        return f"{self.name}{OWN}staged"
-
-    @property
-    def strides(self) -> tuple[Expr, ...]:
-        """Elements from one index to the next, per axis."""
-        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).strides
-
-    @property
-    def size_bytes(self) -> Expr:
-        """Bytes of workspace."""
-        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).size_bytes
-
-    @property
-    def address(self) -> Expr:
-        """Where it begins."""
-        return Sym(workspace_address(self.index))
-
-    @property
-    def facts(self) -> TensorFacts:
-        """What a kernel may assume of it."""
-        return TensorFacts(self.unit_axis, MAX_VECTOR_BYTES)
-
-    def binding(self, name: str) -> dict[str, Expr]:
-        """The symbols of a kernel's tensor ``name`` that is this one."""
-        strides = {f"{name}.stride{i}": stride for i, stride in enumerate(self.strides)}
-        return {**strides, f"{name}.address": self.address}
-
-
-def staged_tensors(kernel: tile.Kernel, facts: Facts) -> tuple[Staged, ...]:
+def staged_tensors(kernel: tile.Kernel, facts: Facts) -> tuple[StagedTensor, ...]:
     """The tensors whose tiles would reach wgmma through tensor copies if only they lay otherwise in memory."""
     uses: dict[str, list[tuple[tile.Load, SSAValue, Role]]] = {}
     for load, value, role in _operands(kernel):
         if Analysis(kernel, facts, 1).copied(value, role, COLUMNS) is None:
             uses.setdefault(tensor_name(load), []).append((load, value, role))
     written = {tensor_name(op) for op in kernel.walk() if isinstance(op, tile.WRITES)}
-    found: list[Staged] = []
+    found: list[StagedTensor] = []
     for name, tensor in tensors_of(kernel).items():
         if name not in uses or name in written:
             continue
         dims = tuple(d.expr for d in tensor.dims)
         for axis in _axes(uses[name], facts.of(name)):
-            here = Staged(name, tensor.element, dims, axis, len(found))
+            here = StagedTensor(name, tensor.element, dims, axis, len(found))
             trial = Analysis(kernel, with_staged(facts, [here]), 1)
             if all(trial.copied(value, role, COLUMNS) is not None for _, value, role in uses[name]):
                 found.append(here)
@@ -121,15 +79,20 @@ def _axes(uses: Sequence[tuple[tile.Load, SSAValue, Role]], facts: TensorFacts) 
         yield spans[source_of(value)[1][1 if role is Role.A else 0]]
 
 
-def with_staged(facts: Facts, found: Sequence[Staged]) -> Facts:
+def staged_facts(item: StagedTensor) -> TensorFacts:
+    """What a kernel may assume of the copy."""
+    return TensorFacts(item.unit_axis, MAX_VECTOR_BYTES)
+
+
+def with_staged(facts: Facts, found: Sequence[StagedTensor]) -> Facts:
     """The facts of a kernel that reads these tensors from their copies."""
-    own = {s.name: s.facts for s in found}
+    own = {s.name: staged_facts(s) for s in found}
     kept = ((name, replace(known, peer="") if known.peer in own else known) for name, known in facts.tensors)
     return replace(facts, tensors=tuple((name, own.get(name, known)) for name, known in kept))
 
 
 # -- the copying kernel ------------------------------------------------------------------------------------------------
-def copy_request(request: Request, item: Staged) -> Request:
+def copy_request(request: Request, item: StagedTensor) -> Request:
     """A kernel that writes ``item`` to its workspace: every element once, tiles of two axes."""
     param = next(t for t in request.function.tensors if t.name == item.name)
     rank = len(param.dims)
@@ -159,7 +122,7 @@ def copy_request(request: Request, item: Staged) -> Request:
     static = {n: v for n, v in request.signature.static if n in param.dims}
     signature = Signature.of(dict.fromkeys((item.name, item.copy_name), item.element), static=static)
     source = without_peers(request.facts).of(item.name)
-    facts = Facts(((item.name, source), (item.copy_name, item.facts)), index_bits=request.facts.index_bits)
+    facts = Facts(((item.name, source), (item.copy_name, staged_facts(item))), index_bits=request.facts.index_bits)
     return Request(function, signature, facts, request.target, Schedule())
 
 

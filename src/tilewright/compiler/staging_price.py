@@ -17,7 +17,7 @@ from math import prod
 from xdsl.ir import Operation
 
 from tilewright.base.expr import Const, Expr, ceildiv, expr, maximum
-from tilewright.compiler.staging import Staged
+from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.copy_prices import (
     SHARED_BYTES_PER_CYCLE,
     SLOT_CYCLES,
@@ -40,15 +40,15 @@ from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.legal.wgmma import Role
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import COLUMNS, Analysis, ThreadCopiedOperand, source_of
-from tilewright.schedule.tiles import element, moved, tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import element, moved, tensor_name
 
 _FEMTO = 10**15
 _SAMPLE_BYTES = 10**6
 
 
-def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[Staged], target: Target) -> Expr:
+def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[StagedTensor], target: Target) -> Expr:
     """Whether copying ``found`` first takes less time; prices in femtoseconds."""
     per_cycle = round(_FEMTO / target.clock_hz)
     waves = ceildiv(_product(extent.expr for extent in kernel.grid), target.sm_count)

@@ -21,9 +21,9 @@ from tilewright.legal.repairs import Change, Remedy, legalise
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access
-from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tier.descriptor_attrs import WgmmaOperandAttr
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -125,7 +125,7 @@ def verdicts(
             planned = _planned(tile_access(op, extents, (), known), known, target)
             assert isinstance(planned, Legal | Illegal)
             answer = planned
-        name, where = tensor_name(op), place(op)
+        name, where = tensor_name(op), line_of(op)
         ways = tuple(dict.fromkeys(way for n, at, note, way in made if (n, at, note) == (name, where, op.name)))
         word = {"tile.load": "load of", "tile.store": "store to"}.get(op.name, "addition to")
         taken = _taken(answer, ways, staged=name in staged)

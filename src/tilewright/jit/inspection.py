@@ -38,9 +38,9 @@ from tilewright.layout.register import RegisterLayout
 from tilewright.runtime import check, load
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.driver import Driver
-from tilewright.schedule.tiles import extents, tensor_name
 from tilewright.simulate import Report, run_steps
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import extents, tensor_name
 
 LAUNCHES = 20
 """Timed launches on a GPU; the median is kept."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.schedule.tiles import extents, rank_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
+from tilewright.tile.queries import extents, rank_of
 
 Position = tuple[SSAValue, int]
 

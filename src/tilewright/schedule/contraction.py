@@ -13,9 +13,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Sym
 from tilewright.lang.fns import BinaryFn, Numerics, UnaryFn
-from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in
+from tilewright.tile.queries import element
 from tilewright.transport import dialect as t
 
 _SUMS = (BinaryFn.ADD, BinaryFn.SUB)

@@ -15,8 +15,8 @@ from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.distribute import floor_power
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.tiles import Access, Indirect, contiguous_along, is_tile, moved, spans_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import Access, Indirect, contiguous_along, is_tile, moved, spans_of
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 _TILE_BYTES = 8192

@@ -8,12 +8,12 @@ from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
 from tilewright.lang.axes import axis_symbol
 from tilewright.schedule.plan import aligned, loaded_of
-from tilewright.schedule.tiles import Indirect, element, moved, spans_of
 from tilewright.schedule.values import ValueLowering
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
 from tilewright.tile.limits import Limits
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import Indirect, element, moved, spans_of
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)

@@ -10,14 +10,14 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum,
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.moves import MoveLowering
 from tilewright.schedule.reduce import Reduction, accumulator
-from tilewright.schedule.tiles import (
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import (
     defining,
     element,
     hint,
     is_elementwise,
     spans_of,
 )
-from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)

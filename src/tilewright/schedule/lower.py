@@ -17,12 +17,12 @@ from tilewright.schedule.loops import LoopLowering
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL
-from tilewright.schedule.tiles import (
-    spans_of,
-)
 from tilewright.schedule.values import Scope
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import (
+    spans_of,
+)
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)

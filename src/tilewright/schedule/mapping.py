@@ -11,8 +11,8 @@ from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.lang.fns import BinaryFn, CompareFn
 from tilewright.schedule.distribute import Distribution
-from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import element
 from tilewright.transport import dialect as t
 
 ClassId = int

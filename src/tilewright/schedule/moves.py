@@ -16,7 +16,9 @@ from tilewright.schedule.mapping import Buffered, ClassId
 from tilewright.schedule.plan import aligned
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.staging import Room, convert
-from tilewright.schedule.tiles import (
+from tilewright.schedule.values import ValueLowering
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import (
     Access,
     Indirect,
     coords_of,
@@ -24,8 +26,6 @@ from tilewright.schedule.tiles import (
     hint,
     spans_of,
 )
-from tilewright.schedule.values import ValueLowering
-from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)

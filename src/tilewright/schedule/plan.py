@@ -19,9 +19,9 @@ from tilewright.schedule.facts import Facts
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
-from tilewright.schedule.tiles import Access, Indirect, contiguous_along, element, is_tile, moved, spans_of, tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import Access, Indirect, contiguous_along, element, is_tile, moved, spans_of, tensor_name
 from tilewright.transport import dialect as t
 
 _LOOP_WEIGHT = 8  # an access in a stream counts as this many outside one

@@ -18,8 +18,8 @@ from tilewright.base.expr import Const, Expr, Sym, own
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.tiles import Access, coords_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import Access, coords_of
 
 SYMBOL = own("skew")
 """Name of the distance in a lowered kernel."""

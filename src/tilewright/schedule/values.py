@@ -20,19 +20,19 @@ from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import Skew
-from tilewright.schedule.tiles import (
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
+from tilewright.tile.queries import (
     defining,
     element,
     hint,
     is_arithmetic,
     is_costly,
     is_elementwise,
+    line_of,
     owner,
-    place,
     spans_of,
 )
-from tilewright.tile import dialect as tile
-from tilewright.tile.ops import program_index
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
@@ -84,7 +84,7 @@ class ValueLowering:
     def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
         """Append an op that stems from tile op ``source``."""
         if source is not None:
-            op.at(place(source), source.name)
+            op.at(line_of(source), source.name)
         self.block.add_op(op)
         return op
 

@@ -10,7 +10,7 @@ Everything is read from the lowered kernel and compared with the tile program:
     stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
-fields (9.7.15.5.1.2). Operands that threads stage element by element are compared in `staged_maps`.
+fields (9.7.15.5.1.2). Operands that threads stage element by element are compared in `staged_operands`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
     swizzled,
     tensor_of,
 )
+from tilewright.compiler.proofs.program import added_in_place, loaded_operand
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
@@ -43,11 +44,10 @@ from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, I
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal.domain import Domain
 from tilewright.legal.facts import Facts
-from tilewright.schedule.hopper.operands import accumulation, source_of
-from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
+from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -134,16 +134,16 @@ class _Source:
 
 
 def _sources(program: Sequence[Operation]) -> list[_Source]:
-    axes: dict[SSAValue, dict[str, list[tuple[int, int]]]] = {}
+    axes: dict[tile.Load, dict[str, list[tuple[int, int]]]] = {}
     for dot in program:
         if isinstance(dot, tile.Dot):
             for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
-                origin, perm = source_of(operand)
-                if isinstance(origin.owner, tile.Load):
-                    spans = [d for d, c in enumerate(coords_of(origin.owner)) if isinstance(c, Span)]
-                    axes.setdefault(origin, {}).setdefault(side, []).append((spans[perm[mn]], spans[perm[k]]))
+                found = loaded_operand(operand)
+                if found is not None:
+                    load, of = found
+                    axes.setdefault(load, {}).setdefault(side, []).append((of[mn], of[k]))
     loads = (op for op in program if isinstance(op, tile.Load))
-    return [_Source(x, (tensor_name(x), place(x)), coords_of(x), axes.get(x.result, {})) for x in loads]
+    return [_Source(x, (tensor_name(x), line_of(x)), coords_of(x), axes.get(x, {})) for x in loads]
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,8 @@ def _product(
 
 def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
     """What each instruction does with what its accumulators held, in the order in which they are issued."""
-    here = [op for op in operations(kernel) if isinstance(op, tile.Dot) and place(op) == place_of(group[0])]
-    fresh = {accumulation(dot) is None for dot in here}
+    here = [op for op in operations(kernel) if isinstance(op, tile.Dot) and line_of(op) == place_of(group[0])]
+    fresh = {not added_in_place(dot) for dot in here}
     scales: dict[int, list[int]] = {}
     for op in group:
         scales.setdefault(op.first.data, []).append(op.scale_d.data)

@@ -17,8 +17,8 @@ from tilewright.base.expr import Expr, simplify
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_M as ROWS
 from tilewright.lang.axes import Span
-from tilewright.schedule.tiles import coords_of, place, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
@@ -34,7 +34,7 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> int:
     assert isinstance(declared, a.TensorMap)
     numbers = declared.numbers
     name, where = tensor_of(copy), place_of(copy)
-    asked = [store for store in stores if (tensor_name(store), place(store)) == (name, where)]
+    asked = [store for store in stores if (tensor_name(store), line_of(store)) == (name, where)]
     everyone = range(a.warpgroups_of(copy))
     if not any(all(_stored_at(copy, numbers.axes, source, w) for w in everyone) for source in asked):
         raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
@@ -53,7 +53,7 @@ def rows_of_panel(stores: Sequence[tile.Store], copies: a.CopyOut) -> int:
     """One panel that threads copy out: every vector is read where stmatrix wrote the elements that a store of the tile
     program has at its coordinates."""
     name, where = name_of(copies.tensor), place_of(copies)
-    asked = [store for store in stores if (tensor_name(store), place(store)) == (name, where)]
+    asked = [store for store in stores if (tensor_name(store), line_of(store)) == (name, where)]
     matrices = _matrices(copies, copies.shared, copies.base.expr)
     everyone = range(a.warpgroups_of(copies))
     if not any(all(_copied_from(copies, source, matrices, w) for w in everyone) for source in asked):

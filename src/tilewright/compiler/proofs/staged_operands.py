@@ -17,8 +17,8 @@ from tilewright.base.expr import Expr, conjuncts
 from tilewright.compiler.proofs.epilogue_copies import WrongError, name_of, place_of
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.lang.axes import Span
-from tilewright.schedule.tiles import coords_of, is_elementwise, place, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, is_elementwise, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
@@ -110,7 +110,7 @@ class _Registers:
         """A load's own coordinates."""
         threads, count = a.warpgroups_of(op) * a.WARPGROUP_THREADS, t.registers_of(op.buffer).count.data
         for source, axes in self.leaves.items():
-            if source is None or (tensor_name(source), place(source)) != (name_of(op.tensor), place_of(op)):
+            if source is None or (tensor_name(source), line_of(source)) != (name_of(op.tensor), place_of(op)):
                 continue
             found: dict[int, Ints] = {}
             for coord, own, axis in zip(op.coords, coords_of(source), axes, strict=True):
@@ -184,7 +184,7 @@ def _leaves(kernel: tile.Kernel, where: str, side: str) -> dict[tile.Load | None
     each of its axes is: loads, by tensor axis, and products or fragments (None). Two that differ tell nothing."""
     found: dict[tile.Load | None, Axes] = {}
     for dot in kernel.walk():
-        if isinstance(dot, tile.Dot) and place(dot) == where:
+        if isinstance(dot, tile.Dot) and line_of(dot) == where:
             value, axes = (dot.a, (0, 1)) if side == "a" else (dot.b, (1, 0))
             for leaf, own in _down(value, axes):
                 found[leaf] = own if found.get(leaf, own) == own else tuple(None for _ in own)

@@ -8,11 +8,12 @@ bound       what the kernels assume of workspaces follows from their layout and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from tilewright.artifact.schema import (
+    WORKSPACE_ALIGN_BYTES,
     EncodeTensorMap,
     Launch,
     Obligation,
@@ -23,25 +24,36 @@ from tilewright.artifact.schema import (
 )
 from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
-from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.stores import prove_domains
-from tilewright.compiler.requests import assumptions_of
-from tilewright.compiler.staging import Staged, residual
+from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
+from tilewright.legal.facts import Facts
 from tilewright.legal.repairs import STAGING_PITCH_BYTES
 from tilewright.protocol.access import Index, IndexRole, StoreDomain
-from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import tensor_name
+from tilewright.transport import dialect as transport
+
+
+class LaunchedKernel(Protocol):
+    """A kernel that a step launches: both IRs, and which of its tensors lie in a workspace."""
+
+    @property
+    def tile(self) -> tile.Kernel: ...
+    @property
+    def transport(self) -> transport.Kernel: ...
+    @property
+    def workspaces(self) -> Mapping[str, StagedTensor]: ...
 
 
 def certify_steps(
-    steps: Sequence[Step], kernels: Mapping[str, PlannedKernel], predicate: Expr
+    steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], predicate: Expr
 ) -> tuple[Obligation, ...]:
     """The obligations of a variant's steps, CRT003 for one that does not hold; none where there is no workspace.
 
     ``kernels`` are the launched kernels by symbol.
     """
-    items: dict[int, Staged] = {}
+    items: dict[int, StagedTensor] = {}
     for symbol, kernel in kernels.items():
         for item in kernel.workspaces.values():
             if items.setdefault(item.index, item) != item:
@@ -55,15 +67,24 @@ def certify_steps(
         found.append(Obligation("inside", _inside(items[index])))
     asked = set(conjuncts(predicate))
     for kernel in kernels.values():
-        rest = residual(assumptions_of(kernel.tile, kernel.request.facts), kernel.binding)
-        open_ = set(conjuncts(rest)) - asked
+        open_ = set(_open(kernel)) - asked
         if open_:
             _refuse("bound", f"{kernel.transport.sym_name.data} assumes {', '.join(map(str, open_))}")
     found.append(Obligation("bound", "divisors of strides and addresses, the rest asked at dispatch"))
     return tuple(found)
 
 
-def _order(steps: Sequence[Step], kernels: Mapping[str, PlannedKernel]) -> dict[int, str]:
+def _open(kernel: LaunchedKernel) -> Iterator[Expr]:
+    """What the kernel's text assumes of its workspaces and their layout does not imply."""
+    meant = {symbol: node for name, item in kernel.workspaces.items() for symbol, node in item.binding(name).items()}
+    assumed = [x.expr for x in kernel.transport.assumptions]
+    for assumption in (x.substitute(meant) for x in assumed if x.symbols & meant.keys()):
+        extents = {name: (0, None) for name in assumption.symbols if "." not in name}
+        addresses = {workspace_address(i.index): WORKSPACE_ALIGN_BYTES for i in kernel.workspaces.values()}
+        yield from conjuncts(Facts(bounds=extents, divisors=addresses).residual(assumption))
+
+
+def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel]) -> dict[int, str]:
     """The kernel that fills each workspace, from the steps as they will be launched."""
     blocks = {workspace_address(i.index): i.index for k in kernels.values() for i in k.workspaces.values()}
     mapped: dict[int, set[int]] = {}
@@ -86,12 +107,12 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, PlannedKernel]) -> dict[
     return writers
 
 
-def _written(kernel: PlannedKernel) -> set[int]:
+def _written(kernel: LaunchedKernel) -> set[int]:
     stored = {tensor_name(op) for op in kernel.tile.walk() if isinstance(op, tile.WRITES)}
     return {item.index for name, item in kernel.workspaces.items() if name in stored}
 
 
-def _whole(kernel: PlannedKernel, item: Staged) -> Obligation:
+def _whole(kernel: LaunchedKernel, item: StagedTensor) -> Obligation:
     """The kernel's stores are exactly the whole tensor."""
     name = next(n for n, i in kernel.workspaces.items() if i == item)
     axes = [Index(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
@@ -103,7 +124,7 @@ def _whole(kernel: PlannedKernel, item: Staged) -> Obligation:
     return Obligation("whole", domain.method, domain.subject)
 
 
-def _inside(item: Staged) -> str:
+def _inside(item: StagedTensor) -> str:
     """Rows are as long as the extent rounded up; each outer axis steps over all of the one inside it, and the size over
     the outermost."""
     unit = STAGING_PITCH_BYTES // item.element.bytes

@@ -18,10 +18,10 @@ from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span, axis_symbol
 from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
-from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
 from tilewright.tile.ops import operations, program_index
+from tilewright.tile.queries import tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of, scatter_name
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.base.expr import TRUE, Expr, conjuncts, simplify
 from tilewright.lang.axes import Span
-from tilewright.schedule.tiles import coords_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at

@@ -21,7 +21,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "Every access has its guards, every stored tensor its cover, every tensor map and wgmma its map and "
         "descriptor, every barrier its protocol rules. Something is missing, so the kernel is not emitted. This is a "
         "defect of the compiler.",
-        source="tilewright.compiler.obligations",
+        source="tilewright.compiler.proofs.obligations",
         help=_REPORT,
     ),
     Code(
@@ -39,7 +39,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "Threads of a kernel leave elements in shared memory for each other. Between two accesses of different threads "
         "to one element, one of which writes, all of them must meet at a barrier, in the next iteration of a loop too. "
         "Here they need not, or that can't be told. The kernel is not emitted. This is a defect of the compiler.",
-        source="the protocol obligations, tilewright.compiler.obligations; PTX ISA 9.1, 8.10 (memory consistency)",
+        source="tilewright.compiler.proofs.obligations (protocols); PTX ISA 9.1, 8.10 (memory consistency)",
         help=_REPORT,
     ),
     Code(

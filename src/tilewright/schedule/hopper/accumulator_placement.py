@@ -27,8 +27,8 @@ from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, RegisterOperand, StagedOperand, WidenedOperand
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.plan import Placement, program_spans, symbols_of, tiles_of
-from tilewright.schedule.tiles import coords_of, moved
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, moved
 from tilewright.transport import dialect as t
 
 MAX_REGISTERS = {1: 224, 2: 224, 3: 144}

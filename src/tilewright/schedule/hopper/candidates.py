@@ -24,8 +24,8 @@ from tilewright.schedule.hopper.software_pipeline import reordered, software_pip
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import classified
-from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import tensor_name
 from tilewright.transport import dialect as transport
 
 STAGES = 5

@@ -10,8 +10,8 @@ from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.mapping import Buffered, MapBuilder
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import element, hint, is_arithmetic, is_elementwise, owner
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import element, hint, is_arithmetic, is_elementwise, owner
 from tilewright.transport import dialect as t
 
 CHUNK_REGISTERS = 32

@@ -17,9 +17,9 @@ from math import prod
 from tilewright.base.expr import Const, Expr, Sym, ceildiv, simplify
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.schedule.tiles import coords_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import coords_of
 from tilewright.transport.asynchronous import CTA_RANK
 
 RANK = Sym(CTA_RANK)

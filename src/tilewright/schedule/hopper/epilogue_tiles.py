@@ -22,8 +22,8 @@ from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.hopper.operands import ROWS
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import element
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

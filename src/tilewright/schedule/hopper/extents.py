@@ -12,8 +12,8 @@ from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.operands import source_of
-from tilewright.schedule.tiles import coords_of, element, spans_of, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 _ROWS = (128, 128, 128, 64, 64)

@@ -44,9 +44,9 @@ from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, other_uses
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import element, hint, owner
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import element, hint, owner
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs

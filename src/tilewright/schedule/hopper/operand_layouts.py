@@ -14,8 +14,8 @@ from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.asynchronous import AsyncPlan, ProductReader, async_plan, choose
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Role, WgmmaOperandPlan
-from tilewright.schedule.tiles import element
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import element
 
 
 class OperandCandidate(Protocol):

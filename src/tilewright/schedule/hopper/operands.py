@@ -35,8 +35,8 @@ from tilewright.legal.wgmma import Role as OperandRole
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
 from tilewright.schedule.hopper.register_operand import RegisterRows
-from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, element, tensor_name
 
 ROWS = 64
 """Rows of one wgmma (hw.wgmma.INSTRUCTION_M)."""

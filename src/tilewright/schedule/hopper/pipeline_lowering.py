@@ -17,8 +17,8 @@ from tilewright.schedule.hopper.register_staged import RegisterStagedOperands
 from tilewright.schedule.hopper.thread_copy_producer import producer_copies
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, element, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

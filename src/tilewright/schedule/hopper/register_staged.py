@@ -19,8 +19,8 @@ from tilewright.schedule.hopper.operands import DotPlan, StagedOperand
 from tilewright.schedule.hopper.products import staging_offset
 from tilewright.schedule.mapping import Buffered, ClassId
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import element, hint, spans_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import element, hint, spans_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

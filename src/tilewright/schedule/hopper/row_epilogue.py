@@ -22,7 +22,7 @@ from tilewright.schedule.hopper.epilogue_tiles import (
     warpgroup_barrier,
 )
 from tilewright.schedule.hopper.operands import ROWS
-from tilewright.schedule.tiles import coords_of, tensor_name
+from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

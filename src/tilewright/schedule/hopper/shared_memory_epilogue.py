@@ -31,8 +31,8 @@ from tilewright.schedule.hopper.operands import (
 )
 from tilewright.schedule.hopper.row_epilogue import RowEpilogue
 from tilewright.schedule.plan import Placement
-from tilewright.schedule.tiles import coords_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -76,7 +76,7 @@ class TmaEpilogue:
         return TmaEpilogue(panels, maps)
 
     def lower(self, lowering: RoleLowering) -> None:
-        """Panel by panel; where the innermost extent is no whole number of 16-byte units, by rows."""
+        """EpilogueTile by panel; where the innermost extent is no whole number of 16-byte units, by rows."""
         op, maps = self.tile.op, self.maps.values()
         lowering.prepare(op)
         needs = dict.fromkeys(g for m in maps for g in conjuncts(m.guard) if not about_strides(g))

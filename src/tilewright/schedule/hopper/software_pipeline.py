@@ -25,8 +25,8 @@ from tilewright.schedule.hopper.ping_pong import order_arrive, order_wait
 from tilewright.schedule.hopper.pipeline_lowering import counter
 from tilewright.schedule.hopper.predicates import always
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, copied_tiles, other_uses
-from tilewright.schedule.tiles import defining, element, hint, is_elementwise, owner, spans_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import defining, element, hint, is_elementwise, owner, spans_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

@@ -18,7 +18,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, simplify
 from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.hopper.operands import ThreadCopiedOperand
-from tilewright.schedule.tiles import coords_of
+from tilewright.tile.queries import coords_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

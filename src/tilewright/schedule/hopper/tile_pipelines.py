@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from xdsl.ir import Block, Operation
 
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, ThreadCopiedOperand, TmaOperand
-from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import tensor_name
 from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
 
 STAGE_ALIGN_BYTES = SHARED_BASE_ALIGN_BYTES

@@ -69,7 +69,7 @@ def tensor_name(op: Access | Indirect) -> str:
     return tile.tensor_type(op.tensor).tensor_name.data
 
 
-def place(op: Operation) -> str:
+def line_of(op: Operation) -> str:
     """``file:line`` of an op, empty if no user wrote it."""
     loc = op.attributes.get("loc")
     return loc.data if isinstance(loc, StringAttr) else ""

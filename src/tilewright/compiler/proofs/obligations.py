@@ -20,9 +20,9 @@ from tilewright.contract.rules import Rule
 from tilewright.diag import fail
 from tilewright.lang.fns import Numerics
 from tilewright.protocol.access import AccessKind
-from tilewright.schedule.tiles import place
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
+from tilewright.tile.queries import line_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
@@ -109,7 +109,7 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     if lowered.numerics.data != Numerics.PRECISE:
         return ()
     maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
-    products = {place(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
+    products = {line_of(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
     fused = (m for m in maps if any(isinstance(op, t.Approximate | t.Fma) for op in m.body.block.ops))
     # a product by ordinary arithmetic is a sum of fmas under any policy
     return tuple(f"precise arithmetic at {m.loc}" for m in fused if m.loc is None or m.loc.data not in products)

@@ -1,0 +1,55 @@
+"""What the proofs ask of products of the tile program, worked out apart from the schedule."""
+
+from __future__ import annotations
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.lang.axes import Span
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of
+
+
+def loaded_operand(operand: SSAValue) -> tuple[tile.Load, tuple[int, int]] | None:
+    """The load that an operand is, perhaps transposed, with the tensor axes that are the operand's axes 0 and 1."""
+    labels = [0, 1]
+    op = operand.owner
+    while isinstance(op, tile.Transpose):
+        below = [0] * len(labels)
+        for label, source in zip(labels, op.perm, strict=True):
+            below[source.data] = label
+        labels, op = below, op.x.owner
+    if not isinstance(op, tile.Load):
+        return None
+    spans = [axis for axis, coord in enumerate(coords_of(op)) if isinstance(coord, Span)]
+    return op, (spans[labels.index(0)], spans[labels.index(1)])
+
+
+def added_in_place(dot: tile.Dot) -> bool:
+    """The result goes nowhere but into ``f += dot`` of the same block, and from the earlier of the product and the read
+    of ``f`` up to its write nothing else writes a fragment: then a product may add to the registers of ``f``."""
+    block = dot.parent_block()
+    if not isinstance(block, Block) or dot.promoted is not None:
+        return False
+    ops = list(block.ops)
+    place = {op: i for i, op in enumerate(ops)}
+    write = _next_write(ops, place[dot])
+    if write is None or not isinstance(write.value.owner, tile.Binary) or write.value.owner.fn.data.value != "add":
+        return False
+    total = write.value.owner
+    terms = [term for term in total.operands if term is not dot.result]
+    if len(terms) != 1 or not all(_used_once(x) for x in (dot.result, terms[0], total.results[0])):
+        return False
+    read = terms[0].owner
+    if not isinstance(read, tile.Read) or read.frag is not write.frag or read not in place:
+        return False
+    return place[read] > place[dot] or _next_write(ops, place[read]) is write
+
+
+def _next_write(ops: list[Operation], after: int) -> tile.Write | None:
+    """The next op that may write a fragment, if it is no stream."""
+    found = next((op for op in ops[after + 1 :] if isinstance(op, tile.Write | tile.Stream)), None)
+    return found if isinstance(found, tile.Write) else None
+
+
+def _used_once(value: SSAValue) -> bool:
+    return len(list(value.uses)) == 1

@@ -1,0 +1,46 @@
+"""Tensors in workspaces of a program: where a staged copy lies, and what its kernels' symbols stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.artifact.schema import workspace_address
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import OWN, Expr, Sym
+from tilewright.legal.repairs import staged
+
+
+@dataclass(frozen=True)
+class StagedTensor:
+    """Tensor ``name`` in workspace ``index``: dense along ``unit_axis``, ``strides`` in elements."""
+
+    name: str
+    element: DType
+    dims: tuple[Expr, ...]
+    unit_axis: int
+    index: int
+
+    @property
+    def copy_name(self) -> str:
+        """What the copying kernel calls it."""
+        return f"{self.name}{OWN}staged"
+
+    @property
+    def strides(self) -> tuple[Expr, ...]:
+        """Elements from one index to the next, per axis."""
+        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).strides
+
+    @property
+    def size_bytes(self) -> Expr:
+        """Bytes of workspace."""
+        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).size_bytes
+
+    @property
+    def address(self) -> Expr:
+        """Where it begins."""
+        return Sym(workspace_address(self.index))
+
+    def binding(self, name: str) -> dict[str, Expr]:
+        """The symbols of a kernel's tensor ``name`` that is this one."""
+        strides = {f"{name}.stride{i}": stride for i, stride in enumerate(self.strides)}
+        return {**strides, f"{name}.address": self.address}
