@@ -24,13 +24,15 @@ class Kind(StrEnum):
     """What NVRTC and ptxas are told, and what the compiler is told of the class of arguments."""
     RECIPE = "recipe"
     """What a launch does: grid, cluster, shared memory, parameters, tensor maps, workspaces, steps."""
+    SHARED = "shared readings"
+    """What the schedule and the proofs both read of Tile IR through the same function."""
     TRACING = "tracing"
     """Python to Tile IR. Nothing stands before it that it could be refused against."""
     ENCODER = "encoder"
     """The runtime's evaluation of a launch recipe. It runs after the compiler."""
 
 
-REFUSABLE = (Kind.SCHEDULE, Kind.VALUES, Kind.PROTOCOL, Kind.EMISSION, Kind.OPTIONS, Kind.RECIPE)
+REFUSABLE = (Kind.SCHEDULE, Kind.VALUES, Kind.PROTOCOL, Kind.EMISSION, Kind.OPTIONS, Kind.RECIPE, Kind.SHARED)
 """The classes whose bugs the compiler has something to be refused against."""
 
 TRUSTED = (

@@ -10,6 +10,7 @@ from planted.options import OPTIONS
 from planted.protocol import PROTOCOL
 from planted.recipe import RECIPE
 from planted.schedule import SCHEDULE
+from planted.shared import SHARED
 from planted.values import VALUES
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -20,6 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *EMISSION,
     *OPTIONS,
     *RECIPE,
+    *SHARED,
     *TRACING,
     *ENCODER,
 )

@@ -245,6 +245,17 @@ _INSTRUCTIONS = (
     ),
 )
 
+_READINGS = (
+    _bug(
+        "transposed twice",
+        "a loaded operand that is transposed is taken for one that is not",
+        "hopper/operands",
+        "perm = tuple(inner[p] for p in perm)",
+        "perm = tuple(perm)",
+        "tn",
+        "nt",
+    ),
+)
 _PLACES = (
     _bug(
         "tiles of a stage overlap",
@@ -378,4 +389,4 @@ _PLACES = (
     ),
 )
 
-SCHEDULE = (*_DISTRIBUTIONS, *_INSTRUCTIONS, *_PLACES)
+SCHEDULE = (*_DISTRIBUTIONS, *_INSTRUCTIONS, *_READINGS, *_PLACES)
