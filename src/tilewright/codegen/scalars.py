@@ -16,6 +16,7 @@ from xdsl.ir import Block, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.codegen.storage import Storage
+from tilewright.lang.fns import UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
@@ -29,19 +30,6 @@ class Scalar:
     value: str
 
 
-_UNARY_FLOAT = {
-    "neg": "-{0}",
-    "abs": "fabsf({0})",
-    "exp": "expf({0})",
-    "exp2": "exp2f({0})",
-    "log": "logf({0})",
-    "log2": "log2f({0})",
-    "sqrt": "sqrtf({0})",
-    "rsqrt": "rsqrtf({0})",
-    "tanh": "tanhf({0})",
-    "sigmoid": "sigmoid({0})",
-    "erf": "erff({0})",
-}
 _BINARY_FLOAT = {  # intrinsics are never fused, whatever the options; ``assemble`` refuses PTX that could be
     "add": "__fadd_rn({0}, {1})",
     "sub": "__fsub_rn({0}, {1})",
@@ -52,7 +40,6 @@ _BINARY_FLOAT = {  # intrinsics are never fused, whatever the options; ``assembl
     "min": "min_nan({0}, {1})",
     "max": "max_nan({0}, {1})",
 }
-_UNARY_INT = {"neg": "wrap_neg({0})", "abs": "({0} < 0 ? wrap_neg({0}) : {0})", "not": "~{0}"}
 _BINARY_INT = {
     "add": "({type})(({unsigned}){0} + ({unsigned}){1})",
     "sub": "({type})(({unsigned}){0} - ({unsigned}){1})",
@@ -67,7 +54,7 @@ _BINARY_INT = {
     "shl": "shift_left({0}, {1})",
     "shr": "shift_right({0}, {1})",
 }
-_STAYS = frozenset(("not", "and", "or", "xor", "shr", "mod", "min", "max"))
+_STAYS = frozenset(("and", "or", "xor", "shr", "mod", "min", "max"))
 """Functions of two integers of a dtype whose value is one of the dtype."""
 _BINARY_BOOL = {
     "add": "{0} || {1}",
@@ -145,12 +132,12 @@ def _operation(
         case tile.Scalar() | t.Predicate():
             return integer(op.expr.expr), True
         case tile.Unary():
-            fn, x = op.fn.data, get(op.operands[0])
+            row, x = op.fn.data.row, get(op.operands[0])
             if dtype.is_float:
-                return _UNARY_FLOAT[fn].format(x), fn in ("neg", "abs")
+                return row.c.format(x), row.exact
             if dtype.is_bool:
                 return f"!{x}", True
-            return _UNARY_INT[fn].format(x), fn in _STAYS
+            return row.c_integer.format(x), op.fn.data is UnaryFn.NOT
         case tile.Binary():
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
             exact = fn in ("min", "max") if dtype.is_float else dtype.is_bool or fn in _STAYS

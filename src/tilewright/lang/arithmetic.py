@@ -25,7 +25,6 @@ Operand: TypeAlias = Node | Number | Expr
 _LOGIC = frozenset((BinaryFn.AND, BinaryFn.OR, BinaryFn.XOR))
 _SHIFTS = frozenset((BinaryFn.SHL, BinaryFn.SHR))
 _INTEGER = frozenset((BinaryFn.FLOORDIV, BinaryFn.MOD)) | _SHIFTS
-_KEEPS_DTYPE = frozenset((UnaryFn.NEG, UnaryFn.ABS, UnaryFn.NOT))
 
 
 def binary(rec: Recorder, fn: BinaryFn, a: Operand, b: Operand) -> Node:
@@ -82,7 +81,7 @@ def unary(rec: Recorder, fn: UnaryFn, x: Operand) -> Node:
             help="compare first" if fn is UnaryFn.NOT else "cast with .to(tw.f32)",
         )
     _refuse_storage(fn, node.dtype)
-    if node.dtype.is_int and fn not in _KEEPS_DTYPE:
+    if node.dtype.is_int and not fn.row.c_integer:
         node = cast(rec, node, f32)
     return rec.unary(fn, node)
 

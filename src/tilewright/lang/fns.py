@@ -1,25 +1,65 @@
-"""Names of the element-wise functions, reductions and numerics policies."""
+"""Names of the element-wise functions, reductions and numerics policies; what functions of one element become."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
+from math import inf, nan
+
+
+def _sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+@dataclass(frozen=True)
+class UnaryRow:
+    """What a function of one element becomes; every room reads it here.
+
+    ``number`` is its value for a Python float; it may raise where the function leaves Python's floats. ``c`` is C of an
+    f32 ``{0}``, ``c_integer`` of an integer: functions that have one keep the dtype, others make f32 of integers.
+    ``numpy`` is NumPy's name of it, where it has one. ``exact``: the value is one of the operand's dtype, narrow floats
+    included. ``instructions`` are about the PTX instructions of its C.
+    """
+
+    number: Callable[[float], float] | None = None
+    c: str = ""
+    c_integer: str = ""
+    numpy: str = ""
+    at_zero: float = nan
+    exact: bool = False
+    instructions: float = 2.5
 
 
 class UnaryFn(StrEnum):
-    """Functions of one element. ``not`` is logical on bool, bitwise on integers."""
+    """Functions of one element, a row each. ``not`` is logical on bool, bitwise on integers."""
 
-    NEG = "neg"
-    ABS = "abs"
-    EXP = "exp"
-    EXP2 = "exp2"
-    LOG = "log"
-    LOG2 = "log2"
-    SQRT = "sqrt"
-    RSQRT = "rsqrt"
-    TANH = "tanh"
-    SIGMOID = "sigmoid"
-    ERF = "erf"
-    NOT = "not"
+    row: UnaryRow
+
+    def __new__(cls, name: str, row: UnaryRow) -> UnaryFn:
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.row = row
+        return member
+
+    NEG = "neg", UnaryRow(None, "-{0}", "wrap_neg({0})", numpy="negative", exact=True)
+    ABS = "abs", UnaryRow(abs, "fabsf({0})", "({0} < 0 ? wrap_neg({0}) : {0})", numpy="abs", exact=True)
+    EXP = "exp", UnaryRow(math.exp, "expf({0})", numpy="exp", instructions=21)
+    EXP2 = "exp2", UnaryRow(lambda x: 2.0**x, "exp2f({0})", numpy="exp2", instructions=15)
+    LOG = "log", UnaryRow(math.log, "logf({0})", numpy="log", at_zero=-inf, instructions=88)
+    LOG2 = "log2", UnaryRow(math.log2, "log2f({0})", numpy="log2", at_zero=-inf, instructions=88)
+    SQRT = "sqrt", UnaryRow(math.sqrt, "sqrtf({0})", numpy="sqrt", instructions=45)
+    RSQRT = "rsqrt", UnaryRow(lambda x: 1 / math.sqrt(x), "rsqrtf({0})", at_zero=inf, instructions=26)
+    TANH = "tanh", UnaryRow(math.tanh, "tanhf({0})", numpy="tanh", instructions=58)
+    SIGMOID = "sigmoid", UnaryRow(_sigmoid, "sigmoid({0})", instructions=60)
+    ERF = "erf", UnaryRow(math.erf, "erff({0})", instructions=26)
+    NOT = "not", UnaryRow(c_integer="~{0}", numpy="invert", exact=True)
+
+    @property
+    def is_costly(self) -> bool:
+        """More than a few instructions for each element."""
+        return self.row.instructions >= 10
 
 
 class BinaryFn(StrEnum):

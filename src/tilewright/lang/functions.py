@@ -282,18 +282,13 @@ def _extremum(fn: BinaryFn, of_numbers: Callable[..., Any], a: Any, b: Any) -> A
     return Tile(rec, arithmetic.binary(rec, fn, x, y))
 
 
-def _unary(fn: UnaryFn, of_number: Callable[[float], float], at_zero: float = math.nan) -> Callable[[Any], Any]:
-    """``of_number`` may raise where the function leaves Python's floats: NaN is meant there, ``at_zero`` at 0."""
+def _unary(fn: UnaryFn) -> Callable[[Any], Any]:
+    """The function that users call: of a Python number a Python number, NaN or ``at_zero`` where Python has none."""
 
     def apply(x: Any) -> Any:
         number = number_of(x)
         if number is not None:
-            try:
-                return of_number(number if fn is UnaryFn.ABS else arithmetic.float_of(number))
-            except OverflowError:
-                return math.inf
-            except (ValueError, ZeroDivisionError):
-                return math.nan if number else math.copysign(at_zero, number) if fn is UnaryFn.RSQRT else at_zero
+            return _of_number(fn, number)
         rec, (operand,) = _operands(x)
         return Tile(rec, arithmetic.unary(rec, fn, operand))
 
@@ -302,20 +297,27 @@ def _unary(fn: UnaryFn, of_number: Callable[[float], float], at_zero: float = ma
     return apply
 
 
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+def _of_number(fn: UnaryFn, number: float) -> float:
+    row = fn.row
+    assert row.number is not None
+    try:
+        return row.number(number if fn is UnaryFn.ABS else arithmetic.float_of(number))
+    except OverflowError:
+        return math.inf
+    except (ValueError, ZeroDivisionError):
+        return math.nan if number else math.copysign(row.at_zero, number) if fn is UnaryFn.RSQRT else row.at_zero
 
 
-abs_ = _unary(UnaryFn.ABS, abs)
-exp = _unary(UnaryFn.EXP, math.exp)
-exp2 = _unary(UnaryFn.EXP2, lambda x: 2.0**x)
-log = _unary(UnaryFn.LOG, math.log, -math.inf)
-log2 = _unary(UnaryFn.LOG2, math.log2, -math.inf)
-sqrt = _unary(UnaryFn.SQRT, math.sqrt)
-rsqrt = _unary(UnaryFn.RSQRT, lambda x: 1 / math.sqrt(x), math.inf)
-tanh = _unary(UnaryFn.TANH, math.tanh)
-sigmoid = _unary(UnaryFn.SIGMOID, _sigmoid)
-erf = _unary(UnaryFn.ERF, math.erf)
+abs_ = _unary(UnaryFn.ABS)
+exp = _unary(UnaryFn.EXP)
+exp2 = _unary(UnaryFn.EXP2)
+log = _unary(UnaryFn.LOG)
+log2 = _unary(UnaryFn.LOG2)
+sqrt = _unary(UnaryFn.SQRT)
+rsqrt = _unary(UnaryFn.RSQRT)
+tanh = _unary(UnaryFn.TANH)
+sigmoid = _unary(UnaryFn.SIGMOID)
+erf = _unary(UnaryFn.ERF)
 
 
 # -- contraction, stores, print ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 from tilewright.diag import Diagnostic, Location, TilewrightError
+from tilewright.lang.fns import UnaryFn
 from tilewright.lang.places import here
 
 _NONE = "the language has no {}"
@@ -115,7 +116,7 @@ FUNCTIONS: dict[str, str] = {
 
 METHODS: dict[str, str] = {
     **{name: FUNCTIONS[name] for name in ("cumsum", "sort", "topk", "reshape", "view", "clamp", "clip", "pow", "relu")},
-    **{f: f"tw.{f}(x)" for f in ("abs", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf")},
+    **{str(f): f"tw.{f}(x)" for f in UnaryFn if f.row.number is not None},
     "astype": "x.to(tw.f32)",
     "type": "x.to(tw.f32)",
     "float": "x.to(tw.f32)",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE
+from tilewright.lang.fns import UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.base import RegistersType
@@ -18,19 +19,8 @@ MOST, _MANY_THREADS = 14_000, 256
 """Instructions from which more threads, or smaller tiles, are tried: 3 to 4 s of NVRTC; half of it in CTAs of fewer
 threads."""
 
-_FUNCTIONS = {
-    "div": 33,
-    "mod": 130,
-    "sqrt": 45,
-    "tanh": 58,
-    "log": 88,
-    "exp": 21,
-    "exp2": 15,
-    "erf": 26,
-    "rsqrt": 26,
-    "sigmoid": 60,
-}
-"""Of f32. A remainder is a loop, unrolled; sigmoid is an exponential and a division, log and log2 are alike."""
+_QUOTIENT, _REMAINDER = 33, 130
+"""Of f32. A remainder is a loop, unrolled."""
 _FLOAT, _WIDE_INT, _LONG_DIVISION, _NARROW_CAST = 2.5, 2.3, 66, 8.5
 """Another operation of floats; of 64-bit integers, and their division; a conversion to or from 8-bit floats."""
 _GUARDED, _VECTOR, _SHARED, _SHUFFLE, _FOLD = 9, 18, 13, 10, 2
@@ -82,9 +72,11 @@ def _scalar(op: Operation) -> float:
         narrow = any(d.is_float and d.bits == 8 for d in (dtype, source.dtype.dtype))
         return _NARROW_CAST if narrow else 0.5
     if isinstance(op, tile.Unary | tile.Binary):
-        fn = op.fn.data.value
-        if dtype.is_float and (priced := _FUNCTIONS.get("div" if fn == "floordiv" else fn.replace("log2", "log"))):
-            return priced
+        fn = op.fn.data
+        if dtype.is_float and isinstance(fn, UnaryFn):
+            return fn.row.instructions
+        if dtype.is_float and fn in ("div", "floordiv", "mod"):
+            return _REMAINDER if fn == "mod" else _QUOTIENT
         if dtype.is_int and dtype.bits == 64:
             return _LONG_DIVISION if fn in ("floordiv", "mod") else _WIDE_INT
     return _FLOAT if dtype.is_float else 0.5

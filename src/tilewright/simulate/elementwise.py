@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DType
+from tilewright.lang.fns import UnaryFn
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.values import LARGEST, rounded
 
@@ -19,20 +20,14 @@ def _sigmoid(x: Any) -> Any:
     return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
-UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": np.negative,
-    "abs": np.abs,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: np.float32(1) / np.sqrt(x),
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "erf": _erf,
-    "not": np.invert,
+_COMPOSED: dict[UnaryFn, Callable[[Any], Any]] = {
+    UnaryFn.RSQRT: lambda x: np.float32(1) / np.sqrt(x),
+    UnaryFn.SIGMOID: _sigmoid,
+    UnaryFn.ERF: _erf,
 }
+"""Functions that NumPy has not."""
+
+UNARY: dict[str, Callable[[Any], Any]] = {fn: _COMPOSED.get(fn) or getattr(np, fn.row.numpy) for fn in UnaryFn}
 
 APPROXIMATE: dict[str, Callable[[Any], Any]] = {"ex2": np.exp2, "lg2": np.log2, "rcp": lambda x: np.float32(1) / x}
 """Functions of one instruction, here as exact as f32 is."""

@@ -9,6 +9,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.lang.axes import Coord, Span
+from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 
 Access: TypeAlias = tile.Load | tile.Store | tile.ReduceAdd
@@ -80,12 +81,14 @@ def is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, tile.TileType | tile.FragmentType)
 
 
-_COSTLY = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "div", "floordiv", "mod"})
+_COSTLY = frozenset((BinaryFn.DIV, BinaryFn.FLOORDIV, BinaryFn.MOD))
 
 
 def is_costly(op: object) -> bool:
     """More than a few instructions for each element."""
-    return isinstance(op, tile.Unary | tile.Binary) and op.fn.data.value in _COSTLY
+    if isinstance(op, tile.Unary):
+        return op.fn.data.is_costly
+    return isinstance(op, tile.Binary) and op.fn.data in _COSTLY
 
 
 def is_arithmetic(op: Operation) -> bool:

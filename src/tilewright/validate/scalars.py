@@ -170,7 +170,7 @@ class Scalars:
             return self.floats.bits(struct.unpack("<I", np.float32(value).tobytes())[0])
 
     def _unary(self, op: tile.Unary, dtype: DType, values: dict[SSAValue, Scalar]) -> tuple[Scalar, bool]:
-        fn, x = op.fn.data, values[op.operands[0]]
+        fn, x = str(op.fn.data), values[op.operands[0]]
         if dtype.is_bool:
             return self.cases.negate(x), True  # pyright: ignore[reportArgumentType]
         assert isinstance(x, Poly | Choice)
