@@ -26,6 +26,11 @@ FUNCTIONS = {
     "tanh": "tanhf(x)",
     "sigmoid": "1.f / (1.f + expf(-x))",
     "erf": "erff(x)",
+    "log1p": "log1pf(x)",
+    "expm1": "expm1f(x)",
+    "floor": "floorf(x)",
+    "ceil": "ceilf(x)",
+    "round": "rintf(x)",
 }
 
 

@@ -17,13 +17,17 @@ from tilewright.diag import Diagnostic, TilewrightError
 from tilewright.lang.functions import abs_ as abs
 from tilewright.lang.functions import (
     axis,
+    ceil,
     dot,
     erf,
     exp,
     exp2,
+    expm1,
+    floor,
     full,
     grid,
     log,
+    log1p,
     log2,
     maximum,
     minimum,
@@ -38,6 +42,7 @@ from tilewright.lang.functions import (
     zeros,
 )
 from tilewright.lang.functions import print_ as print
+from tilewright.lang.functions import round_ as round
 from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.tensors import Tensor
@@ -63,14 +68,17 @@ __all__ = [
     "axis",
     "bf16",
     "bool",
+    "ceil",
     "dot",
     "e4m3",
     "e5m2",
     "erf",
     "exp",
     "exp2",
+    "expm1",
     "f16",
     "f32",
+    "floor",
     "full",
     "grid",
     "i8",
@@ -79,6 +87,7 @@ __all__ = [
     "inf",
     "kernel",
     "log",
+    "log1p",
     "log2",
     "maximum",
     "minimum",
@@ -88,6 +97,7 @@ __all__ = [
     "present",
     "print",
     "reduce_add",
+    "round",
     "rsqrt",
     "sigmoid",
     "sqrt",

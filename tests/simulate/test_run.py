@@ -249,6 +249,11 @@ _UNARY = {
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: np.array([__import__("math").erf(v) for v in x]),
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
 }
 
 

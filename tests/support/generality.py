@@ -173,14 +173,14 @@ def histogram_like(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=8, bn=32):
 
 
 @tw.kernel
-def unary_functions(x: tw.Tensor["M"], y: tw.Tensor["M", 11], *, bm=32):
+def unary_functions(x: tw.Tensor["M"], y: tw.Tensor["M", 16], *, bm=32):
     """Every function of one element."""
     m = tw.grid(x.shape[0], bm)
     v = x[m]
-    functions = (tw.exp, tw.exp2, tw.log, tw.log2, tw.rsqrt, tw.sqrt, tw.tanh, tw.sigmoid, tw.erf, tw.abs)
-    for i, fn in enumerate(functions):
+    functions = (tw.exp, tw.exp2, tw.log, tw.log2, tw.rsqrt, tw.sqrt, tw.tanh, tw.sigmoid, tw.erf, tw.abs, tw.log1p)
+    for i, fn in enumerate((*functions, tw.expm1, tw.floor, tw.ceil, tw.round)):
         y[m, i] = fn(v)
-    y[m, 10] = -v
+    y[m, 15] = -v
 
 
 @tw.kernel
@@ -267,7 +267,8 @@ def _integers(a: np.ndarray, b: np.ndarray, shift: int) -> Arrays:
 
 def _functions(x: np.ndarray) -> Arrays:
     parts = [np.exp, np.exp2, np.log, np.log2, lambda v: v**-0.5, np.sqrt, np.tanh, lambda v: 1 / (1 + np.exp(-v))]
-    return {"y": np.stack([*(f(x) for f in parts), np.array([erf(v) for v in x]), abs(x), -x], 1)}
+    more = (f(x) for f in (np.log1p, np.expm1, np.floor, np.ceil, np.rint))
+    return {"y": np.stack([*(f(x) for f in parts), np.array([erf(v) for v in x]), abs(x), *more, -x], 1)}
 
 
 def _nested_state(x: np.ndarray) -> Arrays:

@@ -45,6 +45,11 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": lambda x: _erf(x).astype(x.dtype) if x.size else x,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
     "not": np.invert,
 }
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {

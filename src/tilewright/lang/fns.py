@@ -13,6 +13,11 @@ def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
 
 
+def _whole(fn: Callable[[float], int]) -> Callable[[float], float]:
+    """``fn`` as a function of floats, which keeps infinities and the sign of zero."""
+    return lambda x: math.copysign(fn(x), x) if math.isfinite(x) else x
+
+
 @dataclass(frozen=True)
 class UnaryRow:
     """What a function of one element becomes; every room reads it here.
@@ -54,6 +59,12 @@ class UnaryFn(StrEnum):
     TANH = "tanh", UnaryRow(math.tanh, "tanhf({0})", numpy="tanh", instructions=58)
     SIGMOID = "sigmoid", UnaryRow(_sigmoid, "sigmoid({0})", instructions=60)
     ERF = "erf", UnaryRow(math.erf, "erff({0})", instructions=26)
+    LOG1P = "log1p", UnaryRow(math.log1p, "log1pf({0})", numpy="log1p", instructions=75)
+    EXPM1 = "expm1", UnaryRow(math.expm1, "expm1f({0})", numpy="expm1", instructions=40)
+    FLOOR = "floor", UnaryRow(_whole(math.floor), "floorf({0})", numpy="floor", exact=True)
+    CEIL = "ceil", UnaryRow(_whole(math.ceil), "ceilf({0})", numpy="ceil", exact=True)
+    ROUND = "round", UnaryRow(_whole(round), "rintf({0})", numpy="rint", exact=True)
+    """To the nearest integer, of two to the even one."""
     NOT = "not", UnaryRow(c_integer="~{0}", numpy="invert", exact=True)
 
     @property

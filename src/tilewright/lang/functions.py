@@ -318,6 +318,11 @@ rsqrt = _unary(UnaryFn.RSQRT)
 tanh = _unary(UnaryFn.TANH)
 sigmoid = _unary(UnaryFn.SIGMOID)
 erf = _unary(UnaryFn.ERF)
+log1p = _unary(UnaryFn.LOG1P)
+expm1 = _unary(UnaryFn.EXPM1)
+floor = _unary(UnaryFn.FLOOR)
+ceil = _unary(UnaryFn.CEIL)
+round_ = _unary(UnaryFn.ROUND)
 
 
 # -- contraction, stores, print ---------------------------------------------------------------------------------------

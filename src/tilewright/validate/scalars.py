@@ -37,6 +37,10 @@ _ROUND = {
 _STAYS = frozenset(("not", "and", "or", "xor", "shr", "mod", "min", "max"))
 
 
+_WHOLE = frozenset(("floor", "ceil", "round"))
+"""Whole numbers between two of a dtype are of the dtype, too."""
+
+
 class Scalars:
     """Evaluates bodies. ``library(name, x)`` is a library function of an f32."""
 
@@ -179,7 +183,7 @@ class Scalars:
                 return (self.floats.neg(x) if fn == "neg" else self.floats.absolute(x)), True
             if fn == "sqrt":
                 return self.values.apply(32, "sqrt.rn.f32", x), False
-            return self.library(fn, x), False
+            return self.library(fn, x), fn in _WHOLE
         if fn == "neg":
             return self.values.scale(x, -1), False
         if fn == "not":
