@@ -36,6 +36,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
     swizzled,
     tensor_of,
 )
+from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.program import added_in_place, loaded_operand
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
@@ -225,6 +226,8 @@ def _product(
             staged_operand(kernel, lowered, first, side, reading.swizzled, reading.bytes)
         elif not _lands(reading, copies, first.a_region.expr if side == "a" else first.b_region.expr, side):
             raise WrongError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
+        else:
+            _excluded(group, side, copies, reading)
         compared += 1
     for op in group:
         for w in warpgroups:
@@ -248,6 +251,23 @@ def _product(
         raise WrongError(f"product of {place_of(first)}: a tile of the result in two accumulators")
     _adds(kernel, group)
     return compared
+
+
+def _excluded(group: Sequence[a.Wgmma], side: str, copies: Sequence[_Load], reading: _Reading) -> None:
+    """What lies outside of an operand's domain along k, but in its tensor, takes no part in a product."""
+    buffer, region = (group[0].a, group[0].a_region) if side == "a" else (group[0].b, group[0].b_region)
+    sources = {source for copy in copies if isinstance(copy.op, a.TmaLoad) for source in copy.sources}
+    for source in sources:
+        extents = tile.tensor_type(source.load.tensor).dims.data
+        for _, k_axis in dict.fromkeys(source.axes.get(side, ())):
+            span = source.coords[k_axis]
+            assert isinstance(span, Span)
+            if ends_with_tensor(span, extents[k_axis].expr):
+                continue
+            stream = source.load.parent_op()
+            ragged = Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
+            if not excluded(group[0], buffer, region.expr, ragged):
+                raise WrongError(f"operand {side} of {place_of(group[0])}: elements from {span.stop} on are multiplied")
 
 
 def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:

@@ -41,6 +41,7 @@ from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering, count
 from tilewright.schedule.hopper.predicates import leading_steps, longest_first
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
+from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, other_uses
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
@@ -293,6 +294,9 @@ class RoleLowering(PipelineLowering):
             return
         left = self.left(plan)
         flies = self.accumulating(plan.dot.parent_op())
+        beyond = rows_beyond(plan)
+        if beyond is not None and beyond not in self.scope.full and not self.inside(beyond):
+            clear_rows(self, plan, {})
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
             self.emit(t.Pin(buffer))

@@ -194,19 +194,16 @@ class Analysis:
         rows, columns = tile.tile_type(op.result).shape
         n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
         depth = tile.tile_type(op.a).shape[1]
-        zeroed = False
         a = self.asynchronous(op, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
         b = self.asynchronous(op, OperandRole.B, n) if columns % COLUMNS == 0 else None
         left: Operand
         loaded = isinstance(source_of(op.a)[0].owner, tile.Load)
         if a is not None:
-            left, zeroed = a, isinstance(a, ThreadCopiedOperand) or self.filled(op.a, 1)
+            left = a
         elif dtype.bits == 16 and depth % 16 == 0 and not loaded and self.register_rows.take(op):
-            left, zeroed = RegisterOperand(op.a), True
+            left = RegisterOperand(op.a)
         else:
-            left, zeroed = self.staged(op.a, OperandRole.A, n), True
-        if isinstance(b, TmaOperand) and not zeroed and not self.filled(op.b, 0):
-            b = None
+            left = self.staged(op.a, OperandRole.A, n)
         right: Operand = b if b is not None else self.staged(op.b, OperandRole.B, n)
         return DotPlan(op, left, right, n, accumulation(op))
 
@@ -236,7 +233,8 @@ class Analysis:
         for op in self.products:
             n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
             for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
-                found.append(OperandRead(op, role, n, tuple(self.candidates(value, role, n))))
+                ways = self.candidates(value, role, n) if self.bounded(op, role) else ()
+                found.append(OperandRead(op, role, n, tuple(ways)))
         return tuple(found)
 
     def copied(self, value: SSAValue, role: OperandRole, n: int) -> TmaOperand | None:
@@ -291,12 +289,15 @@ class Analysis:
         """What the class says, for the rules."""
         return legal_facts(self.kernel, self.facts)
 
-    def filled(self, value: SSAValue, axis: int) -> bool:
-        """Elements of a copied operand beyond the domain of ``axis`` arrive as zeros, or there are none."""
-        source, perm = source_of(value)
-        load = source.owner
-        assert isinstance(load, tile.Load)
-        return reaches_edge(load, perm[axis])
+    def bounded(self, op: tile.Dot, role: OperandRole) -> bool:
+        """A tensor copy brings no element of an operand that lies outside of the domain along k, or consumers can clear
+        these: whatever memory holds there, NaN too, is no part of the product. ``tails`` clears right operands."""
+        value, axis = (op.a, 1) if role is OperandRole.A else (op.b, 0)
+        load = source_of(value)[0].owner
+        if not isinstance(load, tile.Load) or ends_with_tensor(value, axis):
+            return True
+        computed = not isinstance(source_of(op.a)[0].owner, tile.Load)
+        return role is OperandRole.B and computed and runs_across(value, axis, self.facts)
 
     def staged(self, value: SSAValue, role: OperandRole, n: int) -> StagedOperand:
         """The operand written to shared memory from registers, K-major, padded to whole instructions."""
@@ -380,6 +381,23 @@ def reaches_edge(access: tile.Load | tile.Store, axis: int) -> bool:
     dim, span = spans[axis]
     extent = tile.tensor_type(access.tensor).dims.data[dim].expr
     return span.stop == extent or simplify(span.origin + span.size <= span.stop, {}) == TRUE
+
+
+def ends_with_tensor(value: SSAValue, axis: int) -> bool:
+    """The domain of an axis of a loaded operand ends where its tensor does: tensor copies bring zeros beyond it."""
+    source, perm = source_of(value)
+    load = source.owner
+    assert isinstance(load, tile.Load)
+    return reaches_edge(load, perm[axis])
+
+
+def runs_across(value: SSAValue, axis: int, facts: Facts) -> bool:
+    """Memory of a loaded operand runs along another axis than ``axis``, whose elements are whole rows."""
+    source, perm = source_of(value)
+    load = source.owner
+    assert isinstance(load, tile.Load)
+    spans = [d for d, c in enumerate(coords_of(load)) if isinstance(c, Span)]
+    return facts.of(tensor_name(load)).unit_axis in (set(spans) - {spans[perm[axis]]})
 
 
 def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:

@@ -13,17 +13,18 @@ Warpgroups that share a tile alternate in issuing, so that one's softmax runs un
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, expr
+from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, accumulation
 from tilewright.schedule.hopper.ping_pong import order_arrive, order_wait
 from tilewright.schedule.hopper.pipeline_lowering import counter
 from tilewright.schedule.hopper.predicates import always
+from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, copied_tiles, other_uses
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import defining, element, hint, is_elementwise, owner, spans_of
@@ -138,43 +139,45 @@ class SoftwarePipelinedLoop:
         self.early_pipeline, self.late_pipeline = pipelines[early.load], pipelines[late.load]
 
     def lower(self, *, split: bool) -> None:
-        """The loop and what stands before and after it; nothing at all for a stream of no steps."""
-        low, body = self.lowering, Block()
-        with low.into(body):
-            held = None if low.producing else self.operand()
-            self.loop(Const(0), Const(1), held, first=True, split=False)
-            for part in low.step_ranges(self.software_pipeline.stream, 1, split=split):
-                with low.within_range(part):
-                    self.loop(part.begin, part.end, held, first=False, split=split and part.whole)
-            self.drain(held)
-        filled = always(low.kernel, self.software_pipeline.stream, low.placement.bounds)
+        """The loop and what stands before and after it. Where a stream may have no steps these are loops too, of one
+        iteration or none, so that uses of pipelines are counted by loops in any case."""
+        low, stream = self.lowering, self.software_pipeline.stream
+        filled = always(low.kernel, stream, low.placement.bounds)
+        held = None if low.producing else self.operand()
+        one = Const(1) if filled is not None else minimum(self.trip, 1)
+        self.loop(Const(0), one, lambda: self.first(held))
+        for part in low.step_ranges(stream, 1, split=split):
+            with low.within_range(part):
+                self.loop(part.begin, part.end, lambda: self.step(held, split=split and part.whole))  # noqa: B023
         if filled is not None:
             low.require(filled)
-            for op in list(body.ops):
-                op.detach()
-                low.block.add_op(op)
-            return
-        low.emit(t.If(self.trip > 0, Region(body), t.block()), self.software_pipeline.stream)
+            self.drain(held, {self.counter: self.trip - 1})
+        else:
+            self.loop(maximum(self.trip - 1, 0), self.trip, lambda: self.drain(held, {}))
 
-    def loop(self, begin: Expr, end: Expr, held: SSAValue | None, *, first: bool, split: bool) -> None:
+    def loop(self, begin: Expr, end: Expr, body: Callable[[], None]) -> None:
+        """A loop over steps of the stream."""
         low, block = self.lowering, Block()
         low.loops += 1
         with low.into(block):
-            if held is None:
-                self.feed(first=first)
-            elif first:
-                self.open(held, split=split)
-            else:
-                self.step(held, split=split)
+            body()
         low.loops -= 1
         low.emit(t.For(self.counter, begin, end, expr(1), Region(block)), self.software_pipeline.stream)
 
-    # -- producer -------------------------------------------------------------------------------------------------
-    def feed(self, *, first: bool) -> None:
-        """The tiles of a step: its early one, and the late one of the step before."""
-        self.lowering.fill(self.early_pipeline)
-        if not first:
+    def first(self, held: SSAValue | None) -> None:
+        """The first step: its early product alone."""
+        if held is None:
+            self.lowering.fill(self.early_pipeline)
+        else:
+            self.open(held)
+
+    def step(self, held: SSAValue | None, *, split: bool) -> None:
+        """The early product of a step and the late one of the step before."""
+        if held is None:
+            self.lowering.fill(self.early_pipeline)
             self.lowering.fill(self.late_pipeline, {self.counter: Sym(self.counter) - 1})
+        else:
+            self.multiply(held, split=split)
 
     # -- consumers ------------------------------------------------------------------------------------------------
     def operand(self) -> SSAValue:
@@ -183,17 +186,17 @@ class SoftwarePipelinedLoop:
         low = self.lowering
         return low.registers(hint(value), element(value), low.placement.home.registers(low.axes_of[value]))
 
-    def open(self, held: SSAValue, *, split: bool) -> None:
-        """The first step."""
+    def open(self, held: SSAValue) -> None:
+        """The consumers' first step."""
         low, software_pipeline = self.lowering, self.software_pipeline
         low.await_full(self.early_pipeline)
         low.product(software_pipeline.early)
         self.free(self.early_pipeline)
-        self.run(software_pipeline.between, split=split)
-        self.run(software_pipeline.apart, split=split)
+        self.run(software_pipeline.between, split=False)
+        self.run(software_pipeline.apart, split=False)
         self.keep(held)
 
-    def step(self, held: SSAValue, *, split: bool) -> None:
+    def multiply(self, held: SSAValue, *, split: bool) -> None:
         """Both products are issued; what does not need the late one runs before it has ended."""
         low, software_pipeline = self.lowering, self.software_pipeline
         assert software_pipeline.late.write is not None
@@ -218,14 +221,16 @@ class SoftwarePipelinedLoop:
         self.run(software_pipeline.apart, split=split)
         self.keep(held)
 
-    def drain(self, held: SSAValue | None) -> None:
-        """The late product of the last step."""
+    def drain(self, held: SSAValue | None, last: Mapping[str, Expr]) -> None:
+        """The late product of the last step, whose counter has the value ``last`` says."""
         low, software_pipeline = self.lowering, self.software_pipeline
         if held is None:
-            low.fill(self.late_pipeline, {self.counter: self.trip - 1})
+            low.fill(self.late_pipeline, last)
             return
         late = low.accumulator(software_pipeline.late)
         low.await_full(self.late_pipeline)
+        if rows_beyond(software_pipeline.late) is not None:
+            clear_rows(low, software_pipeline.late, last)
         low.multiply(software_pipeline.late, late, (held, Const(0)))
         low.emit(a.WgmmaCommit())
         low.emit(a.WgmmaWait(0, [late, held]))
