@@ -24,8 +24,8 @@ from tilewright.layout import fragments
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal.asynchronous import (
     AsyncPlan,
-    Choice,
     FragmentReader,
+    LayoutChoice,
     ProductReader,
     Tensor,
     async_plans,
@@ -127,7 +127,7 @@ COMPILED: tuple[tuple[tw.Kernel, DType, dict[str, int]], ...] = (
 """Kernels with products, element types, extents."""
 
 
-def compiled(kernel: tw.Kernel, dtype: DType, extents: dict[str, int]) -> tuple[list[list[AsyncPlan]], Choice]:
+def compiled(kernel: tw.Kernel, dtype: DType, extents: dict[str, int]) -> tuple[list[list[AsyncPlan]], LayoutChoice]:
     """The layouts that a kernel's copied operands could have, and those that the compiler takes."""
     types = dict.fromkeys((t.name for t in kernel.tensors), dtype)
     request = Request(
@@ -139,7 +139,7 @@ def compiled(kernel: tw.Kernel, dtype: DType, extents: dict[str, int]) -> tuple[
     return [list(ways.values()) for ways in found.values()], choose([[found[t][taken[t]]] for t in found])
 
 
-def described(choice: Choice) -> dict[str, object]:
+def described(choice: LayoutChoice) -> dict[str, object]:
     """For a file."""
     return {
         "layouts": [f"{p.plan.swizzle.name}, panels of {p.plan.shared.row_bytes} bytes" for p in choice.plans],

@@ -13,7 +13,7 @@ import tilewright as tw
 from tilewright.compiler import products as products_room
 from tilewright.compiler import program as program_room
 from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.products import Search
+from tilewright.compiler.products import CandidateSearch
 from tilewright.diag import TilewrightError
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.unrolled import instructions, is_long
@@ -76,7 +76,9 @@ class _Kernel:
         return self.text
 
 
-def search(monkeypatch: pytest.MonkeyPatch, texts: Mapping[tuple[int, Candidate], str]) -> tuple[Search, list[Any]]:
+def search(
+    monkeypatch: pytest.MonkeyPatch, texts: Mapping[tuple[int, Candidate], str]
+) -> tuple[CandidateSearch, list[Any]]:
     """A search over these sizes and candidates, and what of them is lowered."""
     tried: list[tuple[int, Candidate]] = []
 
@@ -84,14 +86,14 @@ def search(monkeypatch: pytest.MonkeyPatch, texts: Mapping[tuple[int, Candidate]
         for size, candidate in texts:
             yield size, {"bn": size}, candidate
 
-    def attempt(self: Search, kernel: Any, candidate: Candidate) -> Any:
+    def attempt(self: CandidateSearch, kernel: Any, candidate: Candidate) -> Any:
         tried.append((kernel, candidate))
         scheduled = products_room.Scheduled(_Kernel(texts[kernel, candidate]), None, (), ())  # type: ignore[arg-type]
         return scheduled, (), True
 
-    monkeypatch.setattr(Search, "_try", attempt)
+    monkeypatch.setattr(CandidateSearch, "_try", attempt)
     request = gram.compiled._ahead("sm_90a", None, None, None, None, {})
-    return Search(request, "k", pending()), tried
+    return CandidateSearch(request, "k", pending()), tried
 
 
 @tw.kernel

@@ -10,7 +10,7 @@ from support import products as p
 from tilewright.compiler.program import traced
 from tilewright.hw.target import SM80, SM90A
 from tilewright.schedule.facts import Facts, TensorFacts
-from tilewright.schedule.hopper.extents import Variant, product_variants
+from tilewright.schedule.hopper.extents import ProductVariant, product_variants
 
 ALIGNED = p.request(example.matmul).facts
 UNALIGNED = Facts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
@@ -20,7 +20,7 @@ def variants(facts: Facts = ALIGNED, kernel: tw.Kernel = example.matmul, autos: 
     return product_variants(autos, lambda extents: traced(p.request(kernel, **extents)), SM90A, facts)
 
 
-def picked(found: list[Variant], m: int, n: int, k: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[int, int], tuple[int, int], int]:
     """Tile, cluster and turns of the first variant that applies."""
     sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
     variant = next(v for v in found if v.predicate.evaluate(sizes))

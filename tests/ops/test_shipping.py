@@ -19,7 +19,7 @@ from tilewright.compiler.specialisation import Request
 from tilewright.jit import Kernel, fingerprint, rooms
 from tilewright.ops import kernels, shipping
 from tilewright.ops.listing import Ready, listing
-from tilewright.ops.shipping import Outcome, build
+from tilewright.ops.shipping import ShippingOutcome, build
 
 ADD, ADD_F16 = (r for r in listing() if r.operator == "add" and r.dtype in (tw.bf16, tw.f16))
 
@@ -192,7 +192,7 @@ TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32
 
 def test_a_refused_operator_is_reported_and_the_others_are_built(tmp_path: Path) -> None:
     wrong = Ready("add", kernels.add, tw.bf16, (("N", 8),), (("block", -3),))
-    outcomes: list[Outcome] = list(build(tmp_path, "sm_90a", [wrong, ADD]))
+    outcomes: list[ShippingOutcome] = list(build(tmp_path, "sm_90a", [wrong, ADD]))
     assert [(o.made, "LNG" in o.problem) for o in outcomes] == [(False, True), (True, False)]
 
 

@@ -21,7 +21,7 @@ from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
-from tilewright.schedule.extents import Choice, bound_ladder, choose_extents, probe
+from tilewright.schedule.extents import ExtentChoice, bound_ladder, choose_extents, probe
 from tilewright.schedule.facts import Facts, Observed, observe_facts
 from tilewright.schedule.plan import default_threads
 
@@ -79,7 +79,7 @@ def request(kernel: tw.Kernel, facts: Facts | None = None) -> Request:
     return Request(function, signature, facts or default_facts(function), SM90A, Schedule())
 
 
-def choices(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> list[Choice]:
+def choices(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> list[ExtentChoice]:
     asked = request(kernel, facts)
     autos = kernel.compiled.function.autos
     return choose_extents(probe(autos, Tracing(asked), asked.facts), dict(limits or {}))

@@ -19,7 +19,7 @@ from tilewright.layout.affine_queries import (
     preimage,
     vector_width,
 )
-from tilewright.layout.lattice import Equations
+from tilewright.layout.lattice import LatticeEquations
 
 
 def check_questions(case: Case) -> str:
@@ -38,7 +38,7 @@ def check_questions(case: Case) -> str:
     for j, out in enumerate(layout.out_names):
         assert alignment(layout, out) == gcd(*(y[j] for y in taken))
     found = image(layout)
-    lattice = Equations(found.basis, (None,) * len(found.base))
+    lattice = LatticeEquations(found.basis, (None,) * len(found.base))
     for y in taken:
         assert lattice.solve([v - b for v, b in zip(y, found.base, strict=True)]) is not None
         assert all(a <= v <= b for a, v, b in zip(found.low, y, found.high, strict=True))

@@ -9,7 +9,7 @@ from examples.protocols import gemm
 
 from support import products
 from tilewright.jit.critical import critical_cycles, repeated, traced
-from tilewright.jit.pipeline import PROGRAMS, TRIPS, Pipeline, SharedBlock, pipeline_of
+from tilewright.jit.pipeline import PROGRAMS, TRIPS, PipelineTimeline, SharedBlock, pipeline_of
 from tilewright.protocol.prices import PRODUCTS
 from tilewright.protocol.timed import Doing, run_timed
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -24,7 +24,7 @@ from tilewright.viz.report_pipeline import (
 )
 
 
-def matmul_pipeline() -> Pipeline:
+def matmul_pipeline() -> PipelineTimeline:
     found = products.lower(products.nt, Candidate(2, stages=3), bm=128)
     assert not isinstance(found, Refused), found.reason
     pipeline = pipeline_of(found.scheduled.kernel)

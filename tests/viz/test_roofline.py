@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tilewright.viz.roofline import Point, Roofs, roofline_picture
+from tilewright.viz.roofline import RooflinePoint, Roofs, roofline_picture
 
 ROOFS = Roofs(bandwidth=4.0, peak=1000.0)
 
@@ -23,8 +23,8 @@ def roof(picture: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("intensity", [10.0, 250.0, 4000.0])
 def test_what_reaches_a_roof_lies_on_it(intensity: float) -> None:
-    ends = Point("low", 10, 20), Point("high", 4000, 20)
-    picture = roofline_picture([*ends, Point("top", intensity, ROOFS.at(intensity))], ROOFS)
+    ends = RooflinePoint("low", 10, 20), RooflinePoint("high", 4000, 20)
+    picture = roofline_picture([*ends, RooflinePoint("top", intensity, ROOFS.at(intensity))], ROOFS)
     *_, (x, y) = circles(picture)
     (one, other) = next(pair for pair in pairwise(roof(picture)) if pair[0][0] <= x + 0.1 and x - 0.1 <= pair[1][0])
     on_line = one[1] + (other[1] - one[1]) * (x - one[0]) / (other[0] - one[0])
@@ -32,13 +32,13 @@ def test_what_reaches_a_roof_lies_on_it(intensity: float) -> None:
 
 
 def test_more_is_higher_and_to_the_right() -> None:
-    points = [Point("a", 10, 20), Point("b", 100, 200), Point("c", 1000, 700, peer=True)]
+    points = [RooflinePoint("a", 10, 20), RooflinePoint("b", 100, 200), RooflinePoint("c", 1000, 700, peer=True)]
     places = circles(roofline_picture(points, ROOFS))
     assert [x for x, _ in places] == sorted(x for x, _ in places)
     assert [y for _, y in places] == sorted((y for _, y in places), reverse=True)
 
 
 def test_names_are_escaped_and_peers_are_empty() -> None:
-    picture = roofline_picture([Point("a<b", 10, 20), Point("c", 20, 20, peer=True)], ROOFS)
+    picture = roofline_picture([RooflinePoint("a<b", 10, 20), RooflinePoint("c", 20, 20, peer=True)], ROOFS)
     assert "a&lt;b" in picture
     assert picture.count('fill="none" stroke="#1c7ed6"') == 1

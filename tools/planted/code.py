@@ -20,7 +20,7 @@ from support.tile_evaluator import evaluate
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler import program
 from tilewright.compiler.build import build
-from tilewright.compiler.products import Search
+from tilewright.compiler.products import CandidateSearch
 from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
@@ -62,7 +62,7 @@ def _only(probe: Probe, schedule: str) -> Any:
     """The plan by one schedule: what another one would make of a refused kernel is no news of the bug."""
     searched = program.search_products
 
-    def search(*args: Any, **kwargs: Any) -> Search:
+    def search(*args: Any, **kwargs: Any) -> CandidateSearch:
         found = searched(*args, **kwargs)
         every = list(found.pending)
         named = [p for p in every if ", ".join([*(f"{k}={v}" for k, v in p[1].items()), str(p[2])]) == schedule]

@@ -14,7 +14,7 @@ from tilewright.viz.grid import read_layout
 from tilewright.viz.layout_picture import layout_svg
 from tilewright.viz.report import report_html
 from tilewright.viz.report_pipeline import shared_picture, timeline_picture
-from tilewright.viz.roofline import Point, Roofs, roofline_picture
+from tilewright.viz.roofline import RooflinePoint, Roofs, roofline_picture
 
 LAYOUTS = {
     "column-major": ("(8,8):(1,8)", None, "`(8,8):(1,8)`: an 8 x 8 tile, columns contiguous"),
@@ -50,7 +50,7 @@ def _quiet(_: str) -> None:
     """Tells nobody how far it is."""
 
 
-def points(root: Path) -> Iterator[Point]:
+def points(root: Path) -> Iterator[RooflinePoint]:
     """The products of ``benchmarks/results/products.json``: operands read once and the result written once, 16 bits."""
     document: dict[str, Any] = json.loads((root / "benchmarks" / "results" / "products.json").read_text())
     for row in document["rows"]:
@@ -60,7 +60,7 @@ def points(root: Path) -> Iterator[Point]:
         m, n, k = map(int, found.groups())
         intensity = 2 * m * n * k / (2 * (m * k + n * k + m * n))
         for by, tflops in row["tflops"].items():
-            yield Point(f"{row['case']}, {by}", intensity, tflops, peer=by != "ours")
+            yield RooflinePoint(f"{row['case']}, {by}", intensity, tflops, peer=by != "ours")
 
 
 def _lines(sizes: str) -> Iterator[str]:

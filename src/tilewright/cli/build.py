@@ -13,7 +13,7 @@ from tilewright.diag.configuration import Configuration
 
 if TYPE_CHECKING:
     from tilewright.ops.listing import Ready
-    from tilewright.ops.shipping import Outcome
+    from tilewright.ops.shipping import ShippingOutcome
 
 app = typer.Typer(help="Build artifacts ahead of time.", no_args_is_help=True)
 
@@ -43,7 +43,7 @@ def build_ops(
         fail("JIT004", found=target, required=", ".join(TARGETS))
     folder = out or Configuration.from_environment().shipped
     wanted = _wanted(only or [], dtype or [])
-    outcomes: list[Outcome] = []
+    outcomes: list[ShippingOutcome] = []
     for outcome in build(folder, target, wanted):
         outcomes.append(outcome)
         echo(f"[{len(outcomes)}/{len(wanted)}] {outcome.ready}: {_told(outcome)}")
@@ -73,7 +73,7 @@ def _check(option: str, given: list[str], known: set[str]) -> None:
             fail("CMD002", found=f"{option} {name}", required=", ".join(sorted(known)))
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: ShippingOutcome) -> str:
     if outcome.problem:
         return f"refused\n{outcome.problem}"
     return f"{outcome.seconds:.1f} s, {outcome.bytes / 1e6:.2f} MB" if outcome.made else "there"

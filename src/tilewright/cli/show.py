@@ -19,7 +19,7 @@ from tilewright.cli.terminal import echo
 app = group_with_default("bundle", "Show a bundle's plan, source, PTX, SASS, IR and certificate.")
 
 
-class Part(StrEnum):
+class ShownPart(StrEnum):
     """What of a bundle to print."""
 
     PLAN = "plan"
@@ -39,13 +39,13 @@ def register(top: typer.Typer) -> None:
 @app.command("bundle")
 def show_bundle(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="a bundle's folder or file")],
-    part: Annotated[list[Part] | None, typer.Option(help="what to print; may be given several times")] = None,
+    part: Annotated[list[ShownPart] | None, typer.Option(help="what to print; may be given several times")] = None,
 ) -> None:
     """Print parts of a bundle (plan and certificate by default)."""
     artifact = bundle.read(path)
-    wanted = part or [Part.PLAN, Part.CERTIFICATE]
-    if Part.ALL in wanted:
-        wanted = [p for p in Part if p is not Part.ALL]
+    wanted = part or [ShownPart.PLAN, ShownPart.CERTIFICATE]
+    if ShownPart.ALL in wanted:
+        wanted = [p for p in ShownPart if p is not ShownPart.ALL]
     for p in wanted:
         if len(wanted) > 1:
             echo(f"== {p.value} {'=' * (76 - len(p.value))}")
@@ -53,26 +53,26 @@ def show_bundle(
             echo(line)
 
 
-def lines(artifact: Artifact, part: Part) -> Iterator[str]:
+def lines(artifact: Artifact, part: ShownPart) -> Iterator[str]:
     """One part as text."""
     match part:
-        case Part.PLAN:
+        case ShownPart.PLAN:
             yield from _plan(artifact)
-        case Part.SOURCE:
+        case ShownPart.SOURCE:
             yield artifact.source
-        case Part.PTX:
+        case ShownPart.PTX:
             yield artifact.ptx
-        case Part.SASS:
+        case ShownPart.SASS:
             yield from (sass(image.cubin) for image in artifact.kernels)
-        case Part.TILE:
+        case ShownPart.TILE:
             yield artifact.tile_ir
-        case Part.TRANSPORT:
+        case ShownPart.TRANSPORT:
             yield from (image.transport_ir for image in artifact.kernels)
-        case Part.CERTIFICATE:
+        case ShownPart.CERTIFICATE:
             yield from _certificate(artifact)
-        case Part.ALL:
-            for p in Part:
-                if p is not Part.ALL:
+        case ShownPart.ALL:
+            for p in ShownPart:
+                if p is not ShownPart.ALL:
                     yield from lines(artifact, p)
 
 

@@ -32,7 +32,7 @@ _ALIGN_BYTES = 256
 
 
 @dataclass(frozen=True)
-class Placed:
+class DrawnTensor:
     """A tensor in a block of bytes that begins at a multiple of 256."""
 
     block: NDArray[np.uint8]
@@ -46,18 +46,18 @@ class Placed:
         steps = tuple(s * self.dtype.itemsize for s in self.strides)
         return np.ndarray(self.shape, self.dtype, self.block.data, 0, steps)
 
-    def copied(self) -> Placed:
+    def copied(self) -> DrawnTensor:
         """The same in a block of its own."""
         block = _block(self.block.size)
         block[:] = self.block
-        return Placed(block, self.dtype, self.shape, self.strides)
+        return DrawnTensor(block, self.dtype, self.shape, self.strides)
 
 
 @dataclass(frozen=True)
-class Given:
+class DrawnArguments:
     """The arguments of one launch."""
 
-    tensors: Mapping[str, Placed]
+    tensors: Mapping[str, DrawnTensor]
     scalars: Mapping[str, int | float]
     extents: Mapping[str, int]
 
@@ -66,7 +66,7 @@ class Given:
         return ", ".join(f"{name} = {value}" for name, value in named.items()) or "no extents"
 
 
-def drawn(kernel: t.Kernel, seed: int) -> Given | None:
+def drawn(kernel: t.Kernel, seed: int) -> DrawnArguments | None:
     """Arguments that satisfy all that the kernel assumes; None where none are found."""
     rng = random.Random(seed)
     least = _LARGE if seed % 3 == 0 else 0
@@ -79,7 +79,7 @@ def drawn(kernel: t.Kernel, seed: int) -> Given | None:
             tensors = _tensors(kernel, extents, pitch, np.random.default_rng(seed))
             if tensors is not None:
                 sizes = {n: v for n, v in extents.items() if n not in scalars}
-                return Given(tensors, scalars, sizes)
+                return DrawnArguments(tensors, scalars, sizes)
     return None
 
 
@@ -139,11 +139,11 @@ def _holds(fact: Expr, symbols: Mapping[str, int]) -> bool:
         return True  # about a symbol that is not given here
 
 
-def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Generator) -> dict[str, Placed] | None:
+def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Generator) -> dict[str, DrawnTensor] | None:
     """All tensors with rows rounded up to ``pitch`` elements; None where the class has other strides."""
     symbols = dict(extents)
     placed = {w.tensor.data: tuple(s.expr for s in w.strides) for w in kernel.workspaces or ()}
-    found: dict[str, Placed] = {}
+    found: dict[str, DrawnTensor] = {}
     for name, kind in _kinds(kernel):
         if not isinstance(kind, TensorType):
             continue
@@ -160,7 +160,7 @@ def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Gene
         if not 0 <= last < _MOST_ELEMENTS:
             return None
         block = _block((last + 1) * dtype.itemsize)
-        found[name] = Placed(block, dtype, shape, strides)
+        found[name] = DrawnTensor(block, dtype, shape, strides)
         found[name].view[...] = _data(shape, dtype, rng)
         symbols[f"{name}.address"] = int(block.__array_interface__["data"][0])
         symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}

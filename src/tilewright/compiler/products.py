@@ -50,7 +50,7 @@ _FAR_TOO_MUCH = 1024
 
 
 @dataclass
-class Search:
+class CandidateSearch:
     """Candidates that are left, and why those before were given up."""
 
     request: Request
@@ -134,7 +134,7 @@ def search_products(
     retrace: Callable[[Mapping[str, int]], tile.Kernel],
     name: str,
     first: Sequence[Candidate] = (),
-) -> Search:
+) -> CandidateSearch:
     """All candidates of a variant: ``first`` with the first extents, then extents by extents, for each the schedules in
     order."""
 
@@ -162,7 +162,7 @@ def search_products(
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
                         yield retrace(extents), extents, kept
 
-    return Search(request, name, pending())
+    return CandidateSearch(request, name, pending())
 
 
 @timed("prove")

@@ -21,7 +21,7 @@ from tilewright.artifact.schema import (
     TensorPointer,
     WorkspacePointer,
 )
-from tilewright.compiler.draws import Array, Given, Placed, drawn
+from tilewright.compiler.draws import Array, DrawnArguments, DrawnTensor, drawn
 from tilewright.compiler.recipe import Recipe
 from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError
@@ -94,7 +94,7 @@ def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
     return Tested(tuple(agreed), len(reached) / max(len(program.segments), 1))
 
 
-def _executed(kernel: t.Kernel, program: Program, recipe: Recipe, given: Given) -> _Outcome:
+def _executed(kernel: t.Kernel, program: Program, recipe: Recipe, given: DrawnArguments) -> _Outcome:
     """Run both on copies of the arguments, and compare all that they may write."""
     (shape,), launch = recipe.shapes, recipe.steps[-1]
     assert isinstance(launch, Launch)
@@ -121,7 +121,7 @@ def _executed(kernel: t.Kernel, program: Program, recipe: Recipe, given: Given) 
     return outcome
 
 
-def _symbols(kernel: t.Kernel, given: Given, addresses: Mapping[str, int]) -> dict[str, int]:
+def _symbols(kernel: t.Kernel, given: DrawnArguments, addresses: Mapping[str, int]) -> dict[str, int]:
     """What the symbols of a launch are: extents, integers, strides, addresses in the machine's memory."""
     found = {**given.extents, **{n: v for n, v in given.scalars.items() if isinstance(v, int)}}
     for name, placed in given.tensors.items():
@@ -133,7 +133,7 @@ def _symbols(kernel: t.Kernel, given: Given, addresses: Mapping[str, int]) -> di
 
 
 def _value(
-    argument: KernelArg, kernel: t.Kernel, recipe: Recipe, symbols: dict[str, int], given: Given
+    argument: KernelArg, kernel: t.Kernel, recipe: Recipe, symbols: dict[str, int], given: DrawnArguments
 ) -> bytes | machine.TensorMap:
     match argument:
         case TensorPointer(name):
@@ -161,7 +161,7 @@ def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.TensorMap:
     )
 
 
-def _compared(kernel: t.Kernel, ours: Mapping[str, Placed], theirs: Mapping[str, Placed]) -> _Outcome:
+def _compared(kernel: t.Kernel, ours: Mapping[str, DrawnTensor], theirs: Mapping[str, DrawnTensor]) -> _Outcome:
     """Every tensor, and the bytes between its elements. Where functions are approximated, floats may differ a little,
     and what is decided by floats shows nothing where it differs."""
     exact = _exact(kernel)
@@ -181,7 +181,7 @@ def _compared(kernel: t.Kernel, ours: Mapping[str, Placed], theirs: Mapping[str,
     return _Outcome(agreed=True)
 
 
-def same_around(mine: Placed, other: Placed) -> bool:
+def same_around(mine: DrawnTensor, other: DrawnTensor) -> bool:
     """The blocks are equal beside the elements."""
     blocks = [p.copied() for p in (mine, other)]
     for placed in blocks:

@@ -14,7 +14,7 @@ from tilewright.protocol.timed import TimedRun
 
 
 @dataclass(frozen=True)
-class Mark:
+class CriticalMark:
     """An event of a critical cycle in a run: ``lane`` has done ``what`` at cycle ``when``, ``cycles`` after the event
     before it or later."""
 
@@ -62,7 +62,7 @@ def repeated(cycle: CriticalCycle) -> tuple[Repeated, ...]:
     return tuple(found)
 
 
-def traced(run: TimedRun, cycle: CriticalCycle) -> tuple[Mark, ...]:
+def traced(run: TimedRun, cycle: CriticalCycle) -> tuple[CriticalMark, ...]:
     """Once around the cycle, each event at its first end that is not too early, where that takes least time; the last
     mark closes the circle. Empty where the run does not hold all its events.
 
@@ -78,15 +78,15 @@ def traced(run: TimedRun, cycle: CriticalCycle) -> tuple[Mark, ...]:
     return min((c for c in circles if c), key=lambda c: c[-1].when - c[0].when, default=())
 
 
-def _around(links: list[Link], ends: Mapping[tuple[str, str], list[float]], begin: float) -> tuple[Mark, ...]:
+def _around(links: list[Link], ends: Mapping[tuple[str, str], list[float]], begin: float) -> tuple[CriticalMark, ...]:
     """Once around from the end of the first event at cycle ``begin``."""
-    marks = [Mark(links[0].who, links[0].what, begin, links[0].cycles)]
+    marks = [CriticalMark(links[0].who, links[0].what, begin, links[0].cycles)]
     for link in (*links[1:], links[0]):
         earliest = marks[-1].when + (link.cycles or _STEP) - _STEP / 2
         when = min((end for end in ends[link.who, link.what] if end >= earliest), default=None)
         if when is None:
             return ()
-        marks.append(Mark(link.who, link.what, when, link.cycles))
+        marks.append(CriticalMark(link.who, link.what, when, link.cycles))
     return tuple(marks)
 
 

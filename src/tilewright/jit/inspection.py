@@ -30,7 +30,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import SM90A
 from tilewright.jit import arrays
 from tilewright.jit.calls import bind
-from tilewright.jit.pipeline import Pipeline, pipeline_of
+from tilewright.jit.pipeline import PipelineTimeline, pipeline_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -149,7 +149,7 @@ class Inspection:
     predicate: Expr
     notes: tuple[str, ...]
     maps: tuple[TileMap, ...]
-    pipeline: Pipeline | None
+    pipeline: PipelineTimeline | None
     artifact: Artifact
     instructions: Instructions
     simulated: Report

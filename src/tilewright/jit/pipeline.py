@@ -33,7 +33,7 @@ class SharedBlock:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelineTimeline:
     """The protocol, one timed run of it for ``sizes`` (its symbols with their values), what bounds its loops (or why
     that is not known), and shared memory."""
 
@@ -45,7 +45,7 @@ class Pipeline:
     shared_bytes: int
 
 
-def pipeline_of(kernel: t.Kernel) -> Pipeline | None:
+def pipeline_of(kernel: t.Kernel) -> PipelineTimeline | None:
     """The pipeline of a lowered kernel, branches on extents taken as for whole tiles; None without roles."""
     if not has_roles(kernel):
         return None
@@ -58,7 +58,7 @@ def pipeline_of(kernel: t.Kernel) -> Pipeline | None:
     blocks = tuple(sorted(_blocks(kernel), key=lambda b: (b.begin, b.end, b.name)))
     total = max([kernel.shared_bytes.data if kernel.shared_bytes is not None else 0, *(b.end for b in blocks)])
     run, critical = run_timed(protocol, sizes), critical_cycles(protocol)
-    return Pipeline(protocol, tuple(sizes.items()), run, critical, blocks, total)
+    return PipelineTimeline(protocol, tuple(sizes.items()), run, critical, blocks, total)
 
 
 def _blocks(kernel: t.Kernel) -> Iterator[SharedBlock]:

@@ -20,7 +20,7 @@ from tilewright.base.expr import Expr, divisor, expr
 from tilewright.diag import fail
 from tilewright.layout.affine import AffineLayout
 from tilewright.layout.int_tuple import Leaf
-from tilewright.layout.lattice import Equations, Vector, box_points, hermite, smith, work
+from tilewright.layout.lattice import LatticeEquations, Vector, box_points, hermite, smith, work
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Part:
     moduli: tuple[int | None, ...]
 
     @cached_property
-    def equations(self) -> Equations:
+    def equations(self) -> LatticeEquations:
         """The part's equations."""
-        return Equations(self.columns, self.moduli)
+        return LatticeEquations(self.columns, self.moduli)
 
     @property
     def size(self) -> int:
@@ -248,7 +248,7 @@ def image(layout: AffineLayout) -> Image:
     """The coset of values and its bounds."""
     lifted = lift(layout)
     moduli = tuple(m if w else None for m, w in zip(layout.moduli, lifted.wraps, strict=True))
-    generators = Equations(lifted.columns, moduli).generators
+    generators = LatticeEquations(lifted.columns, moduli).generators
     low = tuple(0 if m else x for x, m in zip(lifted.low, moduli, strict=True))
     high = tuple(m - 1 if m else x for x, m in zip(lifted.high, moduli, strict=True))
     return Image(lifted.base, hermite(generators), smith(generators), low, high)

@@ -15,7 +15,7 @@ from tilewright.diag import fail
 from tilewright.layout import gf2_vectors
 from tilewright.layout.bit_expr import Field, linear_expr
 from tilewright.layout.checks import log2_size
-from tilewright.layout.plan import ConversionPlan, Cost, Pick, PlanKind, RegisterPlan, Round, ShufflePlan
+from tilewright.layout.plan import ConversionCost, ConversionPlan, Pick, PlanKind, RegisterPlan, Round, ShufflePlan
 from tilewright.layout.refine import Refined, common_box, refine, steps
 from tilewright.layout.register import RegisterLayout
 from tilewright.layout.shuffle import Rounds, WarpMap, schedule, warp_map
@@ -149,8 +149,8 @@ class _WarpConversion:
             same = all(p.choices[0] == i * elements for i, p in enumerate(ordered))
             kind = PlanKind.NOTHING if same else PlanKind.PERMUTE
             steps_ = None if same else RegisterPlan(elements, ordered)
-            return ConversionPlan(kind, self.element_bytes, steps_, Cost(moves=0 if same else len(ordered)))
-        cost = Cost(moves=len(ordered), selects=sum(len(p.choices) - 1 for p in ordered) * self._words)
+            return ConversionPlan(kind, self.element_bytes, steps_, ConversionCost(moves=0 if same else len(ordered)))
+        cost = ConversionCost(moves=len(ordered), selects=sum(len(p.choices) - 1 for p in ordered) * self._words)
         return ConversionPlan(PlanKind.SELECT, self.element_bytes, RegisterPlan(elements, ordered), cost)
 
     @property
@@ -176,7 +176,7 @@ class _WarpConversion:
                     results[to + self.target.register(word) + copy] = numbered
         plan = ShufflePlan(1 << self.packed, tuple(rounds), tuple(results[r] for r in sorted(results)))
         picks = [r.send for r in plan.rounds] + list(plan.results)
-        cost = Cost(
+        cost = ConversionCost(
             moves=len(plan.results),
             selects=sum(len(p.choices) - 1 for p in picks) * self._words,
             shuffles=plan.shuffles * self._words,

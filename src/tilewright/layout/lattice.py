@@ -1,6 +1,6 @@
 """Linear equations over the integers and integer points of a lattice in a box, by the Hermite normal form.
 
-``Equations`` holds ``sum_i x_i * columns[i] == y`` where row j is taken modulo ``moduli[j]`` (None: over Z). One
+``LatticeEquations`` holds ``sum_i x_i * columns[i] == y`` where row j is taken modulo ``moduli[j]`` (None: over Z). One
 Hermite form with its transform answers every question: which y have a solution, one of them, and the lattice of
 differences of solutions. Its basis is in echelon form, so the points inside a box are found digit by digit.
 Definitions: H. Cohen, "A Course in Computational Algebraic Number Theory", 2.4.
@@ -39,7 +39,7 @@ def _rows(matrix: fmpz_mat) -> list[Vector]:
 
 
 @dataclass(frozen=True)
-class Equations:
+class LatticeEquations:
     """``sum_i x_i * columns[i] == y``, row j modulo ``moduli[j]``."""
 
     columns: tuple[Vector, ...]

@@ -136,7 +136,7 @@ class SharedPlan:
 
 
 @dataclass(frozen=True)
-class Cost:
+class ConversionCost:
     """Per warp. ``selects`` and ``shuffles`` count instructions on 32-bit words, ``wavefronts`` cycles of the banks.
 
     ``cycles`` adds them at one per cycle with 30 for a round trip's latency: an order among plans, not a measurement.
@@ -163,7 +163,7 @@ class ConversionPlan:
     kind: PlanKind
     element_bytes: int
     steps: RegisterPlan | ShufflePlan | SharedPlan | None
-    cost: Cost
+    cost: ConversionCost
 
     def __str__(self) -> str:
         match self.steps:

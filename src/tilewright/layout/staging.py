@@ -21,8 +21,8 @@ from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.plan import (
     REGISTER,
     Access,
+    ConversionCost,
     ConversionPlan,
-    Cost,
     MatrixAccess,
     Pick,
     PlanKind,
@@ -68,7 +68,7 @@ def shared_plan(
     alone = same_warp and source.replication.free_thread_mask < LANES
     plan = SharedPlan(tile, store, Grain.WARP if alone else Grain.CTA, load, whole)
     matrix = any(isinstance(a, MatrixAccess) for a in (*store.accesses, *load.accesses))
-    cost = Cost(wavefronts=cycles, barriers=1, shared_bytes=size)
+    cost = ConversionCost(wavefronts=cycles, barriers=1, shared_bytes=size)
     return ConversionPlan(PlanKind.MATRIX if matrix else PlanKind.SHARED, element_bytes, plan, cost)
 
 

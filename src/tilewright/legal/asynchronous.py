@@ -84,7 +84,7 @@ class AsyncPlan:
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayoutChoice:
     """One candidate a tensor, the slots of their ring, and the predicted cycles of a step."""
 
     plans: tuple[AsyncPlan, ...]
@@ -125,7 +125,7 @@ def _candidates(tensor: Tensor, facts: Facts, target: Target) -> tuple[TensorMap
     return plans
 
 
-def choose(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> Choice:
+def choose(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> LayoutChoice:
     """The combination of candidates with the shortest step; of equal ones the one with the fewest boxes."""
     combinations = (_evaluate(tuple(plans), target) for plans in product(*map(undominated, options)))
     return min(combinations, key=lambda c: (c.step_cycles, sum(p.boxes for p in c.plans)))
@@ -149,19 +149,19 @@ def _costs(plan: AsyncPlan) -> tuple[float, ...]:
     return plan.copy_cycles, plan.reading.cycles, plan.slot_bytes, moved, plan.boxes
 
 
-def layout_first(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> Choice:
+def layout_first(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> LayoutChoice:
     """Each tensor's candidate with the fewest bank cycles, whatever its copies cost."""
     return _evaluate(tuple(min(plans, key=lambda p: (p.reading.cycles, p.boxes)) for plans in options), target)
 
 
-def _evaluate(plans: tuple[AsyncPlan, ...], target: Target) -> Choice:
+def _evaluate(plans: tuple[AsyncPlan, ...], target: Target) -> LayoutChoice:
     slot = sum(p.slot_bytes for p in plans)
     slots = max(1, min(MAX_SLOTS, target.shared_per_cta_bytes // slot))
     copy = sum(p.copy_cycles for p in plans)
     read = sum(p.reading.cycles for p in plans)
     shared = sum(p.plan.box_bytes * p.boxes for p in plans) / SHARED_BYTES_PER_CYCLE + read
     round_trip = (MEMORY_LATENCY_CYCLES + copy + read) / slots
-    return Choice(plans, slots, max(copy, shared, round_trip, SLOT_CYCLES))
+    return LayoutChoice(plans, slots, max(copy, shared, round_trip, SLOT_CYCLES))
 
 
 def _read(plan: TensorMapPlan, reader: Reader, dtype: DType, target: Target) -> Reading | None:

@@ -22,7 +22,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @dataclass(frozen=True)
-class Entry:
+class PatchEntry:
     """One module: its path, its class, the operator that computes it now, or why none does."""
 
     path: str
@@ -38,16 +38,16 @@ class Entry:
 class Patched:
     """What ``patch`` did to a model. Printed, it lists every module that was looked at."""
 
-    entries: list[Entry] = field(default_factory=list[Entry])
+    entries: list[PatchEntry] = field(default_factory=list[PatchEntry])
     _undo: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
     @property
-    def replaced(self) -> list[Entry]:
+    def replaced(self) -> list[PatchEntry]:
         """Modules that operators compute."""
         return [e for e in self.entries if e.operator]
 
     @property
-    def left(self) -> list[Entry]:
+    def left(self) -> list[PatchEntry]:
         """Modules that were looked at and left as they were."""
         return [e for e in self.entries if not e.operator]
 
@@ -66,7 +66,7 @@ class Patched:
         chosen = choose_attention(model)
         if chosen is not None:
             reason, undo = chosen
-            self.entries.append(Entry("", type(model).__name__, "" if reason else "ops.attention", reason))
+            self.entries.append(PatchEntry("", type(model).__name__, "" if reason else "ops.attention", reason))
             if undo is not None:
                 self._undo.append(undo)
 
@@ -101,7 +101,7 @@ def patch(model: Any, *, check: bool = True) -> Patched:
         raise TypeError(f"patch takes a torch.nn.Module, not a {type(model).__name__}")
     report = Patched()
     if hasattr(model, "_orig_mod"):
-        report.entries.append(Entry("", type(model).__name__, reason="compiled already: patch the model before"))
+        report.entries.append(PatchEntry("", type(model).__name__, reason="compiled already: patch the model before"))
         return report
     report.choose_attention(model)
     for path, module in model.named_modules():
@@ -110,10 +110,10 @@ def patch(model: Any, *, check: bool = True) -> Patched:
             continue
         reason = proposal.reason or _obstacle(module) or (_disagreement(module, proposal) if check else "")
         if reason or proposal.forward is None:
-            report.entries.append(Entry(path, type(module).__name__, reason=reason))
+            report.entries.append(PatchEntry(path, type(module).__name__, reason=reason))
             continue
         report.bind(module, proposal.forward)
-        report.entries.append(Entry(path, type(module).__name__, proposal.operator))
+        report.entries.append(PatchEntry(path, type(module).__name__, proposal.operator))
     return report
 
 

@@ -29,7 +29,7 @@ _OF_EVERY_ARTIFACT = ("JIT005", "ART008")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ShippingOutcome:
     """What became of one artifact: ``made`` now, or there before; ``problem`` says why there is none."""
 
     ready: Ready
@@ -53,7 +53,7 @@ def state(folder: Path) -> str:
     return f"{count} artifacts of this version"
 
 
-def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Outcome]:
+def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[ShippingOutcome]:
     """Build what is missing, one artifact after another. Artifacts of another version of the compiler are removed
     first. ART008 or OSError where the folder can't be written, JIT005 without the compiler."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,11 +68,11 @@ def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Outcom
         except TilewrightError as error:
             if error.code in _OF_EVERY_ARTIFACT:
                 raise
-            yield Outcome(ready, time.perf_counter() - begin, problem=str(error))
+            yield ShippingOutcome(ready, time.perf_counter() - begin, problem=str(error))
             continue
         listed[key] = f"{ready} for {target}"
         _write_index(folder, listed)
-        yield Outcome(ready, time.perf_counter() - begin, store.path(key).stat().st_size, made)
+        yield ShippingOutcome(ready, time.perf_counter() - begin, store.path(key).stat().st_size, made)
 
 
 def _kept(store: Store) -> dict[str, str]:

@@ -15,7 +15,7 @@ from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorParam
 from tilewright.base.expr import Const, Expr, ExprError, Sym
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
-from tilewright.runtime.overlap import Footprint, footprint, overlap, overlaps_itself
+from tilewright.runtime.overlap import MemoryFootprint, footprint, overlap, overlaps_itself
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Aliasing:
     """Pairs of tensors (positions among the tensor parameters) that must not share a byte."""
 
     names: tuple[str, ...]
-    footprints: tuple[Footprint, ...]
+    footprints: tuple[MemoryFootprint, ...]
     pairs: tuple[tuple[int, int], ...]
 
     def check(self, addresses: tuple[int, ...]) -> None:
@@ -57,7 +57,7 @@ _IN_PLACE = (
 )
 
 
-def _span(f: Footprint, address: int) -> str:
+def _span(f: MemoryFootprint, address: int) -> str:
     return f"0x{address + f.low:x}..0x{address + f.high:x}"
 
 
@@ -161,7 +161,7 @@ def _check_output(parameter: TensorParam, tensor: Described) -> None:
         )
 
 
-def _footprint(tensor: Described) -> Footprint:
+def _footprint(tensor: Described) -> MemoryFootprint:
     return footprint(tensor.shape, tensor.strides, tensor.dtype.bytes)
 
 

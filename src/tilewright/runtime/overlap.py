@@ -14,7 +14,7 @@ _MAX_STEPS = 20_000
 
 
 @dataclass(frozen=True)
-class Footprint:
+class MemoryFootprint:
     """The bytes of a tensor relative to its base address: the range ``[low, high)`` and the strides inside it.
 
     ``axes`` holds (stride_bytes, extent) of every axis longer than 1; an empty tensor has ``high == low``.
@@ -26,17 +26,17 @@ class Footprint:
     item_bytes: int
 
 
-def footprint(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> Footprint:
+def footprint(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> MemoryFootprint:
     """Footprint of a tensor with ``strides`` in elements."""
     if 0 in shape:
-        return Footprint(0, 0, (), item_bytes)
+        return MemoryFootprint(0, 0, (), item_bytes)
     axes = tuple((s * item_bytes, n) for n, s in zip(shape, strides, strict=True) if n > 1)
     low = sum(s * (n - 1) for s, n in axes if s < 0)
     high = sum(s * (n - 1) for s, n in axes if s > 0) + item_bytes
-    return Footprint(low, high, axes, item_bytes)
+    return MemoryFootprint(low, high, axes, item_bytes)
 
 
-def overlaps_itself(f: Footprint) -> bool:
+def overlaps_itself(f: MemoryFootprint) -> bool:
     """Two different indices reach a common byte. When the search gives up, the answer is True."""
     axes = sorted((abs(s), n) for s, n in f.axes)
     reach = f.item_bytes
@@ -54,7 +54,7 @@ def overlaps_itself(f: Footprint) -> bool:
     return False
 
 
-def overlap(a: Footprint, a_address: int, b: Footprint, b_address: int) -> bool:
+def overlap(a: MemoryFootprint, a_address: int, b: MemoryFootprint, b_address: int) -> bool:
     """Some byte belongs to both. When the search gives up, the answer is True."""
     if a_address + a.low >= b_address + b.high or b_address + b.low >= a_address + a.high:
         return False

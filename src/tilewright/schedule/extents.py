@@ -45,7 +45,7 @@ _NARROW = (64, 128)
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExtentChoice:
     """Tile extents for the autos, and for which extents of the tensors they are meant."""
 
     predicate: Expr
@@ -87,22 +87,22 @@ def unaligned_ends(kernel: tile.Kernel, facts: Facts) -> dict[Expr, int]:
     return found
 
 
-def choose_extents(structure: Structure, limits: Mapping[Expr, int]) -> list[Choice]:
+def choose_extents(structure: Structure, limits: Mapping[Expr, int]) -> list[ExtentChoice]:
     """Tile extents for the autos of a kernel without matrix products; the last choice fits every tensor.
 
     ``limits`` are the sizes of axes that the variant narrows.
     """
     if not structure.autos:
-        return [Choice(TRUE, {})]
+        return [ExtentChoice(TRUE, {})]
     widest = _extents(structure, limits, None)
-    choices = [Choice(TRUE, widest)]
+    choices = [ExtentChoice(TRUE, widest)]
     rows = [a for a in structure.autos.values() if a.contiguous and not a.streams and a.stop is not None]
     if len(structure.autos) > 1 and len(rows) == 1:
         (row,) = rows
         for width in reversed(_NARROW):
             predicate = row.stop <= width if row.stop is not None else FALSE
             if width < widest[row.name] and predicate != FALSE:
-                choices.insert(0, Choice(predicate, _extents(structure, limits, width)))
+                choices.insert(0, ExtentChoice(predicate, _extents(structure, limits, width)))
     known = [c for c in choices if c.predicate == TRUE]
     return known[:1] if len(known) > 1 else choices
 

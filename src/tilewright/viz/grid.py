@@ -22,7 +22,7 @@ GROUPS = 8
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """``text`` (one or two lines) and ``group``, a colour number in [0, GROUPS)."""
 
     text: tuple[str, ...]
@@ -35,7 +35,7 @@ class Grid:
 
     title: str
     legend: str
-    cells: tuple[tuple[Cell, ...], ...]
+    cells: tuple[tuple[GridCell, ...], ...]
 
     @property
     def rows(self) -> int:
@@ -111,7 +111,7 @@ def register_grid(layout: RegisterLayout, corner: tuple[int, int] | None = None)
     rows, columns = _fitting(shape)
     owners = owners_of(layout)
     cells = tuple(
-        tuple(Cell((f"T{t}", f"r{r}"), t % GROUPS) for t, r in (owners[i, j] for j in range(columns)))
+        tuple(GridCell((f"T{t}", f"r{r}"), t % GROUPS) for t, r in (owners[i, j] for j in range(columns)))
         for i in range(rows)
     )
     title = f"{' x '.join(map(str, layout.shape))} in {layout.threads} threads, {layout.registers} registers each"
@@ -126,7 +126,7 @@ def bank_grid(access: WaveAccess) -> Grid:
     """Phases downwards, banks to the right: the first lane that wants the bank, and how many words it must serve where
     that is more than one."""
     row = access.access
-    cells: list[tuple[Cell, ...]] = []
+    cells: list[tuple[GridCell, ...]] = []
     for group in row.groups or ():
         wanted: list[dict[int, int]] = [{} for _ in range(row.banks)]
         for lane in group:
@@ -142,11 +142,11 @@ def bank_grid(access: WaveAccess) -> Grid:
     )
 
 
-def _bank_cell(words: dict[int, int]) -> Cell:
+def _bank_cell(words: dict[int, int]) -> GridCell:
     if not words:
-        return Cell(("",), FREE)
+        return GridCell(("",), FREE)
     lane, count = min(words.values()), len(words)
-    return Cell((f"T{lane}",), SERVED) if count == 1 else Cell((f"T{lane}", f"x{count}"), CONFLICT)
+    return GridCell((f"T{lane}",), SERVED) if count == 1 else GridCell((f"T{lane}", f"x{count}"), CONFLICT)
 
 
 def _unit(layout: CuteLayout | ComposedLayout) -> int:
@@ -155,9 +155,9 @@ def _unit(layout: CuteLayout | ComposedLayout) -> int:
     return 1 << swizzle.base if isinstance(swizzle, Swizzle) else 1
 
 
-def _offset_cells(table: list[list[int]], groups: list[list[int]]) -> tuple[tuple[Cell, ...], ...]:
+def _offset_cells(table: list[list[int]], groups: list[list[int]]) -> tuple[tuple[GridCell, ...], ...]:
     return tuple(
-        tuple(Cell((str(x),), g) for x, g in zip(row, colours, strict=True))
+        tuple(GridCell((str(x),), g) for x, g in zip(row, colours, strict=True))
         for row, colours in zip(table, groups, strict=True)
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from tilewright.viz.grid import Cell, Drawable, Grid, grid_of
+from tilewright.viz.grid import Drawable, Grid, GridCell, grid_of
 
 CELL_WIDTH, LINE_HEIGHT, MARGIN, GLYPH_WIDTH = 36, 14, 34, 6.6
 COLOURS = ("#cfe3ff", "#ffe2c2", "#d3f2d0", "#f6d2dd", "#e3d7f7", "#fdf3b8", "#cdeff0", "#e2e2e2")
@@ -54,7 +54,7 @@ def draw(grid: Grid, *, strokes: bool, heading: bool = True) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _cell(x: float, y: float, height: int, cell: Cell, strokes: bool) -> Iterator[str]:
+def _cell(x: float, y: float, height: int, cell: GridCell, strokes: bool) -> Iterator[str]:
     yield (
         f'<rect x="{x:g}" y="{y:g}" width="{CELL_WIDTH}" height="{height}" fill="{COLOURS[cell.group]}" '
         'stroke="#888" stroke-width="0.5"/>'

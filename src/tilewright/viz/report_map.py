@@ -19,7 +19,7 @@ _LABEL_WIDTH, _LABEL_HEIGHT = 7, 13  # of one glyph, and of a line
 
 
 @dataclass(frozen=True)
-class Block:
+class MapBlock:
     """Rows [top, bottom) and columns [left, right) of a tile that one warp holds."""
 
     warp: int
@@ -29,17 +29,17 @@ class Block:
     right: int
 
 
-def warp_blocks(layout: RegisterLayout) -> tuple[Block, ...]:
+def warp_blocks(layout: RegisterLayout) -> tuple[MapBlock, ...]:
     """The tile cut into blocks of one warp each: runs along the rows, equal rows merged."""
     owners = owners_of(layout)
     rows, columns = (1, layout.shape[0]) if layout.rank == 1 else (layout.shape[0], layout.shape[1])
-    found: list[Block] = []
+    found: list[MapBlock] = []
     start = 0
     runs = list(_runs([owners[0, j][0] // LANES for j in range(columns)]))
     for i in range(1, rows + 1):
         here = list(_runs([owners[i, j][0] // LANES for j in range(columns)])) if i < rows else []
         if here != runs:
-            found += [Block(warp, start, i, left, right) for warp, left, right in runs]
+            found += [MapBlock(warp, start, i, left, right) for warp, left, right in runs]
             start, runs = i, here
     return tuple(found)
 

@@ -7,8 +7,8 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from tilewright.jit.critical import Mark, repeated, traced
-from tilewright.jit.pipeline import Pipeline, SharedBlock
+from tilewright.jit.critical import CriticalMark, repeated, traced
+from tilewright.jit.pipeline import PipelineTimeline, SharedBlock
 from tilewright.protocol.cycle import CriticalCycle
 from tilewright.protocol.timed import Doing, Span, TimedRun
 from tilewright.viz.layout_picture import COLOURS
@@ -21,7 +21,7 @@ _MERGED = (Doing.ISSUE,)
 """Shown as marks: too short for a box with words."""
 
 
-def timeline_picture(run: TimedRun, marks: Sequence[Mark] = ()) -> str:
+def timeline_picture(run: TimedRun, marks: Sequence[CriticalMark] = ()) -> str:
     """Lanes downwards, cycles to the right. Colour is the stage of the ring, grey is waiting; a line falls where a
     wait for a barrier ends. ``marks`` of a critical cycle are joined, with the links' prices in a lane of their own."""
     scale = WIDTH / max(run.cycles, 1.0)
@@ -44,7 +44,7 @@ def timeline_picture(run: TimedRun, marks: Sequence[Mark] = ()) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _circle(marks: Sequence[Mark], scale: float, top: Mapping[str, int], own: int) -> Iterator[str]:
+def _circle(marks: Sequence[CriticalMark], scale: float, top: Mapping[str, int], own: int) -> Iterator[str]:
     """The links between marks, over the lanes; below them, in a lane of its own from ``own`` on, their prices."""
     yield f'<text x="{LEFT - 8}" y="{own + 15}" text-anchor="end" fill="{CRITICAL}">critical cycle</text>'
     for one, other in pairwise(marks):
@@ -171,7 +171,7 @@ def shared_table(blocks: Sequence[SharedBlock]) -> Iterator[str]:
     yield "</table></div>"
 
 
-def pipeline_section(pipeline: Pipeline | None) -> Iterator[str]:
+def pipeline_section(pipeline: PipelineTimeline | None) -> Iterator[str]:
     """The report's part on roles: the timeline with its words, then shared memory. Nothing for kernels without."""
     if pipeline is None:
         return

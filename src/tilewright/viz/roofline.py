@@ -11,7 +11,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 720, 360, 60, 40
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """One measurement: ``intensity`` in flop a byte, ``tflops`` as timed; ``peer``: somebody else's."""
 
     name: str
@@ -32,7 +32,7 @@ class Roofs:
         return min(self.peak, self.bandwidth * intensity)
 
 
-def roofline_picture(points: Sequence[Point], roofs: Roofs) -> str:
+def roofline_picture(points: Sequence[RooflinePoint], roofs: Roofs) -> str:
     """Both axes logarithmic; a full circle is ours, an empty one a peer's. The lines are the two roofs."""
     assert points
     low = min(p.intensity for p in points) / 1.5
@@ -67,7 +67,7 @@ def roofline_picture(points: Sequence[Point], roofs: Roofs) -> str:
     )  # fmt: skip
 
 
-def _circle(point: Point, x: float, y: float) -> str:
+def _circle(point: RooflinePoint, x: float, y: float) -> str:
     fill = "none" if point.peer else "#1c7ed6"
     title = f"<title>{escape(point.name)}: {point.tflops:g} TFLOP/s at {point.intensity:.0f} flop a byte</title>"
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="#1c7ed6">{title}</circle>'

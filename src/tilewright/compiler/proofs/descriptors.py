@@ -43,7 +43,7 @@ _DIMS: Interval = (1, 2**31 - 1)
 
 
 @dataclass(frozen=True)
-class Fault:
+class DescriptorFault:
     """A descriptor that is not legal: the rule or requirement, and what was found; ``place`` is the user's line."""
 
     name: str
@@ -61,7 +61,7 @@ class Judged:
 
     maps: int
     operands: int
-    faults: tuple[Fault, ...]
+    faults: tuple[DescriptorFault, ...]
     guard: Expr
 
 
@@ -100,7 +100,7 @@ def _read(text: str, kind: type[K]) -> K:
 def judge_kernel(kernel: t.Kernel) -> Judged:
     """The descriptors of a kernel, on its target."""
     facts, target = _facts(kernel), kernel.target
-    faults: list[Fault] = []
+    faults: list[DescriptorFault] = []
     guards: list[Expr] = []
     inside = operations(kernel)
     maps = [op for op in inside if isinstance(op, a.TensorMap)]
@@ -146,7 +146,7 @@ def _known(assumptions: tuple[Expr, ...], tensors: tuple[t.TensorType, ...], ind
 
 def _judge_map(
     op: a.TensorMap, copies: list[a.TmaLoad | a.TmaStore], direction: Direction, facts: Facts, target: Target
-) -> tuple[list[Fault], Expr]:
+) -> tuple[list[DescriptorFault], Expr]:
     numbers, name = op.numbers, op.hint.data
     described = SymbolicMap(
         numbers.data_type,
@@ -164,11 +164,11 @@ def _judge_map(
         facts = facts.assume(condition)
     decision = _decided(described, aligned, first, facts, target)
     place = copies[0].loc.data if copies[0].loc is not None else ""
-    faults = [Fault(u.violation.rule, place, f"{name}: {u.violation.found}") for u in decision.unmet]
+    faults = [DescriptorFault(u.violation.rule, place, f"{name}: {u.violation.found}") for u in decision.unmet]
     size = prod(numbers.box) * ELEMENT_BITS[numbers.data_type] // 8
     wrong = [c.box_bytes.data for c in copies if c.box_bytes.data != size]
     if wrong:
-        faults.append(Fault("box bytes", place, f"{name}: copies of {wrong[0]} bytes, boxes of {size}"))
+        faults.append(DescriptorFault("box bytes", place, f"{name}: copies of {wrong[0]} bytes, boxes of {size}"))
     return faults, decision.guard
 
 
@@ -227,7 +227,7 @@ def landing(numbers: OperandNumbers, dtype: DType) -> SmemTile:
     return SmemTile(extents, width // dtype.bytes, dtype.bytes, numbers.swizzle)
 
 
-def _judge_product(op: a.Wgmma, target: Target) -> Iterator[Fault]:
+def _judge_product(op: a.Wgmma, target: Target) -> Iterator[DescriptorFault]:
     if op.a_operand is not None:
         size = (op.a_region.expr, op.a_bytes.data)
         yield from _judge_operand(op, op.a, wgmma.Role.A, op.a_operand.data, op.a_offset.expr, size, target)
@@ -243,27 +243,33 @@ def _judge_operand(
     offset: Expr,
     region: tuple[Expr, int],
     target: Target,
-) -> Iterator[Fault]:
+) -> Iterator[DescriptorFault]:
     place = op.loc.data if op.loc is not None else ""
     dtype, accumulator = op.dtype.dtype, t.registers_of(op.accumulator).dtype.dtype
     answer = _planned(role, numbers, dtype, accumulator.name, op.n.data, target)
     if isinstance(answer, Illegal):
-        yield from (Fault(v.rule, place, f"operand {role.value}: {v.found}") for v in answer.core)
+        yield from (DescriptorFault(v.rule, place, f"operand {role.value}: {v.found}") for v in answer.core)
         return
     tile, plan, starts = answer
     fields = (numbers.leading_bytes, numbers.stride_bytes)
     if fields != (plan.leading_bytes, plan.stride_bytes):
         wanted = f"{plan.leading_bytes}, {plan.stride_bytes}"
-        yield Fault("descriptor", place, f"operand {role.value}: leading and stride {fields}, by its tile {wanted}")
+        yield DescriptorFault(
+            "descriptor", place, f"operand {role.value}: leading and stride {fields}, by its tile {wanted}"
+        )
     begin, size = region
     if _alignment(shared, begin) % tile.align_bytes:
-        yield Fault("alignment", place, f"operand {role.value} at {begin}: not a multiple of {tile.align_bytes}")
+        yield DescriptorFault(
+            "alignment", place, f"operand {role.value} at {begin}: not a multiple of {tile.align_bytes}"
+        )
     if size != tile.size_bytes:
-        yield Fault("region", place, f"operand {role.value}: {size} bytes, a tile of {tile.size_bytes}")
+        yield DescriptorFault("region", place, f"operand {role.value}: {size} bytes, a tile of {tile.size_bytes}")
     for warpgroup in range(a.warpgroups_of(op)):
         at = (offset - begin).substitute({a.WARPGROUP: warpgroup}).constant
         if at is None or int(at) not in starts:
-            yield Fault("start", place, f"operand {role.value} of warpgroup {warpgroup} at {offset}: no matrix there")
+            yield DescriptorFault(
+                "start", place, f"operand {role.value} of warpgroup {warpgroup} at {offset}: no matrix there"
+            )
 
 
 @lru_cache(maxsize=1024)

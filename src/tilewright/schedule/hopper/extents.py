@@ -50,7 +50,7 @@ takes 430 cycles and one of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us a
 
 
 @dataclass(frozen=True)
-class Variant:
+class ProductVariant:
     """Choices of extents, best first, for the launches in which ``predicate`` holds; candidates to try with the first
     of them before all others. ``applies`` is the predicate without what decides between tiles of different widths."""
 
@@ -79,16 +79,16 @@ class _Family:
 
 def product_variants(
     autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target, facts: Facts
-) -> list[Variant]:
+) -> list[ProductVariant]:
     """Tile widths and when each is used: that which needs least time for its whole waves of CTAs."""
     choices, sized = product_extents(autos, trace)
     if not target.has_wgmma:
-        return [Variant(TRUE, tuple(choices))]
+        return [ProductVariant(TRUE, tuple(choices))]
     wide = choices[0]
     skinny = {**wide, **dict.fromkeys(sized.rows, SKINNY_ROWS)}
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
-        return [Variant(TRUE, tuple(choices))]
+        return [ProductVariant(TRUE, tuple(choices))]
     shares = all_of([_straddles(kernel, facts), kernel.grid.data[-2].expr >= _CLUSTER_ROWS])
 
     def ways(families: Sequence[_Family]) -> list[_Way]:
@@ -109,13 +109,13 @@ def product_variants(
         ways((_Family(wide, SHARED_WIDTHS, shares, CLUSTERS),)),
         many,
     )
-    found: list[Variant] = []
+    found: list[ProductVariant] = []
     for group in rivals:
         for i, way in enumerate(group):
             family = way.family
             needs = [family.applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
             best = all_of([*needs, *(way.time <= other.time for other in group[i + 1 :])])
-            found.append(Variant(best, (way.extents, *choices), family.candidates, family.applies))
+            found.append(ProductVariant(best, (way.extents, *choices), family.candidates, family.applies))
     return found
 
 
