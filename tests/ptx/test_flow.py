@@ -37,7 +37,6 @@ def test_edges_and_loops_of_a_nest() -> None:
     assert [(loop.header, sorted(loop.blocks), loop.depth, loop.parent) for loop in f.loops] == [
         (1, [1, 2, 3], 1, None), (2, [2], 2, 0)
     ]  # fmt: skip
-    assert f.loop_of == (None, 0, 1, 0, None)
     assert f.block_of == (0, 1, 2, 2, 3, 4)
     assert f.order == (0, 1, 2, 3, 4)
     assert f.dominates(1, 4)

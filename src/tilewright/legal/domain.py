@@ -139,11 +139,6 @@ class DomainVerdict:
         """Proved legal for no shape of the domain."""
         return self.legal == FALSE
 
-    @property
-    def subdomain(self) -> Expr:
-        """The largest legal sub-domain, as one predicate."""
-        return all_of((self.domain.constraint, self.legal))
-
 
 def judge_domain(map: SymbolicMap, domain: Domain, target: Target = SM90A) -> DomainVerdict:
     """Decide ``map`` for every shape of ``domain`` at once."""

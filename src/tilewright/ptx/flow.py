@@ -87,15 +87,6 @@ class Flow:
         """The block of each instruction."""
         return tuple(i for i, b in enumerate(self.blocks) for _ in range(b.first, b.last))
 
-    @cached_property
-    def loop_of(self) -> tuple[int | None, ...]:
-        """The innermost loop of each block, as a place in ``loops``."""
-        found: list[int | None] = [None] * len(self.blocks)
-        for i in sorted(range(len(self.loops)), key=lambda i: self.loops[i].depth):
-            for b in self.loops[i].blocks:
-                found[b] = i
-        return tuple(found)
-
     def instructions(self, block: int) -> tuple[Instruction, ...]:
         """The instructions of a block."""
         return self.entry.body[self.blocks[block].first : self.blocks[block].last]
