@@ -47,7 +47,7 @@ class Iterations:
             self._varies[key] = False
             found = self._varies[key] = (
                 atom.args[0] == name
-                if atom.kind in ("iter", "phi", "carry", "unsolved", "inside")
+                if atom.kind in ("iter", "phi", "test.phi", "carry", "unsolved", "inside")
                 else any(self.varies(arg, name) for arg in atom.args)
             )
         return found

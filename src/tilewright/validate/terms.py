@@ -84,6 +84,7 @@ class Terms:
         self._polys: dict[tuple[int, tuple[tuple[Monomial, Coefficient], ...]], Poly] = {}
         self._tables: dict[bytes, Table] = {}
         self._intervals: dict[Poly, Interval] = {}
+        self._termwise: dict[Poly, Interval] = {}
         self._quotients: dict[tuple[Poly, int], Poly] = {}
         self._facts: dict[Monomial, list[tuple[Poly, int, int]]] = {}
         self._constants: dict[tuple[int, int], Poly] = {}
@@ -332,7 +333,13 @@ class Terms:
         leading = max((m for m, _ in a.terms if m != ()), key=lambda m: (len(m), m), default=None)
         if leading is not None and len(leading) > 1:
             self._facts.setdefault(leading, []).append((a, low, high))
-            self._intervals.clear()
+            for known in (self._intervals, self._termwise):  # wider bounds of other polynomials stay true
+                for p in [p for p in known if self._rests_on(p, leading)]:
+                    del known[p]
+
+    def _rests_on(self, a: Poly, leading: Monomial) -> bool:
+        """Whether a fact about a term may narrow the bounds of a polynomial."""
+        return any(m == leading or (len(m) == 1 and self.atoms[m[0]].kind == "fdiv") for m, _ in a.terms)
 
     def _bounds(self, a: Poly) -> Interval:
         """By terms, by what is known of sums, by residues; the narrowest of each end."""
@@ -353,6 +360,12 @@ class Terms:
         return low, high
 
     def _by_terms(self, a: Poly) -> Interval:
+        found = self._termwise.get(a)
+        if found is None:
+            found = self._termwise[a] = self._termwise_bounds(a)
+        return found
+
+    def _termwise_bounds(self, a: Poly) -> Interval:
         low: int | None = 0
         high: int | None = 0
         for monomial, c in a.terms:
