@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
 from tilewright.validate.undecided import Undecided
 
-MOST_STEPS = 200_000
+MOST_STEPS = 300_000
 """Of the algebra of conditions and of proofs of bounds of one kernel: beyond, the kernel is undecided."""
 
 
@@ -235,14 +235,21 @@ class Cases:
         atom = self.terms.single(quantity)
         return atom is not None and (atom.bits > 0 or atom.kind.startswith("test."))
 
+    def _is_loaded(self, quantity: Poly) -> bool:
+        """Whether a quantity is a whole word of memory, which may be a coordinate or bound others."""
+        atom = self.terms.single(quantity)
+        return atom is not None and atom.kind.startswith("ld.") and atom.bits >= 32
+
     def without_tests(self, a: Condition) -> Condition:
-        """What a condition says of integers, whatever the tests of data in it give."""
+        """What a condition says of integers, whatever the tests of data in it give. Words that are loaded are
+        integers."""
         if not self.tests_data(a) or isinstance(a, int):
             return a
         found = self._untested.get(a)
         if found is None:
             children = [self.without_tests(child) for child in a.children]
-            tested = self.is_test(self.quantities[a.quantity])
+            quantity = self.quantities[a.quantity]
+            tested = self.is_test(quantity) and not self._is_loaded(quantity)
             found = self.any(children) if tested else self.with_children(a, children)
             self._untested[a] = found
         return found

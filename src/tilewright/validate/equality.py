@@ -401,7 +401,7 @@ class Equality:
             y = b.args[0] if b.kind == "choice" else self.terms.of(b.bits, b)
             return self._arguments(x, y, care)
         if a.kind != b.kind or len(a.args) != len(b.args):
-            return False
+            return self._truncated(a, b, care)
         if a.kind in ("after", "stored", "result"):
             return self.same_event(a.kind, a.args, b.args)
         if a.kind == "field":
@@ -429,6 +429,14 @@ class Equality:
                 return False
             return all(self._arguments(x, y, care) for x, y in zip(rest, more, strict=True))
         return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
+
+    def _truncated(self, a: Atom, b: Atom, care: Condition) -> bool:
+        """A word of the IR against its low bits, where ``care`` leaves no others."""
+        field = b.args[0] if b.kind == "field" else None
+        if not isinstance(field, Field) or (field.base, field.low) != (a.id, 0):
+            return False
+        larger = self.cases.both(care, self.cases.at_least(self.terms.of(0, a), 1 << field.count))
+        return larger == 0 or self.impossible(larger)
 
     def _alike(self, x: object, y: object) -> int:
         """How likely two operands are equal: made in one way from the same data, whatever the conditions, or by the

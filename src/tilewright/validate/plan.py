@@ -5,7 +5,7 @@ Nothing here is shared with the code generator: the meaning of an op is taken fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ from tilewright.base.expr import (
     Xor,
 )
 from tilewright.tile.dialect import TensorType, TileType
+from tilewright.tile.indirect import index_symbol
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -778,46 +779,83 @@ class Plan:
             size = self.memory.element_bytes[name]
             self.memory.store(self.region, holds, name, offset, size, value, self.where(op), order, NOTHING, kind)
 
-    def access_offset(self, op: t.Load | t.Store | t.ReduceAdd, register: int) -> Value:
-        """The offset of the element of a register."""
-        return self.offset(op.tensor, [self.expr(c.expr, register) for c in op.coords])
+    def places(self, op: t.Load | t.Store | t.ReduceAdd, register: int) -> list[tuple[Condition, Condition, Value]]:
+        """Where the element of a register lies: for each way in which loaded coordinates are read as integers, where
+        they are read so, the access's guard, and the offset."""
+        ways: list[tuple[Condition, dict[str, Expr]]] = [(self.cases.true, {})]
+        for k, (buffer, read) in enumerate(zip(op.indices, op.reads, strict=True)):
+            place = self.values.number(self.expr(read, register))
+            if place is None:
+                raise Undecided("a register that varies", self.where(op))
+            readings = list(self._integers(self.buffers[buffer][place], self.where(op)))
+            ways = [
+                (both, {**names, index_symbol(k): self._named_word(p)})
+                for holds, names in ways
+                for c, p in readings
+                if (both := self.cases.both(holds, c)) != 0
+            ]
+        found: list[tuple[Condition, Condition, Value]] = []
+        for holds, names in ways:
+            guard = self.predicate(op.guard.expr.substitute(names) if names else op.guard.expr, register)
+            if self.cases.both(holds, guard) != 0:
+                coords = [self.expr(c.expr.substitute(names) if names else c.expr, register) for c in op.coords]
+                found.append((holds, guard, self.offset(op.tensor, coords)))
+        return found
+
+    def _integers(self, word: Value, where: str) -> Iterator[tuple[Condition, Poly]]:
+        """A loaded integer by cases, read as signed."""
+        for holds, p in self.values.parts(word):
+            if not self.arithmetic.is_data(p):
+                yield holds, self.terms.resize(p, 0)
+                continue
+            readings = self.arithmetic.readings(p)
+            if readings is None:
+                raise Undecided("a coordinate that is computed from loaded integers", where)
+            yield from ((self.cases.both(holds, c), q) for c, q in readings)
+
+    def _named_word(self, p: Poly) -> Expr:
+        """A name for an integer that was loaded."""
+        name = f"$word{p.id}"
+        self.symbols[name] = p
+        return Sym(name)
 
     def load(self, op: t.Load) -> None:
         """Elements whose guard is false become 0; those that are not live are left open."""
         buffer, name = self.buffers[op.buffer], self.tensors[op.tensor]
+        size, state, where = self.memory.element_bytes[name], self.states.get(name), self.where(op)
         order = self.next()
         for r in range(len(buffer)):
-            guard, live = self.predicate(op.guard.expr, r), self.predicate(op.live.expr, r)
-            here = self.cases.both(self.holds, guard)
+            live = self.predicate(op.live.expr, r)
             width = buffer[r].width
             word: Value = self.terms.const(width, 0)
-            if guard != 0:
-                size = self.memory.element_bytes[name]
-                offset = self.access_offset(op, r)
-                state = self.states.get(name)
-                found = self.memory.load(self.region, here, name, offset, size, state, self.where(op), order, NOTHING)
-                word = self.values.select(guard, found, word)
+            for read, guard, offset in self.places(op, r):
+                there = self.cases.both(read, guard)
+                here = self.cases.both(self.holds, there)
+                found = self.memory.load(self.region, here, name, offset, size, state, where, order, NOTHING)
+                word = self.values.select(there, found, word)
             buffer[r] = self.values.select(live, word, self.values.anything(width))
 
     def store(self, op: t.Store) -> None:
         """Elements whose guard holds."""
-        buffer, name = self.buffers[op.buffer], self.tensors[op.tensor]
-        order, some = self.next(), 0
-        for r, value in enumerate(buffer):
-            here = self.cases.both(self.holds, self.predicate(op.guard.expr, r))
-            self._store_element(op, name, self.access_offset(op, r), value, here, order)
-            some = self.cases.either(some, here)
-        self.stored(name, some)
+        self.stored(self.tensors[op.tensor], self._written_to(op, "st"))
 
     def reduce_add(self, op: t.ReduceAdd) -> None:
         """Atomic additions."""
-        buffer, name = self.buffers[op.buffer], self.tensors[op.tensor]
         dtype = t.registers_of(op.buffer).dtype.dtype
         forms = {"f32": "add.f32", "i32": "add.u32", "i64": "add.u64", "bf16": "add.noftz.bf16", "f16": "add.noftz.f16"}
+        self._written_to(op, f"red.{forms[dtype.name]}")
+
+    def _written_to(self, op: t.Store | t.ReduceAdd, kind: str) -> Condition:
+        """Each element, where its guard holds; where any is written."""
+        buffer, name = self.buffers[op.buffer], self.tensors[op.tensor]
         order = self.next()
+        some: Condition = 0
         for r, value in enumerate(buffer):
-            here = self.cases.both(self.holds, self.predicate(op.guard.expr, r))
-            self._store_element(op, name, self.access_offset(op, r), value, here, order, f"red.{forms[dtype.name]}")
+            for read, guard, offset in self.places(op, r):
+                here = self.cases.all((self.holds, read, guard))
+                self._store_element(op, name, offset, value, here, order, kind)
+                some = self.cases.either(some, here)
+        return some
 
     # -- shared memory --------------------------------------------------------------------------------------------
     def shared_write(self, op: t.SharedWrite) -> None:
@@ -1186,6 +1224,11 @@ def _ranges(kernel: t.Kernel, grid: Expr) -> dict[str, tuple[int, int]]:
             case Compare("<=" | "<" as op, Sym(name), Const(most)) if not name.endswith(".address"):
                 low, high = found.get(name, (0, MAX_EXTENT))
                 found[name] = low, min(high, most if op == "<=" else most - 1)
+            case Compare("<=", Sum(offset, ((Sym(name), by),)), Const(most)) if by > 0 and not name.endswith(
+                ".address"
+            ):
+                low, high = found.get(name, (0, MAX_EXTENT))
+                found[name] = low, min(high, (most - offset) // by)
             case Compare("<=" | "<" as op, Const(least), Sym(name)) if not name.endswith(".address"):
                 low, high = found.get(name, (0, MAX_EXTENT))
                 found[name] = max(low, least if op == "<=" else least + 1), high

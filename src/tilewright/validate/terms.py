@@ -180,11 +180,15 @@ class Terms:
     def _plus(self, width: int, a: Coefficient, b: Coefficient) -> Coefficient:
         if isinstance(a, int) and isinstance(b, int):
             return _signed_int(a + b, width) if width else a + b
+        if not width:
+            _in_table(_end(a)[0] + _end(b)[0], _end(a)[1] + _end(b)[1])
         return self.coefficient(width, np.asarray(_numbers(a) + _numbers(b)))
 
     def _times(self, width: int, a: Coefficient, b: Coefficient) -> Coefficient:
         if isinstance(a, int) and isinstance(b, int):
             return _signed_int(a * b, width) if width else a * b
+        if not width:
+            _in_table(*(x * y for x in _end(a) for y in _end(b)))
         return self.coefficient(width, np.asarray(_numbers(a) * _numbers(b)))
 
     def _joined(self, width: int, terms: dict[Monomial, Coefficient]) -> dict[Monomial, Coefficient]:
@@ -651,6 +655,16 @@ class Terms:
 
 def _numbers(c: Coefficient) -> Ints:
     return c.values if isinstance(c, Table) else np.array([_signed_int(c, 64)], np.int64)
+
+
+def _end(c: Coefficient) -> tuple[int, int]:
+    return (c.low, c.high) if isinstance(c, Table) else (c, c)
+
+
+def _in_table(*numbers: int) -> None:
+    """Tables hold integers of 64 bits: beyond, nothing is told."""
+    if any(not -(1 << 63) <= n < 1 << 63 for n in numbers):
+        raise OverflowError
 
 
 def _monomial(term: tuple[Monomial, Coefficient]) -> tuple[int, Monomial]:
