@@ -28,7 +28,8 @@ from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
 from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Fact, Prover, Tensor
-from tilewright.validate.plan import Launch, Plan, scalar_parameter
+from tilewright.validate.plan.parameters import scalar_parameter
+from tilewright.validate.plan.plan import Launch, Plan
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Region
 from tilewright.validate.registers import Registers

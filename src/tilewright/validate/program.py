@@ -18,7 +18,7 @@ from tilewright.ptx.flow import Loop
 from tilewright.ptx.syntax import Instruction
 from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.cases import Condition
-from tilewright.validate.instructions import Instructions
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.loops import Iterations
 from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region
 from tilewright.validate.registers import Registers
