@@ -10,7 +10,8 @@ import pytest
 
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.terms import Field, Poly, Terms
+from tilewright.validate.polynomials import Field, Poly
+from tilewright.validate.terms import Terms
 from tilewright.validate.values import Values
 
 BITS = 8

@@ -11,9 +11,11 @@ from typing import cast
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
+from tilewright.validate.polynomials import Atom, Poly
 from tilewright.validate.regions import Need
-from tilewright.validate.terms import Atom, Poly, Terms
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
@@ -411,7 +413,7 @@ class Arithmetic:
         cases = self.cases
         x, y = self.values.number(a), self.values.number(b)
         if kind == "f32" and x is not None and y is not None:
-            return cases.true if _holds(name, _float_of_bits(x), _float_of_bits(y)) else 0
+            return cases.true if holds(name, float_of_bits(x), float_of_bits(y)) else 0
         if name in ("gt", "ge", "gtu", "geu"):
             a, b = b, a
             name = {"gt": "lt", "ge": "le", "gtu": "ltu", "geu": "leu"}[name]
@@ -441,7 +443,7 @@ class Arithmetic:
         number = self.values.number(b if x is not None else a)
         if (x is None) == (y is None) or number is None:
             return None
-        value = _float_of_bits(number)
+        value = float_of_bits(number)
         if value != value:
             return cases.true if name in ("ltu", "leu", "equ", "neu", "nan") else 0
         integer = x if x is not None else y
@@ -510,31 +512,3 @@ def _runs(mask: int) -> list[tuple[int, int]]:
         found.append((at, count))
         at += count
     return found
-
-
-def _float_of_bits(pattern: int) -> float:
-    return float(np.uint32(pattern & 0xFFFFFFFF).view(np.float32))
-
-
-def least_integer(bound: float, *, above: bool) -> int:
-    """The least integer of 64 bits, or one more than the greatest, whose f32 is at least ``bound``, or above it."""
-    low, high = -(1 << 63), 1 << 63
-    while low < high:
-        middle = (low + high) // 2
-        value = float(np.float32(np.int64(middle)))
-        if value > bound or (value == bound and not above):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _holds(name: str, x: float, y: float) -> bool:
-    """setp of two numbers."""
-    unordered = x != x or y != y
-    if name in ("nan", "num"):
-        return unordered == (name == "nan")
-    ordered = {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}
-    if name in ordered:
-        return ordered[name] and not unordered
-    return unordered or ordered[name.removesuffix("u")]

@@ -17,7 +17,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
+from tilewright.validate.polynomials import Coefficient, Ints, Monomial, Poly, Table
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 
 MOST_STEPS = 300_000

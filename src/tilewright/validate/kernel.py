@@ -30,10 +30,11 @@ from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Fact, Prover, Tensor
 from tilewright.validate.plan.parameters import scalar_parameter
 from tilewright.validate.plan.plan import Launch, Plan
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Region
 from tilewright.validate.registers import Registers
-from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 

@@ -6,10 +6,10 @@ from functools import cache
 from importlib.resources import files
 
 from tilewright.ptx.reader import read
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Access
 from tilewright.validate.registers import Registers
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import cast
 
 from tilewright.validate.cases import Condition, Node
-from tilewright.validate.terms import Atom, Field, Poly
+from tilewright.validate.polynomials import Atom, Field, Poly
 from tilewright.validate.values import Choice, Value, Values
 
 

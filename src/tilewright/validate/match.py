@@ -15,9 +15,9 @@ from tilewright.validate.cases import Condition
 from tilewright.validate.equality import Equality
 from tilewright.validate.needs import Prover
 from tilewright.validate.plan.plan import Plan
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Access, Event, Operand, Region
-from tilewright.validate.terms import Poly
 from tilewright.validate.values import Choice, Value
 
 

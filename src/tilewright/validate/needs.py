@@ -11,8 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition, Cut, Node
+from tilewright.validate.polynomials import Coefficient, Field, Ints, Monomial, Poly, Table
 from tilewright.validate.regions import Need, Needs
-from tilewright.validate.terms import Coefficient, Field, Ints, Monomial, Poly, Table, Terms
+from tilewright.validate.terms import Terms
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.loops import Iterations
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region
 from tilewright.validate.registers import Registers
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 

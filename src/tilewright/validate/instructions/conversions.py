@@ -11,7 +11,7 @@ from tilewright.ptx.syntax import (
     Register,
 )
 from tilewright.validate.arithmetic import bits_of
-from tilewright.validate.terms import Poly
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.values import Value
 
 if TYPE_CHECKING:

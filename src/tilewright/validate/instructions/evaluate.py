@@ -23,9 +23,9 @@ from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions import conversions, copies, matrices, memory, numbers, threads
 from tilewright.validate.memory import Memory
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Event, Needs, Region
 from tilewright.validate.regions import Operand as EventOperand
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value
 

@@ -13,8 +13,8 @@ from tilewright.ptx.syntax import (
 )
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.cases import Condition
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 

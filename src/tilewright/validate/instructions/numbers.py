@@ -11,8 +11,8 @@ from tilewright.ptx.syntax import (
     Vector,
 )
 from tilewright.validate.arithmetic import bits_of
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 

@@ -11,7 +11,7 @@ from tilewright.ptx.syntax import (
     Instruction,
     Pair,
 )
-from tilewright.validate.terms import Poly
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 

@@ -12,8 +12,8 @@ from tilewright.tile.indirect import index_symbol
 from tilewright.transport import dialect as t
 from tilewright.validate.cases import Condition
 from tilewright.validate.memory import SHARED
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 

@@ -12,8 +12,9 @@ from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import Carried, Region
-from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 

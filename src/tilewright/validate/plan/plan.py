@@ -39,9 +39,9 @@ from tilewright.validate.memory import Memory
 from tilewright.validate.needs import Fact
 from tilewright.validate.plan import accesses, barriers, control, copies, matrices, registers
 from tilewright.validate.plan.parameters import parameter, ranges
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Event, Operand, Region
 from tilewright.validate.scalars import Scalars
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 

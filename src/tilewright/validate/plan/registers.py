@@ -12,8 +12,8 @@ from tilewright.base.dtypes import DType
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import dialect as t
 from tilewright.validate.plan.parameters import scalar_parameter, storage_bits
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.scalars import Scalar
-from tilewright.validate.terms import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
