@@ -480,7 +480,6 @@ PROBES: dict[str, Probe] = {
         ({"M": 136, "N": 80, "K": 96},),
         keywords={"bm": 128},
         schedule=Schedule(consumers=2, stages=4),
-        undecidable=True,
     ),
     "ordinary": Probe(ordinary, lambda a, b: a @ b.T, ({"M": 40, "N": 36, "K": 40},), dtype="f32"),
     "nt_fp8": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, dtype="e4m3", dtypes={"c": "bf16"}, schedule=_ONE),
