@@ -12,10 +12,10 @@ from support import products as p
 from tilewright.artifact.schema import MAX_EXTENT, Artifact
 from tilewright.base.expr import Const, Expr, parse
 from tilewright.compiler.build import build
-from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -98,7 +98,7 @@ def test_a_counter_of_no_bound_is_open() -> None:
 
 def test_threads_that_take_turns_count_to_the_end_of_the_last_turn() -> None:
     """Of an odd number of programs the set of threads that took the last counts the uses of one more."""
-    kernel = lowered(turns=2)
+    kernel = lowered(ping_pong=2)
     assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN})*({STEPS})")) == {"$i_a_b"}
     assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN} + 1)*({STEPS})")) == set()
 

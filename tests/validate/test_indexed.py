@@ -13,7 +13,7 @@ from support.indexed import CASES, SHORT
 from support.lowered import lowered
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Const, Sym
-from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t

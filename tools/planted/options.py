@@ -163,7 +163,7 @@ _CLASS = (
     _bug(
         "counts unasked",
         "dispatch does not ask whether counters of programs fit",
-        "compiler/counts",
+        "compiler/counter_bounds",
         "if ctas is None:",
         "if True:",
         "nt",
@@ -172,7 +172,7 @@ _CLASS = (
     _bug(
         "last turn uncounted",
         "counters of threads that take turns are bounded by the programs of a CTA",
-        "compiler/counts",
+        "compiler/counter_bounds",
         " + max(op.turns[1] for op in walks) - 1",
         "",
         "pingpong",

@@ -6,14 +6,14 @@ from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
-from tilewright.compiler.certify import certified, prove_stores, recorded
 from tilewright.compiler.obligations import require_protocols
-from tilewright.compiler.offsets import require_offsets
-from tilewright.compiler.passes import timed
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.proofs.offsets import require_offsets
+from tilewright.compiler.proofs.shared_memory import require_initialised
+from tilewright.compiler.proofs.stores import certified, prove_stores, recorded
+from tilewright.compiler.proofs.uniform import require_uniform
 from tilewright.compiler.requests import Request, assumptions_of
-from tilewright.compiler.scratch import require_filled
-from tilewright.compiler.uniform import require_uniform
+from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.lower import Lowering
@@ -59,7 +59,7 @@ def plan_kernel(
         if placement.skew is None or isinstance(answer, Proved):
             break
     memory = (
-        *require_filled(kernel, lowered),
+        *require_initialised(kernel, lowered),
         *require_uniform(kernel, lowered),
         *require_offsets(kernel, lowered),
         *require_protocols(kernel, lowered),

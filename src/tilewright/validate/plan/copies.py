@@ -91,6 +91,16 @@ def _read_bytes(plan: Plan, left: Value, vector: int, element: int) -> Value:
     return plan.values.resize(plan.values.scale(least, element), 32)
 
 
+def zero_fill(plan: Plan, op: a.ZeroFill) -> None:
+    """Zeros, stored to shared memory."""
+    for r in range(op.count.data):
+        holds = plan.cases.both(plan.holds, plan.predicate(op.guard.expr, r))
+        to, size = plan.place(op.shared, plan.expr(op.offset.expr, r)), op.store_bytes
+        zero = plan.terms.const(8 * size, 0)
+        plan.memory.store(plan.region, holds, SHARED, to, size, zero, plan.where(op), plan.next(), NOTHING)
+    plan.stored(SHARED, plan.holds)
+
+
 def copy_out(plan: Plan, op: a.CopyOut) -> None:
     """Copies from shared memory to a tensor, of the elements before ``stop``."""
     name, size = plan.tensors[op.tensor], op.copy_bytes
@@ -130,6 +140,7 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     a.BulkWait: bulk_wait,
     a.CpAsync: thread_copies,
     a.LoadStore: thread_copies,
+    a.ZeroFill: zero_fill,
     a.CopyOut: copy_out,
     a.CpAsyncMbarrierArrive: cp_async_arrive,
 }
