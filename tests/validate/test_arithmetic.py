@@ -10,7 +10,8 @@ import pytest
 
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.terms import Field, Poly, Terms
+from tilewright.validate.polynomials import Field, Poly
+from tilewright.validate.terms import Terms
 from tilewright.validate.values import Values
 
 BITS = 8
@@ -107,3 +108,39 @@ def test_numbers_are_compared_at_once(name: str) -> None:
         )  # fmt: skip
         found = w.arithmetic.compare_floats(name, word(x), word(y))
         assert found == (w.cases.true if expected else 0), (name, x, y)
+
+
+@pytest.mark.parametrize("factor", [1, 1 << 62])
+def test_tables_hold_no_integers_beyond_64_bits(factor: int) -> None:
+    """Over the integers nothing wraps around; modulo 2**64 all does."""
+    terms = Terms(32)
+    threads = terms.table(0, np.arange(32))
+    with pytest.raises(OverflowError):
+        terms.add(terms.scale(threads, factor), terms.const(0, (1 << 64) - (1 << 62) * (factor > 1)))
+    assert terms.text(terms.add(threads, terms.const(0, 1 << 62))) == f"T[{1 << 62}..{(1 << 62) + 31}]"
+    wrapped = terms.add(terms.table(64, np.arange(32)), terms.const(64, 1 << 64))
+    assert wrapped is terms.table(64, np.arange(32))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_loaded_word_is_compared_as_the_integer_that_it_is(bits: int) -> None:
+    """0 <= w < n, signed, says of the word what it says of the integer; one bound of the two does not."""
+    words = Words()
+    terms, cases, arithmetic = words.terms, words.cases, words.arithmetic
+    word = terms.data(bits, bits, "ld.global", "index")
+    extent = terms.of(bits, terms.atom("parameter", "V", low=0, high=1000))
+    whole, most = terms.resize(word, 0), terms.resize(extent, 0)
+    below = arithmetic.compare("lt", f"s{bits}", word, extent)
+    natural = arithmetic.compare("ge", f"s{bits}", word, terms.const(bits, 0))
+    assert cases.both(below, natural) is cases.both(natural, cases.less(whole, most))
+    assert cases.both(below, natural) is not below
+    assert arithmetic.compare("gt", f"s{bits}", extent, word) is below
+    assert arithmetic.compare("le", f"s{bits}", extent, word) is cases.negate(below)
+
+
+def test_constants_that_differ_are_told_apart() -> None:
+    words = Words()
+    one, other = words.terms.const(8, 1), words.terms.const(8, 0)
+    assert words.arithmetic.compare_data("eq", "u8", one, other) == 0
+    assert words.arithmetic.compare_data("ne", "u8", one, other) == words.cases.true
+    assert words.arithmetic.compare_data("eq", "u8", one, one) == words.cases.true

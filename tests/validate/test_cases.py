@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.terms import Poly, Table, Terms
+from tilewright.validate.polynomials import Poly, Table
+from tilewright.validate.terms import Terms
 
 THREADS, NAMES, REACH = 4, "pq", range(-1, 7)
 thresholds = st.lists(st.integers(0, 5), min_size=THREADS, max_size=THREADS)

@@ -8,11 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilewright.validate.arithmetic import Arithmetic, least_integer
+from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.constants import least_integer
 from tilewright.validate.equality import Equality
 from tilewright.validate.needs import Prover, Tensor
-from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.terms import Terms
 from tilewright.validate.values import Values
 
 HALF = 1 << 15

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
 
-from support.indexed import CASES
+from support.indexed import CASES, SHORT
 from support.lowered import lowered
+from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Const, Sym
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
+from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
+from tilewright.validate.match import Difference
 
 UNDECIDED = {"segment_max"}
 """A stream between two loaded bounds."""
 
 
 def both(name: str) -> tuple[tile.Kernel, t.Kernel]:
-    short = {"float32": "f32", "int32": "i32", "int64": "i64"}
-    case = CASES[name]
-    arrays = case.draw(np.random.default_rng(0))
-    found = lowered(case.kernel, {n: short[a.dtype.name] for n, a in arrays.items()})
+    found = lowered(CASES[name].kernel, dtypes(name))
     return list(found.values())[-1]
+
+
+def dtypes(name: str) -> dict[str, str]:
+    return {n: SHORT[a.dtype.name] for n, a in CASES[name].draw(np.random.default_rng(0)).items()}
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - UNDECIDED))
@@ -72,3 +79,78 @@ def test_another_bound_is_seen() -> None:
         if isinstance(op, t.For):
             op.attributes["end"] = ExprAttr(op.end.expr + 1)
     assert compare(source, made)
+
+
+# -- PTX ---------------------------------------------------------------------------------------------------------------
+PTX_UNDECIDED = {
+    "average_pool": "absence as a test of integers, in a tile of two axes",
+    "depthwise_conv2d": "more steps than are spent",
+    "twice": "coordinates that are one of several words",
+    "mean_of_lengths": "loaded bounds",
+    "segment_max": "loaded bounds",
+    "decode": "loaded bounds",
+    "ragged_sums": "loaded bounds",
+}
+
+
+@cache
+def compiled(name: str) -> Artifact:
+    return CASES[name].kernel.compile(dtypes=dtypes(name))
+
+
+def differences(name: str, change: Callable[[str], str] = str) -> tuple[Difference, ...]:
+    artifact = compiled(name)
+    (image,) = artifact.kernels
+    (launch,) = (s for v in artifact.variants for s in v.steps if isinstance(s, Launch))
+    return compare_ptx(read_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - PTX_UNDECIDED.keys()))
+def test_the_ptx_does_what_the_ir_says(name: str) -> None:
+    assert differences(name) == ()
+
+
+GUARDS = {
+    "below 0": (r"setp\.lt\.s(\d\d)(\s+%p\d+, %rd?\d+), 0;", r"setp.lt.s\1\2, -1;"),
+    "above -1": (r"setp\.gt\.s(\d\d)(\s+%p\d+, %rd?\d+), -1;", r"setp.gt.s\1\2, -2;"),
+    "the extent": (r"setp\.lt\.s64(\s)", r"setp.le.s64\1"),
+    "the extent or more": (r"setp\.ge\.s64(\s)", r"setp.gt.s64\1"),
+    "any sign": (r"setp\.gt\.s64(\s+%p\d+, %rd\d+), -1;", r"setp.gt.u64\1, -1;"),
+    "another half": (r"cvt\.u32\.u64(\s+%r\d+), (%rd\d+);", r"cvt.u32.u64\1, %rd3;"),
+    "without its stride": (r"mad\.lo\.s32(\s+%r\d+), (%r\d+), %r\d+, ", r"mad.lo.s32\1, \2, 1, "),
+}
+
+
+@pytest.mark.parametrize("name", ["embedding", "index_add", "take_along_rows"])
+@pytest.mark.parametrize("what", GUARDS)
+def test_a_wrong_guard_or_place_of_a_loaded_coordinate_is_refused(name: str, what: str) -> None:
+    """All places at which an index is tested, or turned into an offset, are changed one step."""
+    pattern, other = GUARDS[what]
+    if not re.search(pattern, compiled(name).kernels[0].ptx):
+        pytest.skip("no such instruction")
+    assert differences(name, lambda ptx: re.sub(pattern, other, ptx))
+
+
+def test_the_index_of_another_row_is_refused() -> None:
+    """The second of two indices for the first."""
+
+    def swapped(ptx: str) -> str:
+        first, second = re.findall(r"ld\.global\.nc\.u32 \t(%r\d+), \[%rd\d+(?:\+8)?\];", ptx)[:2]
+        lines = [
+            line.replace(second, first) if line.strip().startswith(("mad", "setp")) else line
+            for line in ptx.split("\n")
+        ]
+        return "\n".join(lines)
+
+    assert swapped(compiled("embedding").kernels[0].ptx) != compiled("embedding").kernels[0].ptx
+    assert differences("embedding", swapped)
+
+
+def test_an_index_of_64_bits_is_not_cut_without_a_guard() -> None:
+    """Its low half is the coordinate only where the extent bounds it."""
+
+    def unguarded(ptx: str) -> str:
+        return re.sub(r"setp\.(lt|ge)\.s64(\s+%p\d+), (%rd\d+), (%rd\d+);", r"setp.\1.s64\2, 0, 1;", ptx)
+
+    assert unguarded(compiled("index_add").kernels[0].ptx) != compiled("index_add").kernels[0].ptx
+    assert differences("index_add", unguarded)

@@ -170,6 +170,14 @@ _CLASS = (
         named=True,
     ),
     _bug(
+        "last turn uncounted",
+        "counters of threads that take turns are bounded by the programs of a CTA",
+        "compiler/counter_bounds",
+        " + max(op.turns[1] for op in walks) - 1",
+        "",
+        "pingpong",
+    ),
+    _bug(
         "narrow indices",
         "offsets are formed in 32 bits where the class needs 64",
         "schedule/lower",

@@ -473,16 +473,13 @@ PROBES: dict[str, Probe] = {
     "deep": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bk": 128}, schedule=_ONE),
     "odd": Probe(odd, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),
     "single": Probe(single, lambda a, b: a @ b.T, ({"M": 72, "N": 80},), schedule=Schedule(consumers=1)),
-    "by_hand": Probe(
-        by_hand, lambda a, b: 2 * a @ b.T, ({"M": 72, "N": 80, "K": 96},), schedule=_ONE, undecidable=True
-    ),
+    "by_hand": Probe(by_hand, lambda a, b: 2 * a @ b.T, ({"M": 72, "N": 80, "K": 96},), schedule=_ONE),
     "by_hand_two": Probe(
         by_hand,
         lambda a, b: 2 * a @ b.T,
         ({"M": 136, "N": 80, "K": 96},),
         keywords={"bm": 128},
         schedule=Schedule(consumers=2, stages=4),
-        undecidable=True,
     ),
     "ordinary": Probe(ordinary, lambda a, b: a @ b.T, ({"M": 40, "N": 36, "K": 40},), dtype="f32"),
     "nt_fp8": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, dtype="e4m3", dtypes={"c": "bf16"}, schedule=_ONE),

@@ -11,6 +11,7 @@ from tilewright.compiler.recipe import ctas_at_once, programs_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.limits import Limits
 from tilewright.tile.ops import program_index
+from tilewright.transport import dialect as transport
 
 
 def counters_fit(planned: PlannedKernel) -> tuple[Expr, ...]:
@@ -26,8 +27,11 @@ def counters_fit(planned: PlannedKernel) -> tuple[Expr, ...]:
 
 
 def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator[Expr]:
-    """The programs, and for each stream the steps of all programs of a CTA."""
+    """The programs, and for each stream the steps of all programs of a CTA; of those that threads take in turns some
+    more, for all of them count to the end of the last turn."""
     limits, total = Limits(dims), programs_of(planned.transport)
+    walks = (op for op in planned.transport.walk() if isinstance(op, transport.Programs))
+    walked = ceildiv(total, ctas) + max(op.turns[1] for op in walks) - 1
     for axis, extent in enumerate(planned.tile.grid):
         limits.add(program_index(axis), extent.expr)
     yield total
@@ -37,4 +41,4 @@ def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator
         around, most = stream.parent_op(), limits.upper(stream.trip.expr)
         own = Const(MAX_EXTENT) if most is None else minimum(most, MAX_EXTENT)  # its positions stay in a tensor
         steps[stream] = own * (steps[around] if isinstance(around, tile.Stream) else Const(1))
-        yield ceildiv(total, ctas) * steps[stream]
+        yield walked * steps[stream]

@@ -11,9 +11,11 @@ from typing import cast
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
+from tilewright.validate.polynomials import Atom, Poly
 from tilewright.validate.regions import Need
-from tilewright.validate.terms import Atom, Poly, Terms
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
@@ -57,10 +59,33 @@ class Arithmetic:
             self.needs.add(Need(self.terms.resize(p, 0), -half, half - 1, self.values.where))
         return self.terms.resize(p, 0)
 
+    def _is_offset(self, p: Poly) -> bool:
+        """Some data is multiplied with what is counted: a loaded coordinate with a stride."""
+        atoms = self.terms.atoms
+        return any(len({atoms[i].bits > 0 for i in monomial}) == 2 for monomial, _ in p.terms)
+
+    def readings(self, p: Poly) -> list[tuple[Condition, Poly]] | None:
+        """The signed reading of a whole word of data, by cases: itself, and from the sign's weight on 2**width less; of
+        one of several words, case by case. None for words that are put together or computed from data."""
+        number, atom = self.terms.number(p), self.terms.single(p)
+        if number is not None:
+            return [(self.cases.true, self.terms.const(0, number))]
+        if atom is None or atom.bits != p.width or p.width < 32:
+            return None
+        if atom.kind == "choice":
+            (chosen,) = cast("tuple[Choice]", atom.args)
+            each = [(c, self.readings(part)) for c, part in chosen.parts]
+            parts = [(self.cases.both(c, d), q) for c, found in each for d, q in found or ()]
+            return None if any(found is None for _, found in each) else parts
+        negative = self.cases.at_least(self.terms.of(0, atom), 1 << (p.width - 1))
+        whole = self.terms.resize(p, 0)
+        less = self.terms.sub(whole, self.terms.const(0, 1 << p.width))
+        return [(self.cases.negate(negative), whole), (negative, less)]
+
     def extended(self, p: Poly, bits: int, width: int) -> Poly:
         """The low ``bits`` bits, sign-extended: x - 2**bits * x[bits - 1]."""
         numbers = self.terms.per_thread(p)
-        if numbers is None and not self.is_data(p) and p.width == bits:
+        if numbers is None and p.width == bits and (not self.is_data(p) or self._is_offset(p)):
             return self.terms.resize(self.signed(p), width)
         word = self.terms.field(p, 0, bits, width)
         sign = self.terms.field(p, bits - 1, 1, width)
@@ -259,7 +284,10 @@ class Arithmetic:
         """The comparison of ``_compare`` once its operands are in the order for it."""
         cases = self.cases
         if self.is_data(a) or self.is_data(b):
-            return self.compare_data(name, kind, a, b)
+            less = self._less_than_counted(a, b) if kind[0] == "s" and name not in ("eq", "ne") else None
+            if less is None:
+                return self.compare_data(name, kind, a, b)
+            return less if name in ("lt", "gt") else cases.negate(less)
         if name in ("eq", "ne"):
             found = cases.equal(self.signed(a), self.signed(b))
             return found if name == "eq" else cases.negate(found)
@@ -268,6 +296,19 @@ class Arithmetic:
         else:
             less = self.values.test(cases.less, self.unsigned(a), self.unsigned(b))
         return less if name in ("lt", "gt") else cases.negate(less)
+
+    def _less_than_counted(self, a: Poly, b: Poly) -> Condition | None:
+        """a < b of a whole word of data and an integer that is counted with, on either side: a comparison of integers
+        in each case of the word. A word that is loaded is compared with numbers by the range that it lies in."""
+        data, other = (a, b) if self.is_data(a) else (b, a)
+        atom = self.terms.single(data)
+        if self.is_data(other) or atom is None or (self.terms.number(other) is not None and atom.kind != "choice"):
+            return None
+        x = self.readings(a) if data is a else [(self.cases.true, self.signed(a))]
+        y = self.readings(b) if data is b else [(self.cases.true, self.signed(b))]
+        if x is None or y is None:
+            return None
+        return self.cases.any(self.cases.all((c, d, self.cases.less(p, q))) for c, p in x for d, q in y)
 
     def unsigned(self, p: Poly) -> Value:
         """The unsigned reading of a word over the integers: of a negative number, 2**width more."""
@@ -294,8 +335,8 @@ class Arithmetic:
             return self._compare_with(name, kind, word, a.width, number, above=True)
         if name in ("eq", "ne"):
             apart = terms.sub(a, b)
-            if terms.number(apart) == 0:
-                return cases.true if name == "eq" else 0
+            if (difference := terms.number(apart)) is not None:
+                return cases.true if (difference == 0) == (name == "eq") else 0
             first = min(apart, terms.scale(apart, -1), key=_sign)
             numbers = [i for m, _ in first.terms for i in m]
             if len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
@@ -372,7 +413,7 @@ class Arithmetic:
         cases = self.cases
         x, y = self.values.number(a), self.values.number(b)
         if kind == "f32" and x is not None and y is not None:
-            return cases.true if _holds(name, _float_of_bits(x), _float_of_bits(y)) else 0
+            return cases.true if holds(name, float_of_bits(x), float_of_bits(y)) else 0
         if name in ("gt", "ge", "gtu", "geu"):
             a, b = b, a
             name = {"gt": "lt", "ge": "le", "gtu": "ltu", "geu": "leu"}[name]
@@ -402,7 +443,7 @@ class Arithmetic:
         number = self.values.number(b if x is not None else a)
         if (x is None) == (y is None) or number is None:
             return None
-        value = _float_of_bits(number)
+        value = float_of_bits(number)
         if value != value:
             return cases.true if name in ("ltu", "leu", "equ", "neu", "nan") else 0
         integer = x if x is not None else y
@@ -471,31 +512,3 @@ def _runs(mask: int) -> list[tuple[int, int]]:
         found.append((at, count))
         at += count
     return found
-
-
-def _float_of_bits(pattern: int) -> float:
-    return float(np.uint32(pattern & 0xFFFFFFFF).view(np.float32))
-
-
-def least_integer(bound: float, *, above: bool) -> int:
-    """The least integer of 64 bits, or one more than the greatest, whose f32 is at least ``bound``, or above it."""
-    low, high = -(1 << 63), 1 << 63
-    while low < high:
-        middle = (low + high) // 2
-        value = float(np.float32(np.int64(middle)))
-        if value > bound or (value == bound and not above):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _holds(name: str, x: float, y: float) -> bool:
-    """setp of two numbers."""
-    unordered = x != x or y != y
-    if name in ("nan", "num"):
-        return unordered == (name == "nan")
-    ordered = {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}
-    if name in ordered:
-        return ordered[name] and not unordered
-    return unordered or ordered[name.removesuffix("u")]

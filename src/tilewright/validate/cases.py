@@ -17,10 +17,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
+from tilewright.validate.polynomials import Coefficient, Ints, Monomial, Poly, Table
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 
-MOST_STEPS = 500_000
+MOST_STEPS = 300_000
 """Of the algebra of conditions and of proofs of bounds of one kernel: beyond, the kernel is undecided."""
 
 
@@ -52,7 +53,9 @@ class Cases:
         self.quantities: list[Poly] = []
         self._quantity_ids: dict[Poly, int] = {}
         self._nodes: dict[tuple[object, ...], Node] = {}
-        self._memo: dict[tuple[str, Condition, Condition], Condition] = {}
+        self._both: dict[tuple[Condition, Condition], Condition] = {}
+        self._either: dict[tuple[Condition, Condition], Condition] = {}
+        self._given_of: dict[tuple[Condition, Condition], Condition] = {}
         self._negated: dict[Node, Condition] = {}
         self._threads: dict[Node, int] = {}
         self._steps = 0
@@ -71,15 +74,45 @@ class Cases:
     # -- algebra --------------------------------------------------------------------------------------------------
     def both(self, a: Condition, b: Condition) -> Condition:
         """a and b."""
-        return self._apply("and", a, b, lambda x, y: x & y)
+        if a is b:
+            return a
+        if isinstance(a, int):
+            if isinstance(b, int):
+                return a & b
+            a, b = b, a
+        if isinstance(b, int):
+            if b == 0 or b == self.true:
+                return a if b else 0
+        elif b.id < a.id:
+            a, b = b, a
+        found = self._both.get((a, b))
+        if found is None:
+            found = self._both[a, b] = self._combined(self.both, a, b)
+        return found
 
     def either(self, a: Condition, b: Condition) -> Condition:
         """a or b."""
-        return self._apply("or", a, b, lambda x, y: x | y)
+        if a is b:
+            return a
+        if isinstance(a, int):
+            if isinstance(b, int):
+                return a | b
+            a, b = b, a
+        if isinstance(b, int):
+            if b == 0 or b == self.true:
+                return b or a
+        elif b.id < a.id:
+            a, b = b, a
+        found = self._either.get((a, b))
+        if found is None:
+            found = self._either[a, b] = self._combined(self.either, a, b)
+        return found
 
     def differ(self, a: Condition, b: Condition) -> Condition:
         """Where just one of the two holds."""
-        return self._apply("xor", a, b, lambda x, y: x ^ y)
+        if isinstance(a, int) and isinstance(b, int):
+            return a ^ b
+        return self.either(self.without(a, b), self.without(b, a))
 
     def negate(self, a: Condition) -> Condition:
         """not a."""
@@ -122,11 +155,11 @@ class Cases:
             return a
         if isinstance(a, int) and isinstance(known, int):
             return 0 if a & known == 0 else self.true if known & ~a == 0 else a & known
-        key = ("given", a, known)
-        found = self._memo.get(key)
+        key = (a, known)
+        found = self._given_of.get(key)
         if found is None:
             self.spend(1)
-            found = self._memo[key] = self._given(a, known)
+            found = self._given_of[key] = self._given(a, known)
         return found
 
     def _given(self, a: Condition, known: Condition) -> Condition:
@@ -203,14 +236,21 @@ class Cases:
         atom = self.terms.single(quantity)
         return atom is not None and (atom.bits > 0 or atom.kind.startswith("test."))
 
+    def _is_loaded(self, quantity: Poly) -> bool:
+        """Whether a quantity is a whole word of memory, which may be a coordinate or bound others."""
+        atom = self.terms.single(quantity)
+        return atom is not None and atom.kind.startswith("ld.") and atom.bits >= 32
+
     def without_tests(self, a: Condition) -> Condition:
-        """What a condition says of integers, whatever the tests of data in it give."""
+        """What a condition says of integers, whatever the tests of data in it give. Words that are loaded are
+        integers."""
         if not self.tests_data(a) or isinstance(a, int):
             return a
         found = self._untested.get(a)
         if found is None:
             children = [self.without_tests(child) for child in a.children]
-            tested = self.is_test(self.quantities[a.quantity])
+            quantity = self.quantities[a.quantity]
+            tested = self.is_test(quantity) and not self._is_loaded(quantity)
             found = self.any(children) if tested else self.with_children(a, children)
             self._untested[a] = found
         return found
@@ -257,68 +297,50 @@ class Cases:
         inside = self.mask(threads)
         return self.terms.coefficient(0, np.where(inside, c.values, c.values[int(np.flatnonzero(inside)[0])]))
 
-    def _apply(self, name: str, a: Condition, b: Condition, leaf: Callable[[int, int], int]) -> Condition:
-        if a.__class__ is int and b.__class__ is int:
-            return leaf(a, b)  # pyright: ignore[reportArgumentType]
-        if name == "and":
-            if a == 0 or b == 0:
-                return 0
-            if a == self.true or a is b:
-                return b
-            if b == self.true:
-                return a
-        elif name == "or":
-            if a == self.true or b == self.true:
-                return self.true
-            if a == 0 or a is b:
-                return b
-            if b == 0:
-                return a
-        key = (name, a, b)
-        found = self._memo.get(key)
-        if found is not None:
-            return found
-        if isinstance(b, int) or (isinstance(a, Node) and a.quantity < b.quantity):
-            assert isinstance(a, Node)
-            result = self._node(a.quantity, a.cuts, [self._apply(name, c, b, leaf) for c in a.children])
-        elif isinstance(a, int) or b.quantity < a.quantity:
-            result = self._node(b.quantity, b.cuts, [self._apply(name, a, c, leaf) for c in b.children])
-        else:
-            result = self._merged(name, a, b, leaf)
-        self._memo[key] = result
+    def _combined(self, apply: Callable[[Condition, Condition], Condition], a: Node, b: Condition) -> Condition:
+        """One operation on two conditions, piece by piece; ``apply`` does it on pieces."""
         self.spend(1)
-        return result
-
-    def _merged(self, name: str, a: Node, b: Node, leaf: Callable[[int, int], int]) -> Condition:
-        """Both cut the same quantity."""
+        if isinstance(b, int) or a.quantity < b.quantity:
+            return self._node(a.quantity, a.cuts, [apply(c, b) for c in a.children])
+        if b.quantity < a.quantity:
+            return self._node(b.quantity, b.cuts, [apply(a, c) for c in b.children])
         aligned = self._aligned(a, b)
         if aligned is not None:
             cuts, pairs = aligned
-            return self._node(a.quantity, cuts, [self._apply(name, c, d, leaf) for c, d in pairs])
+            return self._node(a.quantity, cuts, [apply(c, d) for c, d in pairs])
         cuts, pieces = self._sorted(a, b)
-        children = [
-            self.any(self.both(self._apply(name, c, d, leaf), threads) for threads, c, d in piece) for piece in pieces
-        ]
+        children = [self.any(self.both(apply(c, d), threads) for threads, c, d in piece) for piece in pieces]
         return self._node(a.quantity, cuts, children)
 
     def _aligned(self, a: Node, b: Node) -> tuple[tuple[Cut, ...], list[tuple[Condition, Condition]]] | None:
         """The pieces of two conditions that cut the same quantity, where their order is one for all threads."""
+        ours, theirs = a.cuts, b.cuts
+        m, n = len(ours), len(theirs)
         cuts: list[Cut] = []
         pairs = [(a.children[0], b.children[0])]
         i = j = 0
-        while i < len(a.cuts) or j < len(b.cuts):
-            if j == len(b.cuts):
-                order = -1
-            elif i == len(a.cuts):
-                order = 1
+        while i < m and j < n:
+            x, y = ours[i], theirs[j]
+            if x is y:
+                order = 0
+            elif isinstance(x, int) and isinstance(y, int):
+                order = x - y
             else:
-                order = self._order(a.cuts[i], b.cuts[j])
-            if order is None:
-                return None
-            cuts.append(a.cuts[i] if order <= 0 else b.cuts[j])
-            i += order <= 0
-            j += order >= 0
+                order = self._order(x, y)
+                if order is None:
+                    return None
+            if order <= 0:
+                i += 1
+                cuts.append(x)
+            else:
+                cuts.append(y)
+            if order >= 0:
+                j += 1
             pairs.append((a.children[i], b.children[j]))
+        cuts += ours[i:]
+        pairs += [(child, b.children[n]) for child in a.children[i + 1 :]]
+        cuts += theirs[j:]
+        pairs += [(a.children[m], child) for child in b.children[j + 1 :]]
         return tuple(cuts), pairs
 
     def _sorted(self, a: Node, b: Node) -> tuple[tuple[Cut, ...], list[Piece]]:
@@ -355,28 +377,31 @@ class Cases:
         return found
 
     def _node(self, quantity: int, cuts: tuple[Cut, ...], children: list[Condition]) -> Condition:
-        kept: list[Condition] = [children[0]]
-        last: list[Cut] = []
-        for i, (cut, child) in enumerate(zip(cuts, children[1:], strict=True)):
-            following = cuts[i + 1] if i + 1 < len(cuts) else None
-            if following is not None and (isinstance(cut, Table) or isinstance(following, Table)):
+        last = children[0]
+        kept = [last]
+        kept_cuts: list[Cut] = []
+        for i, cut in enumerate(cuts, 1):
+            child = children[i]
+            following = cuts[i] if i < len(cuts) else 0
+            if i < len(cuts) and (isinstance(cut, Table) or isinstance(following, Table)):
                 mask = self._below(cut, following)
                 if mask != self.true:  # for some threads the piece is empty: there it says what one beside it says
-                    after = children[i + 2]
+                    after = children[i + 1]
                     if self.both(child, mask) == self.both(after, mask):
                         child = after
                     else:
-                        child = self.either(self.both(child, mask), self.both(kept[-1], self.negate(mask)))
-            if child is kept[-1] or child == kept[-1]:
+                        child = self.either(self.both(child, mask), self.both(last, self.negate(mask)))
+            if child is last or (isinstance(child, int) and child == last):
                 continue
+            last = child
             kept.append(child)
-            last.append(cut)
-        if not last:
-            return kept[0]
-        key = (quantity, tuple(last), tuple(kept))
+            kept_cuts.append(cut)
+        if not kept_cuts:
+            return last
+        key = (quantity, tuple(kept_cuts), tuple(kept))
         found = self._nodes.get(key)
         if found is None:
-            found = self._nodes[key] = Node(len(self._nodes), quantity, tuple(last), tuple(kept))
+            found = self._nodes[key] = Node(len(self._nodes), *key)
         return found
 
     # -- comparisons ----------------------------------------------------------------------------------------------

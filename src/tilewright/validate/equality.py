@@ -7,7 +7,6 @@ values are equal and, supposing it, their next ones (value graphs: Tristan, Gove
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 
@@ -16,12 +15,10 @@ import numpy as np
 from tilewright.validate.cases import Condition
 from tilewright.validate.floats import Floats
 from tilewright.validate.loops import Iterations
+from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
 from tilewright.validate.regions import Region
-from tilewright.validate.terms import Atom, Coefficient, Field, Monomial, Poly, Table
+from tilewright.validate.shapes import COMMUTATIVE, Shapes
 from tilewright.validate.values import ANYTHING, Choice, Value, Values
-
-COMMUTATIVE = ("add.", "mul.", "fma.", "max.", "min.", "and", "or", "xor", "min", "max", "test.eq.", "test.nan.")
-"""Beginnings of the kinds of atoms whose first two arguments may be exchanged."""
 
 COMPUTED = ("add.f", "mul.f", "neg.f", "abs.f", "fma.", "div.", "max.", "min.", "cvt.", "ex2.", "lg2.", "rcp.", "sqrt.",
             "rsqrt.", "tanh.", "sin.", "cos.")  # fmt: skip
@@ -29,52 +26,6 @@ COMPUTED = ("add.f", "mul.f", "neg.f", "abs.f", "fma.", "div.", "max.", "min.", 
 
 MOST_CHOICES = 3
 """Terms of a sum that have cases, beyond which its cases are not told apart."""
-
-
-class Shapes:
-    """Numbers that are equal for values made by the same operations from the same data, on either side."""
-
-    def __init__(self, values: Values):
-        self.values, self.terms = values, values.terms
-        self._found: dict[Value, int] = {}
-        self._atoms: dict[int, int] = {}
-
-    def of(self, value: Value) -> int:
-        """A number for a value; conditions and the order of operands don't count."""
-        found = self._found.get(value)
-        if found is None:
-            if isinstance(value, Choice):
-                data = {self.of(p) for _, p in value.parts if self.terms.number(p) is None}
-                found = sum(data) if data else 1
-            else:
-                found = sum(c * self._monomial(m) for m, c in value.terms if isinstance(c, int))
-            self._found[value] = found
-        return found
-
-    def _monomial(self, monomial: Monomial) -> int:
-        return sum(self._atom(i) for i in monomial) + 1
-
-    def _atom(self, number: int) -> int:
-        found = self._atoms.get(number)
-        if found is None:
-            atom = self.terms.atoms[number]
-            inner = [x for x in atom.args if isinstance(x, Poly | Choice)]
-            if atom.kind in ("carry", "phi"):
-                found = 2
-            elif atom.kind == "choice":
-                found = self.of(inner[0])
-            elif atom.kind == "field":
-                field = atom.args[0]
-                assert isinstance(field, Field)
-                found = self._atom(field.base) * 31 + field.low
-            elif not inner:
-                found = number
-            else:
-                ordered = not atom.kind.startswith(COMMUTATIVE)
-                shares = (self.of(x) * (k + 1 if ordered else 1) for k, x in enumerate(inner))
-                found = zlib.crc32(atom.kind.encode()) * 31 + sum(shares)
-            self._atoms[number] = found
-        return found
 
 
 class Equality:
@@ -100,7 +51,8 @@ class Equality:
         self.shuffles, self.same_event, self.impossible = shuffles, same_event, impossible
         self._known: dict[tuple[Poly, Poly], Condition] = {}
         """Where pairs of values are equal, as far as it was asked."""
-        self._general: dict[tuple[Poly, Poly, Condition], bool] = {}
+        self._shown: list[tuple[Poly, Poly, Condition]] = []
+        """In the order in which they were shown: pairs, and where they were known to be equal before."""
         self.scope: Condition = self.cases.true
         """Where, in all, values are compared at present."""
         self._unequal: dict[tuple[Poly, Poly], set[Condition]] = {}
@@ -109,22 +61,32 @@ class Equality:
         self._carries: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {}
 
     def equal(self, ir: Value, ptx: Value, care: Condition) -> bool:
-        """The values are equal for all threads and arguments of ``care``."""
+        """The values are equal for all threads and arguments of ``care``.
+
+        Each case is asked in all of the scope first: of many stores there are few such questions.
+        """
+        scope = self.scope if self.cases.implies(care, self.scope) else care
+        return self._equal_in(ir, ptx, care, scope)
+
+    def _equal_in(self, ir: Value, ptx: Value, care: Condition, scope: Condition) -> bool:
         if ir is ptx or care == 0:
             return True
         if isinstance(ir, Poly) and isinstance(ptx, Poly):
-            return self._polys(ir, ptx, care)
+            return (scope is not care and self._polys(ir, ptx, scope)) or self._polys(ir, ptx, care)
         cases = self.cases
         theirs = self._in_common_terms(ir, ptx, care)
         for c, p in self.values.parts(ir):
             here = cases.both(care, c)
             if here == 0 or self.values.is_open(p):
                 continue
-            if not self._covered(here, theirs):
+            if isinstance(ptx, Choice) and not self._covered(here, theirs):
                 return False
             for d, q in theirs:
                 both = cases.both(here, d)
-                if both != 0 and not self._polys(p, q, both):
+                if both == 0 or p is q:
+                    continue
+                wide = both if scope is care else cases.all((scope, c, d))
+                if not (wide is not both and self._polys(p, q, wide)) and not self._polys(p, q, both):
                     return False
         return True
 
@@ -144,7 +106,7 @@ class Equality:
         for test, atom in theirs.items():
             if test not in ours:
                 free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == atom.kind]
-                free.sort(key=lambda pair: not self._alike(pair[0], test))
+                free.sort(key=lambda pair: -self._alike(pair[0], test))
                 found = next((mine for mine, other in free if self._atoms(other, atom, care)), None)
                 if found is not None:
                     renamed[test] = found
@@ -177,8 +139,6 @@ class Equality:
             return True
         if care in self._unequal.get(key, ()):
             return False
-        if care is not self.scope and self.cases.implies(care, self.scope) and self._everywhere(p, q):
-            return True
         found = (
             self._compared(p, q, care)
             or self._restricted(p, q, care)
@@ -209,7 +169,7 @@ class Equality:
     def _by_cases(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Words that are computed from one of several, case by case."""
         x, y = self._expanded(p), self._expanded(q)
-        return (x is not p or y is not q) and self.equal(x, y, care)
+        return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
     def _expanded(self, p: Poly) -> Value:
         """A sum with a case for each that a term of it has."""
@@ -235,19 +195,10 @@ class Equality:
         """What a part of a word says in a wider one, of which it is the low bits."""
         return part if part.width == width else self.terms.resize(self.terms.unsigned(part), width)
 
-    def _everywhere(self, p: Poly, q: Poly) -> bool:
-        """The values are equal in all of the scope: asked once, and first, for the sake of many narrower questions."""
-        key = (p, q, self.scope)
-        found = self._general.get(key)
-        if found is None:
-            self._general[key] = False
-            found = self._general[key] = self._compared(p, q, self.scope)
-            if found:
-                self._equal((p, q), self.scope)
-        return found
-
     def _equal(self, key: tuple[Poly, Poly], care: Condition) -> None:
-        self._known[key] = self.cases.either(self._known.get(key, 0), care)
+        before = self._known.get(key, 0)
+        self._shown.append((*key, before))
+        self._known[key] = self.cases.either(before, care)
 
     def apart(self, ir: Value, ptx: Value, care: Condition) -> tuple[Value, Value, Condition]:
         """Of two values that are not shown to be equal the innermost parts that are not, for messages."""
@@ -283,6 +234,10 @@ class Equality:
         width = q.width
         if p.width != q.width:
             p = self.terms.resize(p, width)
+        if len(p.terms) == 1 == len(q.terms):
+            ((m, a),), ((n, b),) = p.terms, q.terms
+            if a == b and len(m) == len(n) == 1:
+                return self._monomials(m, n, care) or self._inductive(p, q, care)
         left, right = dict(p.terms), dict(q.terms)
         threads = self.cases.threads(care)
         only_left: list[tuple[Monomial, Coefficient]] = []
@@ -316,7 +271,7 @@ class Equality:
     def _restricted(self, p: Poly, q: Poly, care: Condition) -> bool:
         """The same with what ``care`` makes of the operands of either."""
         x, y = self._under(p, care), self._under(q, care)
-        return (x is not p or y is not q) and self.equal(x, y, care)
+        return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
     def _under(self, p: Poly, care: Condition) -> Value:
         """A floating-point operation with the operands that it has where ``care`` holds, in normal form; a sum with
@@ -360,7 +315,9 @@ class Equality:
         pieces = self.terms.pieces(p)
         if pieces is None or len(pieces) < 2 or self.terms.single(q) is None:
             return False
-        return all(self.equal(part, self.terms.field(q, at, count, count), care) for at, count, part in pieces)
+        return all(
+            self._equal_in(part, self.terms.field(q, at, count, count), care, care) for at, count, part in pieces
+        )
 
     def _inductive(self, p: Poly, q: Poly, care: Condition) -> bool:
         """A variable of the IR, alone, against a value that no variable of the PTX stands for."""
@@ -395,7 +352,7 @@ class Equality:
             y = b.args[0] if b.kind == "choice" else self.terms.of(b.bits, b)
             return self._arguments(x, y, care)
         if a.kind != b.kind or len(a.args) != len(b.args):
-            return False
+            return self._truncated(a, b, care)
         if a.kind in ("after", "stored", "result"):
             return self.same_event(a.kind, a.args, b.args)
         if a.kind == "field":
@@ -415,17 +372,33 @@ class Equality:
             (x, y, *rest), (u, v, *more) = a.args, b.args
             if self._alike(x, v) + self._alike(y, u) > self._alike(x, u) + self._alike(y, v):
                 u, v = v, u
-            straight = self._arguments(x, u, care) and self._arguments(y, v, care)
-            if not straight and not (self._arguments(x, v, care) and self._arguments(y, u, care)):
+            if self._arguments(x, u, care):  # then x = v and y = u would make all four equal
+                same = self._arguments(y, v, care)
+            else:
+                same = self._arguments(x, v, care) and self._arguments(y, u, care)
+            if not same:
                 return False
             return all(self._arguments(x, y, care) for x, y in zip(rest, more, strict=True))
         return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
 
-    def _alike(self, x: object, y: object) -> bool:
-        """Whether two operands are made in one way from the same data, whatever the conditions: likely equal."""
-        if isinstance(x, Poly | Choice) and isinstance(y, Poly | Choice):
-            return self.shapes.of(x) == self.shapes.of(y)
-        return x == y
+    def _truncated(self, a: Atom, b: Atom, care: Condition) -> bool:
+        """A word of the IR against its low bits, where ``care`` leaves no others."""
+        field = b.args[0] if b.kind == "field" else None
+        if not isinstance(field, Field) or (field.base, field.low) != (a.id, 0):
+            return False
+        larger = self.cases.both(care, self.cases.at_least(self.terms.of(0, a), 1 << field.count))
+        return larger == 0 or self.impossible(larger)
+
+    def _alike(self, x: object, y: object) -> int:
+        """How likely two operands are equal: made in one way from the same data, whatever the conditions, or by the
+        same last operation."""
+        if not isinstance(x, Poly | Choice) or not isinstance(y, Poly | Choice):
+            return 2 * (x == y)
+        if self.shapes.of(x) == self.shapes.of(y):
+            return 2
+        a = self.terms.single(x) if isinstance(x, Poly) else None
+        b = self.terms.single(y) if isinstance(y, Poly) else None
+        return int(a is not None and b is not None and a.kind == b.kind)
 
     def _inside(self, loop: str, behind: Condition) -> Condition:
         """Where an iteration of a loop is compared for the sake of what is behind it."""
@@ -443,7 +416,7 @@ class Equality:
         if x is y or x == y:
             return True
         if isinstance(x, Poly | Choice) and isinstance(y, Poly | Choice):
-            return self.equal(x, y, care)
+            return self._equal_in(x, y, care, care)
         return False
 
     def _carried(self, a: Atom, q: Poly, care: Condition) -> bool:
@@ -465,16 +438,21 @@ class Equality:
             following = self.iterations.left(q, name, one, after)
         except KeyError:
             return False
-        before = set(self._assumed)
+        before, shown = set(self._assumed), len(self._shown)
         self._assumed.add(key)
         entry = self.cases.both(region.entry, self.care[self.parents[name]])
-        if self.equal(carried.initial, first, entry) and self.equal(carried.next, following, body):
+        if self._equal_in(carried.initial, first, entry, entry) and self._equal_in(carried.next, following, body, body):
             return True
-        self._assumed = before  # what was shown supposing it is not shown
-        self._known.clear()
-        self._general.clear()
+        self._assumed = before
+        self._forget(shown)
         # where no second iteration follows, the variable is what it is at first
-        return self.impossible(body) and self.equal(carried.initial, q, care)
+        return self.impossible(body) and self._equal_in(carried.initial, q, care, care)
+
+    def _forget(self, shown: int) -> None:
+        """Takes back what was shown since, supposing what turned out not to be shown."""
+        while len(self._shown) > shown:
+            p, q, before = self._shown.pop()
+            self._known[p, q] = before
 
     def _beside(self, region: Region) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
         """The first values of what a loop of the PTX carries, and what follows the present ones."""

@@ -11,7 +11,7 @@ import struct
 
 import numpy as np
 
-from tilewright.validate.terms import Atom, Poly
+from tilewright.validate.polynomials import Atom, Poly
 from tilewright.validate.values import Choice, Value, Values
 
 SIGN = 1 << 31

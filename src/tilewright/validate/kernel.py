@@ -28,10 +28,13 @@ from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
 from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Fact, Prover, Tensor
-from tilewright.validate.plan import Launch, Plan, scalar_parameter
+from tilewright.validate.plan.parameters import scalar_parameter
+from tilewright.validate.plan.plan import Launch, Plan
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Region
-from tilewright.validate.terms import Poly, Terms
+from tilewright.validate.registers import Registers
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 
@@ -96,7 +99,8 @@ class _Comparison:
         plan.run()
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
-        program = Program(self.entry, self.values, parameters, ctas, element_bytes, versioned, pairing, self.constants)
+        registers = Registers(self.entry)
+        program = Program(registers, self.values, parameters, ctas, element_bytes, versioned, pairing, self.constants)
         root = program.run()
         return Matcher(plan, program, root, self._provers(plan)).run(plan.region, root)
 

@@ -6,10 +6,10 @@ from functools import cache
 from importlib.resources import files
 
 from tilewright.ptx.reader import read
-from tilewright.ptx.syntax import Module
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Access
-from tilewright.validate.terms import Poly
+from tilewright.validate.registers import Registers
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
@@ -29,15 +29,15 @@ class Library:
         return found
 
     def _evaluated(self, name: str, x: Value) -> Value:
-        module = _module()
-        entry = next((e for e in module.entries if e.name == f"f32_{name}"), None)
-        if entry is None:
+        registers = _functions().get(f"f32_{name}")
+        if registers is None:
             raise Undecided(f"no library function {name}")
+        entry = registers.entry
         terms = self.values.terms
         address = terms.of(64, terms.atom("address", "library", low=0))
         parameters = {entry.parameters[0].name: x, entry.parameters[1].name: address}
         program = Program(
-            entry, self.values, parameters, terms.const(32, 1), {"library": 4, "shared": 4}, frozenset(), _no_loop
+            registers, self.values, parameters, terms.const(32, 1), {"library": 4, "shared": 4}, frozenset(), _no_loop
         )
         region = program.run()
         (store,) = [e for e in region.events if isinstance(e, Access)]
@@ -51,5 +51,7 @@ def _no_loop(parent: str, entry: object, line: int, top: bool) -> str:
 
 
 @cache
-def _module() -> Module:
-    return read(files("tilewright.validate").joinpath("library.ptx").read_text(), "library.ptx")
+def _functions() -> dict[str, Registers]:
+    """The functions by the names of their entries."""
+    module = read(files("tilewright.validate").joinpath("library.ptx").read_text(), "library.ptx")
+    return {entry.name: Registers(entry) for entry in module.entries}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import cast
 
 from tilewright.validate.cases import Condition, Node
-from tilewright.validate.terms import Atom, Field, Poly
+from tilewright.validate.polynomials import Atom, Field, Poly
 from tilewright.validate.values import Choice, Value, Values
 
 
@@ -47,7 +47,7 @@ class Iterations:
             self._varies[key] = False
             found = self._varies[key] = (
                 atom.args[0] == name
-                if atom.kind in ("iter", "phi", "carry", "unsolved", "inside")
+                if atom.kind in ("iter", "phi", "test.phi", "carry", "unsolved", "inside")
                 else any(self.varies(arg, name) for arg in atom.args)
             )
         return found

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.validate.cases import Condition
 from tilewright.validate.equality import Equality
 from tilewright.validate.needs import Prover
-from tilewright.validate.plan import Plan
+from tilewright.validate.plan.plan import Plan
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Access, Event, Operand, Region
-from tilewright.validate.terms import Poly
 from tilewright.validate.values import Choice, Value
 
 
@@ -164,25 +165,34 @@ class Matcher:
         holds = self.cases.both(event.condition, care)
         if holds == 0 or (not candidates and self.prover.impossible(holds)):
             return
-        why, best = "no such op", -1
+        why, best = partial(str, "no such op"), -2
         for candidate in candidates:
             if not self.inside(holds, open_[id(candidate)], care):
-                if best < 0:
-                    why = f"{candidate.where} runs where {self.cases.text(open_[id(candidate)])}"
+                if best == -2:
+                    why = partial(self._runs_elsewhere, candidate, open_[id(candidate)])
                 continue
-            wrong, text = self._operands(candidate, event, holds)
-            if not text:
+            wrong = self._other_operand(candidate, event, holds)
+            if wrong is None:
                 open_[id(candidate)] = self.cases.without(open_[id(candidate)], holds)
                 self.partners[id(event)] = candidate
                 return
             if wrong > best:
-                why, best = f"{candidate.where}: {text}", wrong
-        self.differ(event.where, why, f"{event.kind} where {self.cases.text(holds)}")
+                why, best = partial(self._wrong_operand, candidate, event, wrong), wrong
+        self.differ(event.where, why(), f"{event.kind} where {self.cases.text(holds)}")
 
-    def _operands(self, ir: Event, ptx: Event, holds: Condition) -> tuple[int, str]:
-        """The first operand that differs, and how; an empty text if none does."""
+    def _runs_elsewhere(self, ir: Event, left: Condition) -> str:
+        return f"{ir.where} runs where {self.cases.text(left)}"
+
+    def _wrong_operand(self, ir: Event, ptx: Event, k: int) -> str:
+        if k < 0:
+            return f"{ir.where}: {len(ptx.operands)} operands instead of {len(ir.operands)}"
+        found, wanted = self._text(ptx.operands[k]), self._text(ir.operands[k])
+        return f"{ir.where}: operand {k} is {found} instead of {wanted}"
+
+    def _other_operand(self, ir: Event, ptx: Event, holds: Condition) -> int | None:
+        """The first operand that differs, -1 for another number of them; None if none does."""
         if len(ir.operands) != len(ptx.operands):
-            return 0, f"{len(ptx.operands)} operands instead of {len(ir.operands)}"
+            return -1
         for k, (x, y) in enumerate(zip(ir.operands, ptx.operands, strict=True)):
             care = holds
             if ir.kind == "cp.async" and k == 1:  # an address from which nothing is read may be any
@@ -190,8 +200,8 @@ class Matcher:
                 assert isinstance(read, Poly | Choice)
                 care = self.cases.without(holds, self.values.test(self.cases.zero, self.values.resize(read, 0)))
             if not self._same_operand(x, y, care):
-                return k, f"operand {k} is {self._text(y)} instead of {self._text(x)}"
-        return 0, ""
+                return k
+        return None
 
     def _same_operand(self, x: Operand, y: Operand, care: Condition) -> bool:
         if isinstance(x, Poly | Choice) and isinstance(y, Poly | Choice):
@@ -250,15 +260,13 @@ class Matcher:
             found = index.get((event.kind, event.operands[0], event.operands[1], event.bytes)) or self._near(
                 index, event, holds
             )
-            why = f"no store of {event.bytes} bytes at {self._text(event.operands[1])}"
+            why = partial(self._no_store, event)
             for candidate in found or ():
                 part = self.cases.both(holds, open_[id(candidate)])
                 if part == 0:
                     continue
                 if not self._same_operand(candidate.operands[2], event.operands[2], part):
-                    x, y, there = self.equality.apart(self._stored(candidate), self._stored(event), part)
-                    where = self.cases.text(there)
-                    why = f"another value: {self._text(y)} instead of {self._text(x)} where {where}"
+                    why = partial(self._other_value, candidate, event, part)
                     continue
                 open_[id(candidate)] = self.cases.without(open_[id(candidate)], part)
                 holds = self.cases.without(holds, part)
@@ -268,12 +276,19 @@ class Matcher:
                 if holds == 0:
                     break
             if holds != 0 and not self.prover.impossible(holds):
-                self.differ(event.where, why, f"{event.kind} where {self.cases.text(holds)}")
+                self.differ(event.where, why(), f"{event.kind} where {self.cases.text(holds)}")
         for event in ours:
             left = open_[id(event)]
             if left != 0 and not self.prover.impossible(left):
                 at = self._text(event.operands[1])
                 self.differ("nowhere", event.where, f"{event.kind} at {at} is missing where {self.cases.text(left)}")
+
+    def _no_store(self, event: Access) -> str:
+        return f"no store of {event.bytes} bytes at {self._text(event.operands[1])}"
+
+    def _other_value(self, ir: Access, ptx: Access, care: Condition) -> str:
+        x, y, there = self.equality.apart(self._stored(ir), self._stored(ptx), care)
+        return f"another value: {self._text(y)} instead of {self._text(x)} where {self.cases.text(there)}"
 
     def _stored(self, event: Access) -> Value:
         value = event.operands[2]

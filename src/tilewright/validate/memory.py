@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.validate.cases import Condition
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import Access, Needs, Region
-from tilewright.validate.terms import Poly
 from tilewright.validate.values import Value, Values
 
 SHARED = "shared"

@@ -11,8 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition, Cut, Node
+from tilewright.validate.polynomials import Coefficient, Field, Ints, Monomial, Poly, Table
 from tilewright.validate.regions import Need, Needs
-from tilewright.validate.terms import Coefficient, Ints, Monomial, Poly, Table, Terms
+from tilewright.validate.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class Prover:
         terms = [(m, c) for m, c in p.terms if m != () and isinstance(c, int)]
         negative = [(m, c) for m, c in terms if c < 0]
         for monomial, c in negative or terms:
-            for slack, d in (*self._slacks(holds).get(monomial, ()), *self._of_quotient(monomial)):
+            known = self._slacks(holds).get(monomial, ())
+            for slack, d in (*known, *self._of_quotient(monomial), *self._of_field(monomial)):
                 if c * d <= 0 or c % d:
                     continue
                 if self.not_negative(self.terms.sub(p, self.terms.scale(slack, c // d)), holds, depth - 1):
@@ -159,6 +161,16 @@ class Prover:
         numerator, n = quotient
         residue = self.terms.sub(numerator, self.terms.make(0, {monomial: n}))
         return [(residue, -n), (self.terms.sub(self.terms.const(0, n - 1), residue), n)]
+
+    def _of_field(self, monomial: Monomial) -> list[tuple[Poly, int]]:
+        """The low bits of a word are not more than the word."""
+        atom = self.terms.atoms[monomial[0]]
+        if len(monomial) != 1 or atom.kind != "field":
+            return []
+        (field,) = atom.args
+        assert isinstance(field, Field)
+        whole = self.terms.of(0, self.terms.atoms[field.base])
+        return [(self.terms.sub(whole, self.terms.of(0, atom)), -1)] if field.low == 0 else []
 
     def _slacks(self, holds: Condition) -> Slacks:
         """Polynomials that are not negative where the condition holds, by their terms."""

@@ -8,33 +8,21 @@ along the edges.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
 import numpy as np
 
-from tilewright.ptx.flow import Flow, Loop, graph
-from tilewright.ptx.syntax import (
-    Address,
-    Entry,
-    Immediate,
-    Instruction,
-    Negated,
-    Operand,
-    Pair,
-    Register,
-    Special,
-    Symbol,
-    Vector,
-)
+from tilewright.ptx.flow import Loop
+from tilewright.ptx.syntax import Instruction
 from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.cases import Condition
-from tilewright.validate.instructions import Instructions
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.loops import Iterations
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region
-from tilewright.validate.terms import Poly
+from tilewright.validate.registers import Registers
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
@@ -50,12 +38,12 @@ MEMORY = "@"
 
 
 class Program:
-    """Evaluates one entry. ``parameters`` are the meanings of its parameters, ``pair`` names its loops;
-    ``constants`` are what variables of the module hold that nothing writes."""
+    """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
+    loops; ``constants`` are what variables of the module hold that nothing writes."""
 
     def __init__(
         self,
-        entry: Entry,
+        registers: Registers,
         values: Values,
         parameters: Mapping[str, Value],
         ctas: Value,
@@ -64,8 +52,7 @@ class Program:
         pair: Pairing,
         constants: Mapping[str, bytes] = MappingProxyType({}),
     ):
-        self.entry = entry
-        self.flow: Flow = graph(entry)
+        self.registers, self.entry, self.flow = registers, registers.entry, registers.flow
         if self.flow.irreducible:
             raise Undecided("a loop with two entries")
         self.values, self.terms, self.cases = values, values.terms, values.cases
@@ -78,39 +65,12 @@ class Program:
         self.needs: dict[str, Needs] = {}
         self.environment: Environment = {}
         self.instructions = Instructions(self, ctas, element_bytes)
-        self.written = [destinations(i) for i in entry.body]
-        self.read = [sources(i) for i in entry.body]
-        self.readers: dict[str, set[int]] = {}
-        for instruction in entry.body:
-            for r in self.read[instruction.index]:
-                self.readers.setdefault(r, set()).add(self.flow.block_of[instruction.index])
-        self.several = self._flowing()
-        self.spins = {i for i, loop in enumerate(self.flow.loops) if self._spins(loop)}
+        self.written, self.several = registers.written, registers.several
         self.names: dict[int, str] = {}
         self.slice: set[int] | None = None
         self.pairing = True
         self.order = 0
         self.exits: dict[int | None, list[tuple[int, Condition, Environment]]] = {}
-
-    def _flowing(self) -> set[str]:
-        """Registers whose value depends on the way taken: those that several instructions write, or a predicated one,
-        and those that some way to a reader leaves unwritten."""
-        counts = Counter(name for names in self.written for name in names)
-        found = {name for name, n in counts.items() if n > 1}
-        written: dict[str, int] = {}
-        for i in self.entry.body:
-            for name in self.written[i.index]:
-                written[name] = i.index
-                if i.guard is not None:
-                    found.add(name)
-        for i in self.entry.body:
-            found.update(r for r in self.read[i.index] if r in written and not self._before(written[r], i.index))
-        return found
-
-    def _before(self, writer: int, reader: int) -> bool:
-        """Every way to one instruction comes through another, before it."""
-        first, second = self.flow.block_of[writer], self.flow.block_of[reader]
-        return writer < reader if first == second else self.flow.dominates(first, second)
 
     def run(self) -> Region:
         """The kernel's region."""
@@ -185,7 +145,7 @@ class Program:
         for block in flow.order:
             if block not in inside or block in done or block not in arriving:
                 continue
-            holds, environment = self._merged(arriving.pop(block))
+            holds, environment = self._merged(arriving.pop(block), block)
             inner = self._inner_loop(block, loop)
             if inner is not None:
                 done |= flow.loops[inner].blocks
@@ -207,7 +167,7 @@ class Program:
                     taken = self.cases.both(holds, self.cases.negate(test) if edge.guard.negated else test)
                 go(edge.target, taken, self.environment)
         if loop is not None:
-            region.again, latest = self._merged(back) if back else (0, {})
+            region.again, latest = self._merged(back, header) if back else (0, {})
             return latest
         return {}
 
@@ -220,14 +180,18 @@ class Program:
         assert isinstance(chosen, int)
         return chosen
 
-    def _merged(self, arriving: Sequence[tuple[Condition, Environment]]) -> tuple[Condition, Environment]:
+    def _merged(self, arriving: Sequence[tuple[Condition, Environment]], block: int) -> tuple[Condition, Environment]:
+        """What comes to a block by one of several ways, of the registers that are live there."""
         if len(arriving) == 1:
             return arriving[0]
+        live = self.registers.live[block]
         total = self.cases.any(c for c, _ in arriving)
         arriving = [(self.cases.given(c, total), environment) for c, environment in arriving]
         merged: Environment = {}
         (_, start), *others = arriving
         for name in dict.fromkeys(name for _, environment in arriving for name in environment):
+            if name not in live and not name.startswith(MEMORY):
+                continue
             first = start.get(name)
             if first is not None and all(environment.get(name) is first for _, environment in others):
                 merged[name] = first
@@ -257,23 +221,12 @@ class Program:
         return None
 
     # -- loops ----------------------------------------------------------------------------------------------------
-    def _spins(self, loop: Loop) -> bool:
-        """The loop tries one mbarrier until its phase is over: it waits."""
-        body = [i for b in loop.blocks for i in self.flow.instructions(b) if i.opcode != "bra"]
-        leaving = [e for b in loop.blocks for e in self.flow.blocks[b].out if e.target not in loop.blocks]
-        if len(body) != 1 or len(leaving) != 1:
-            return False
-        (wait,), (edge,) = body, leaving
-        over = edge.guard is not None and not edge.guard.negated and self.written[wait.index] == [edge.guard.register]
-        tries = wait.opcode == "mbarrier" and wait.modifiers[0] in ("try_wait", "test_wait") and wait.guard is None
-        return tries and over and edge.source == self.flow.block_of[wait.index]
-
     def _loop(
         self, parent: Region, number: int, entry: Condition, start: Environment
     ) -> list[tuple[int, Condition, Environment]]:
         loop, flow = self.flow.loops[number], self.flow
         outside = [e.target for b in loop.blocks for e in flow.blocks[b].out if e.target not in loop.blocks]
-        if number in self.spins:
+        if number in self.registers.spins:
             wait = next(i for b in loop.blocks for i in flow.instructions(b) if i.opcode == "mbarrier")
             self.environment = dict(start)
             if self.slice is None:
@@ -295,7 +248,8 @@ class Program:
         self.order += 1
         region.order = self.order
         written = {r for b in loop.blocks for i in flow.instructions(b) for r in self.written[i.index]}
-        carried = [r for r in self.several if r in written and r in start]
+        live = self.registers.live[loop.header]
+        carried = sorted(r for r in self.several if r in written and r in start and r in live)
         bound = {r: start[r] for r in start}
         closed = (
             self._closed(number, name, carried, start, region.threads) if self.slice is None or self.pairing else {}
@@ -326,21 +280,25 @@ class Program:
         if not top:
             last = self.terms.sub(last, self.terms.const(0, 1))
         return [
-            (target, entry, self._behind(region, number, environment, written, last, start))
+            (target, entry, self._behind(region, number, environment, written, last, target))
             for target, _, environment in self.exits[number]
         ]
 
     def _behind(
-        self, region: Region, number: int, environment: Environment, written: set[str], last: Poly, start: Environment
+        self, region: Region, number: int, environment: Environment, written: set[str], last: Poly, target: int
     ) -> Environment:
         """Registers behind a loop: what they are after its last iteration."""
         left = dict(environment)
         blocks = self.flow.loops[number].blocks
-        leaving = {r for r in written if not self.readers.get(r, set()) <= blocks}
+        leaving = {r for r in written if not self.registers.readers.get(r, set()) <= blocks}
         resting = frozenset(need for r in leaving for need in self.needs.pop(r, NOTHING))
         if resting and self.slice is None:  # what values rest on is proved where they are computed
             region.events.append(Event("needs", self.cases.true, (), region.where, region.order, resting))
-        for r in sorted(written | {n for n in environment if n.startswith(MEMORY)}):
+        live = self.registers.live[target]
+        for r in written - live:  # nobody asks for what they were in the last iteration
+            left.pop(r, None)
+            self.fixed.pop(r, None)
+        for r in sorted((written & live) | {n for n in environment if n.startswith(MEMORY)}):
             flowing = r in environment and (r in self.several or r.startswith(MEMORY))
             if not flowing and r not in self.fixed:
                 continue
@@ -364,11 +322,11 @@ class Program:
     def _closed(self, number: int, name: str, carried: list[str], start: Environment, threads: int) -> dict[str, Value]:
         """Closed forms of the integers that the loop carries, found on the slice of the body that computes them."""
         integers = [r for r in carried if not self.is_predicate(r) and self.entry.registers[r][0] != "f"]
+        data = self._data(number) if integers else set[str]()
+        integers = [r for r in integers if r not in data]
         if not integers:
             return {}
         wanted = self._sliced(number, integers)
-        if wanted is None:
-            return {}
         found: dict[str, Value] = {}
         saved = self.environment, self.needs, self.pairing, self.slice
         fixed, conditions = self.fixed, self.conditions
@@ -430,9 +388,24 @@ class Program:
 
         return not open_(value)
 
-    def _sliced(self, number: int, names: list[str]) -> set[int] | None:
+    def _body(self, number: int) -> list[Instruction]:
+        return [i for b in self.flow.loops[number].blocks for i in self.flow.instructions(b)]
+
+    def _data(self, number: int) -> set[str]:
+        """Registers that hold what the loop's body loads or exchanges, or what is computed from that: they have no
+        closed form."""
+        body, found = self._body(number), set[str]()
+        before = -1
+        while len(found) != before:
+            before = len(found)
+            for i in body:
+                if not self.instructions.is_pure(i) or not found.isdisjoint(self.registers.read[i.index]):
+                    found.update(self.written[i.index])
+        return found
+
+    def _sliced(self, number: int, names: list[str]) -> set[int]:
         """Instructions of the loop that the new values of some registers, and its branches, are computed by."""
-        body = [i for b in self.flow.loops[number].blocks for i in self.flow.instructions(b)]
+        body = self._body(number)
         writers: dict[str, list[Instruction]] = {}
         for i in body:
             for r in self.written[i.index]:
@@ -450,7 +423,7 @@ class Program:
                 if not self.instructions.is_pure(i):
                     continue
                 wanted.add(i.index)
-                for r in self.read[i.index]:
+                for r in self.registers.read[i.index]:
                     if r not in seen:
                         seen.add(r)
                         pending.append(r)
@@ -458,65 +431,3 @@ class Program:
 
     def _line(self, loop: Loop) -> int:
         return self.entry.body[self.flow.blocks[loop.header].first].line
-
-
-def registers_in(operand: Operand | None) -> list[str]:
-    """Names of the registers in an operand."""
-    match operand:
-        case Register(name):
-            return [name]
-        case Negated(Register(name)):
-            return [name]
-        case Vector(items):
-            return [r for item in items for r in registers_in(item)]
-        case Pair(a, b):
-            return [*registers_in(a), *registers_in(b)]
-        case Address(base, _, rest):
-            return [*registers_in(base), *(r for item in rest for r in registers_in(item))]
-        case _:
-            return []
-
-
-NO_DESTINATION = frozenset(
-    [
-        "st",
-        "bra",
-        "ret",
-        "exit",
-        "bar",
-        "barrier",
-        "fence",
-        "membar",
-        "cp",
-        "red",
-        "trap",
-        "setmaxnreg",
-        "stmatrix",
-        "wgmma",
-        "griddepcontrol",
-        "prefetch",
-    ]
-)
-
-
-def destinations(instruction: Instruction) -> list[str]:
-    """Registers that an instruction writes."""
-    opcode, modifiers = instruction.opcode, instruction.modifiers
-    if opcode == "wgmma" and modifiers[0] == "mma_async":
-        return registers_in(instruction.operands[0])
-    if opcode in NO_DESTINATION or not instruction.operands:
-        return []
-    if opcode == "mbarrier" and modifiers[0] in ("init", "inval", "complete_tx", "expect_tx"):
-        return []
-    first = instruction.operands[0]
-    return [] if isinstance(first, Address) else registers_in(first)
-
-
-def sources(instruction: Instruction) -> list[str]:
-    """Registers that an instruction reads."""
-    skip = 1 if destinations(instruction) and instruction.opcode != "wgmma" else 0
-    found = [r for operand in instruction.operands[skip:] for r in registers_in(operand)]
-    return [*found, instruction.guard.register] if instruction.guard is not None else found
-
-
-__all__ = ["Address", "Immediate", "Program", "Special", "Symbol", "destinations", "np", "registers_in"]

@@ -2,7 +2,8 @@
 
 For every kernel: threads, cluster, dynamic shared memory, which must hold all that the text places in it. For every
 variant: the steps in order, with grid, parameters and every field of every tensor map; workspaces, whose tensors fit
-and are written before they are read; that inputs stay inputs; that what kernels assume is asked before they run.
+and are written before they are read; that inputs stay inputs; that what kernels assume is asked before they run, and
+that what they count fits.
 
 Integer expressions are equal if they are one expression, or simplify to one; where they differ a launch is named at
 which they do. What is neither is a fault: it can't be told.
@@ -18,6 +19,7 @@ from typing import cast
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
+    MAX_EXTENT,
     WORKSPACE_ALIGN_BYTES,
     Artifact,
     EncodeTensorMap,
@@ -45,6 +47,7 @@ from tilewright.validate.asked import (
     touched_by,
     workspaces_of,
 )
+from tilewright.validate.counters import uncounted
 from tilewright.validate.equal import difference
 
 MBARRIER_BYTES = 8
@@ -176,6 +179,7 @@ class _Variant:
         for kernel in self.kernels:
             yield from self._arguments(kernel)
             yield from self._assumptions(kernel)
+            yield from self._counters(kernel)
 
     # -- steps --------------------------------------------------------------------------------------------------------
     def _steps(self) -> Iterator[Fault]:
@@ -314,6 +318,12 @@ class _Variant:
                 if node.constant != 1:
                     name = f"{self.where}.{_entry(kernel)}"
                     yield Fault(name, f"{node} is assumed, and asked of no launch", "a fact or a part of the predicate")
+
+    def _counters(self, kernel: t.Kernel) -> Iterator[Fault]:
+        """Programs and carried counters stay in 31 bits in every launch that dispatch lets pass."""
+        for name, most in uncounted(kernel, (*self.artifact.facts, self.variant.predicate)):
+            found = f"{name} of up to {most}, asked of no launch to fit"
+            yield Fault(f"{self.where}.{_entry(kernel)}", found, f"at most {MAX_EXTENT}")
 
 
 def _unequal(field: str, found: Expr, required: Expr) -> Iterator[Fault]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tilewright.validate.cases import Condition
-from tilewright.validate.terms import Poly
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.values import Value
 
 

@@ -21,7 +21,7 @@ from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Condition
-from tilewright.validate.terms import Poly
+from tilewright.validate.polynomials import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value
 

@@ -15,63 +15,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import gcd
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints: TypeAlias = NDArray[np.int64]
-Interval: TypeAlias = tuple[int | None, int | None]
-Monomial: TypeAlias = tuple[int, ...]
-
+from tilewright.validate.division import quotient_of
+from tilewright.validate.polynomials import (
+    Atom,
+    Coefficient,
+    Field,
+    Interval,
+    Ints,
+    Monomial,
+    Poly,
+    Table,
+    added,
+    multiplied,
+    signed,
+    signed_int,
+)
+from tilewright.validate.words import may_be_set, sliced
 
 MOST_RESIDUES = 4
 """Of a sum, beyond which its bounds are not looked for in every order of taking them out."""
-
-
-class Table:
-    """One integer for every thread. Interned: equal tables are one object."""
-
-    __slots__ = ("high", "id", "low", "values")
-
-    def __init__(self, id: int, values: Ints):
-        self.id, self.values = id, values
-        self.low, self.high = int(values.min()), int(values.max())
-
-
-Coefficient: TypeAlias = "int | Table"
-
-
-class Atom:
-    """A variable: ``kind`` and ``args`` say what it stands for, ``low`` and ``high`` bound it.
-
-    ``bits``: the atom is raw data of so many bits, read as an unsigned integer; 0 for integers that are counted with.
-    """
-
-    __slots__ = ("args", "bits", "high", "id", "kind", "low")
-
-    def __init__(self, id: int, kind: str, args: tuple[object, ...], low: int | None, high: int | None, bits: int):
-        self.id, self.kind, self.args, self.low, self.high, self.bits = id, kind, args, low, high, bits
-
-
-class Poly:
-    """A value: terms in ascending order of their monomials. Interned: equal values are one object."""
-
-    __slots__ = ("id", "terms", "width")
-
-    def __init__(self, id: int, width: int, terms: tuple[tuple[Monomial, Coefficient], ...]):
-        self.id, self.width, self.terms = id, width, terms
-
-
-@dataclass(frozen=True)
-class Field:
-    """Bits ``low`` to ``low + count - 1`` of the data atom ``base``: the arguments of an atom of kind ``field``."""
-
-    base: int
-    low: int
-    count: int
 
 
 class Terms:
@@ -84,6 +49,7 @@ class Terms:
         self._polys: dict[tuple[int, tuple[tuple[Monomial, Coefficient], ...]], Poly] = {}
         self._tables: dict[bytes, Table] = {}
         self._intervals: dict[Poly, Interval] = {}
+        self._termwise: dict[Poly, Interval] = {}
         self._quotients: dict[tuple[Poly, int], Poly] = {}
         self._facts: dict[Monomial, list[tuple[Poly, int, int]]] = {}
         self._constants: dict[tuple[int, int], Poly] = {}
@@ -130,7 +96,7 @@ class Terms:
 
     def coefficient(self, width: int, values: Ints) -> Coefficient:
         """A coefficient with a value for every thread; an integer where all are equal."""
-        values = _signed(values, width)
+        values = signed(values, width)
         first = int(values[0])
         if (values == first).all():
             return first
@@ -148,7 +114,7 @@ class Terms:
             if isinstance(c, Table):
                 c = self.coefficient(width, c.values)
             elif width:
-                c = _signed_int(c, width)
+                c = signed_int(c, width)
             if isinstance(c, int):
                 if c == 0:
                     continue
@@ -158,17 +124,17 @@ class Terms:
                         pieces = True
                         room = width - ((c & -c).bit_length() - 1)
                         if bits > room:  # the bits above fall out of the word
-                            monomial = (self._field_atom(monomial[0], 0, room).id,)
+                            monomial = (self.field_atom(monomial[0], 0, room).id,)
             if monomial in kept:
                 c = self._plus(width, kept.pop(monomial), c)
                 if c == 0:
                     continue
             kept[monomial] = c
         if pieces and len(kept) > 1:
-            kept = self._joined(width, kept)
-        return self._interned(width, kept)
+            kept = self.joined(width, kept)
+        return self.interned(width, kept)
 
-    def _interned(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:
+    def interned(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:
         ordered = tuple(sorted(terms.items(), key=_monomial)) if len(terms) > 1 else tuple(terms.items())
         key = (width, ordered)
         found = self._polys.get(key)
@@ -178,20 +144,24 @@ class Terms:
 
     def _plus(self, width: int, a: Coefficient, b: Coefficient) -> Coefficient:
         if isinstance(a, int) and isinstance(b, int):
-            return _signed_int(a + b, width) if width else a + b
+            return signed_int(a + b, width) if width else a + b
+        if not width:
+            _in_table(_end(a)[0] + _end(b)[0], _end(a)[1] + _end(b)[1])
         return self.coefficient(width, np.asarray(_numbers(a) + _numbers(b)))
 
     def _times(self, width: int, a: Coefficient, b: Coefficient) -> Coefficient:
         if isinstance(a, int) and isinstance(b, int):
-            return _signed_int(a * b, width) if width else a * b
+            return signed_int(a * b, width) if width else a * b
+        if not width:
+            _in_table(*(x * y for x in _end(a) for y in _end(b)))
         return self.coefficient(width, np.asarray(_numbers(a) * _numbers(b)))
 
-    def _joined(self, width: int, terms: dict[Monomial, Coefficient]) -> dict[Monomial, Coefficient]:
+    def joined(self, width: int, terms: dict[Monomial, Coefficient]) -> dict[Monomial, Coefficient]:
         """Adjacent fields of one atom as one field: x[0:16] + 2**16 * x[16:32] is x[0:32]."""
         fields: dict[tuple[int, int], tuple[Monomial, int, int]] = {}
         for monomial, c in terms.items():
             if len(monomial) == 1 and isinstance(c, int):
-                f = self._as_field(monomial[0])
+                f = self.as_field(monomial[0])
                 if f is not None:
                     fields[f.base, f.low] = (monomial, c, f.count)
         joined = False
@@ -206,7 +176,7 @@ class Terms:
                 terms.pop(monomial)
                 del fields[base, low + count]
                 count += upper[2]
-                atom = self._field_atom(base, low, count)
+                atom = self.field_atom(base, low, count)
                 monomial = (atom.id,)
                 terms[monomial] = c
                 fields[base, low] = (monomial, c, count)
@@ -332,7 +302,13 @@ class Terms:
         leading = max((m for m, _ in a.terms if m != ()), key=lambda m: (len(m), m), default=None)
         if leading is not None and len(leading) > 1:
             self._facts.setdefault(leading, []).append((a, low, high))
-            self._intervals.clear()
+            for known in (self._intervals, self._termwise):  # wider bounds of other polynomials stay true
+                for p in [p for p in known if self._rests_on(p, leading)]:
+                    del known[p]
+
+    def _rests_on(self, a: Poly, leading: Monomial) -> bool:
+        """Whether a fact about a term may narrow the bounds of a polynomial."""
+        return any(m == leading or (len(m) == 1 and self.atoms[m[0]].kind == "fdiv") for m, _ in a.terms)
 
     def _bounds(self, a: Poly) -> Interval:
         """By terms, by what is known of sums, by residues; the narrowest of each end."""
@@ -347,18 +323,24 @@ class Terms:
                 rest = self.sub(self.resize(a, 0), self.scale(known, c // factor))
                 if any(m == monomial for m, _ in rest.terms):
                     continue
-                first, last = _added(self._by_terms(rest), _product((c // factor, c // factor), (least, most)))
+                first, last = added(self._by_terms(rest), multiplied((c // factor, c // factor), (least, most)))
                 low = first if low is None or (first is not None and first > low) else low
                 high = last if high is None or (last is not None and last < high) else high
         return low, high
 
     def _by_terms(self, a: Poly) -> Interval:
+        found = self._termwise.get(a)
+        if found is None:
+            found = self._termwise[a] = self._termwise_bounds(a)
+        return found
+
+    def _termwise_bounds(self, a: Poly) -> Interval:
         low: int | None = 0
         high: int | None = 0
         for monomial, c in a.terms:
             part: Interval = (c.low, c.high) if isinstance(c, Table) else (c, c)
             for i in monomial:
-                part = _product(part, (self.atoms[i].low, self.atoms[i].high))
+                part = multiplied(part, (self.atoms[i].low, self.atoms[i].high))
             low = None if low is None or part[0] is None else low + part[0]
             high = None if high is None or part[1] is None else high + part[1]
         for monomial, times, residue, n in self._residues(a):
@@ -366,8 +348,8 @@ class Terms:
             if any(m == monomial for m, _ in rest.terms):
                 continue
             other = self.interval(rest)
-            part = _product((times, times), (0, n - 1))
-            first, last = _added(other, part)
+            part = multiplied((times, times), (0, n - 1))
+            first, last = added(other, part)
             low = first if low is None or (first is not None and first > low) else low
             high = last if high is None or (last is not None and last < high) else high
         return low, high
@@ -399,99 +381,8 @@ class Terms:
         key = (a, n)
         found = self._quotients.get(key)
         if found is None:
-            found = self._quotients[key] = self._quotient(a, n)
+            found = self._quotients[key] = quotient_of(self, a, n)
         return found
-
-    def _quotient(self, a: Poly, n: int) -> Poly:
-        whole: dict[Monomial, Coefficient] = {}
-        rest: dict[Monomial, Coefficient] = {}
-        for monomial, c in a.terms:  # floor((n q + r) / n) = q + floor(r / n)
-            if isinstance(c, int):  # coefficients next to 0, the constant from 0 on
-                q = c // n if monomial == () else -((n // 2 - c) // n)
-                r = c - n * q
-            elif n >= 1 << 63:  # beyond the numbers of a table
-                q, r = 0, c
-            elif monomial == ():
-                q, r = self.coefficient(0, c.values // n), self.coefficient(0, c.values % n)
-            elif not (c.values % n).any():
-                q, r = self.coefficient(0, c.values // n), 0
-            else:
-                q, r = 0, c
-            if q != 0:
-                whole[monomial] = q
-            if r != 0:
-                rest[monomial] = r
-        quotient, remainder = self.make(0, whole), self.make(0, rest)
-        low, high = self.interval(remainder)
-        if low is not None and high is not None and low // n == high // n:
-            return self.add(quotient, self.const(0, low // n))
-        numbers = self.per_thread(remainder)
-        if numbers is not None:
-            return self.add(quotient, self.table(0, numbers // n))
-        divisors = {gcd(n, c) for m, c in remainder.terms if m != () and isinstance(c, int)}
-        for g in sorted(
-            (d for d in divisors if d > 1), reverse=True
-        ):  # floor((g r + s) / g m) = floor(r / m), 0 <= s < g
-            large: dict[Monomial, Coefficient] = {}
-            small: dict[Monomial, Coefficient] = {}
-            for monomial, c in remainder.terms:
-                if isinstance(c, int) and c % g == 0:
-                    large[monomial] = c // g
-                elif isinstance(c, int) and monomial == ():
-                    large[monomial], small[monomial] = c // g, c % g
-                elif isinstance(c, Table) and monomial == ():
-                    large[monomial] = self.coefficient(0, c.values // g)
-                    small[monomial] = self.coefficient(0, c.values % g)
-                else:
-                    small[monomial] = c
-            least, most = self.interval(self.make(0, small))
-            if least is not None and most is not None and least >= 0 and most < g:
-                return self.add(quotient, self.floordiv(self.make(0, large), n // g))
-        nested = self._nested(remainder, n)
-        if nested is not None:
-            return self.add(quotient, nested)
-        exact = self._reciprocal(remainder, n)
-        if exact is not None:
-            return self.add(quotient, exact)
-        bounds = (None if low is None else low // n, None if high is None else high // n)
-        atom = self.atom("fdiv", remainder, n, low=bounds[0], high=bounds[1])
-        return self.add(quotient, self.of(0, atom))
-
-    def _nested(self, a: Poly, n: int) -> Poly | None:
-        """floor((floor(p / m) + r) / n) = floor((p + m r) / (m n))."""
-        inner = [(m, c) for m, c in a.terms if m != ()]
-        for monomial, c in inner:
-            quotient = self.quotient(monomial)
-            if quotient is None or c != 1:
-                continue
-            numerator, m = quotient
-            if len(inner) == 1 or m >= 1 << 31:  # with more terms only what a division by a constant becomes
-                rest = self.make(0, {k: d for k, d in a.terms if k != monomial})
-                return self.floordiv(self.add(numerator, self.scale(rest, m)), m * n)
-        return None
-
-    def _reciprocal(self, a: Poly, n: int) -> Poly | None:
-        """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994)."""
-        if n & (n - 1) or n < 1 << 16 or any(not isinstance(c, int) for _, c in a.terms):
-            return None
-        m, constant = 0, 0
-        for k, c in a.terms:
-            assert isinstance(c, int)
-            if k == ():
-                constant = c
-            else:
-                m = gcd(m, c)
-        if m < 2 or m % 2 == 0:
-            return None
-        d = -(-n // m)
-        e = m * d - n
-        k = constant * pow(m, -1, n) % n  # the constant was m k before multiples of n were taken out
-        x = self.make(0, {key: c // m if key != () else 0 for key, c in a.terms if isinstance(c, int)})
-        x = self.add(x, self.const(0, k))
-        low, high = self.interval(x)
-        if d < 2 or low is None or high is None or low < 0 or high * e >= n:
-            return None
-        return self.sub(self.floordiv(x, d), self.const(0, (m * k - constant) // n))
 
     # -- words ----------------------------------------------------------------------------------------------------
     def unsigned(self, a: Poly) -> Poly:
@@ -504,7 +395,7 @@ class Terms:
         numbers = self.per_thread(a)
         if numbers is not None and a.width < 64:
             return self.table(0, numbers & ((1 << a.width) - 1))
-        joined = self._slice(a, 0, a.width)
+        joined = sliced(self, a, 0, a.width)
         if joined is not None:
             return joined
         whole = self.resize(a, 0)
@@ -520,45 +411,13 @@ class Terms:
             if a.width < 64:
                 numbers = numbers & ((1 << a.width) - 1)
             return self.table(width, (numbers >> low) & ((1 << count) - 1) if count < 63 else numbers >> low)
-        parts = self._slice(a, low, count)
+        parts = sliced(self, a, low, count)
         if parts is not None:
             return self.resize(parts, width)
         top = low + count  # floor(p / 2**low) - 2**count floor(p / 2**top), for any p that is equal modulo 2**top
         reduced = self.resize(self.resize(a, top), 0) if a.width != top else self.resize(a, 0)
         upper = self.scale(self.floordiv(reduced, 1 << top), 1 << count)
         return self.resize(self.sub(self.floordiv(reduced, 1 << low), upper), width)
-
-    def _slice(self, a: Poly, low: int, count: int) -> Poly | None:
-        """The bits of a word put together from disjoint fields of data; None for any other word."""
-        pieces: list[tuple[int, int, int | None, int]] = []  # position, bits, atom, constant
-        for monomial, c in a.terms:
-            if not isinstance(c, int):
-                return None
-            if monomial == ():
-                c &= (1 << a.width) - 1
-                base = (c & -c).bit_length() - 1
-                pieces.append((base, c.bit_length() - base, None, c >> base))
-                continue
-            if len(monomial) != 1 or not self.atoms[monomial[0]].bits:
-                return None
-            c = c & ((1 << a.width) - 1) if a.width else c
-            if c <= 0 or c & (c - 1):
-                return None
-            pieces.append((c.bit_length() - 1, self.atoms[monomial[0]].bits, monomial[0], 0))
-        pieces.sort(key=lambda piece: piece[0])
-        if any(p + n > q for (p, n, _, _), (q, _, _, _) in itertools.pairwise(pieces)):
-            return None
-        total: dict[Monomial, Coefficient] = {}
-        for position, bits, atom, constant in pieces:
-            first, last = max(position, low), min(position + bits, low + count)
-            if first >= last:
-                continue
-            if atom is None:
-                total[()] = ((constant >> (first - position)) & ((1 << (last - first)) - 1)) << (first - low)
-            else:
-                part = self._field_atom(atom, first - position, last - first)
-                total[part.id,] = 1 << (first - low)
-        return self.make(0, self._joined(0, total) if len(total) > 1 else total)
 
     def pieces(self, a: Poly) -> list[tuple[int, int, Poly]] | None:
         """The disjoint fields of data that a word is put together from: position, bits, value; None for other words."""
@@ -575,7 +434,7 @@ class Terms:
             return None
         return found
 
-    def _as_field(self, atom: int) -> Field | None:
+    def as_field(self, atom: int) -> Field | None:
         found = self.atoms[atom]
         if not found.bits:
             return None
@@ -585,8 +444,8 @@ class Terms:
             return field
         return Field(atom, 0, found.bits)
 
-    def _field_atom(self, atom: int, low: int, count: int) -> Atom:
-        field = self._as_field(atom)
+    def field_atom(self, atom: int, low: int, count: int) -> Atom:
+        field = self.as_field(atom)
         assert field is not None
         base = self.atoms[field.base]
         low += field.low
@@ -597,26 +456,7 @@ class Terms:
 
     def disjoint(self, a: Poly, b: Poly) -> bool:
         """No bit is set in both words, for any values."""
-        return not self._may_be_set(a) & self._may_be_set(b)
-
-    def _may_be_set(self, a: Poly) -> int:
-        """Bits of a word that can be set: what depends on the thread alone, beside what the other terms can set."""
-        whole = (1 << a.width) - 1
-        fixed = dict(a.terms).get((), 0)
-        own = (fixed & whole) if isinstance(fixed, int) else int(np.bitwise_or.reduce(fixed.values)) & whole
-        rest = [(m, c) for m, c in a.terms if m != ()]
-        others = self._even(self._interned(a.width, dict(rest))) if rest else 0
-        return own | others if not own & others else self._even(a)
-
-    def _even(self, a: Poly) -> int:
-        """Every term is a multiple of a power of two, and so is the sum; it has no bits above its range."""
-        common = 0
-        for _, c in a.terms:
-            common = gcd(common, c if isinstance(c, int) else int(np.gcd.reduce(c.values)))
-        low, high = self.interval(a)
-        known = low is not None and high is not None and low >= 0
-        top = (1 << high.bit_length()) - 1 if known and high is not None else (1 << a.width) - 1
-        return top & -(common & -common) & ((1 << a.width) - 1)
+        return not may_be_set(self, a) & may_be_set(self, b)
 
     # -- printing -------------------------------------------------------------------------------------------------
     def text(self, a: Poly, depth: int = 3) -> str:
@@ -637,45 +477,18 @@ class Terms:
 
 
 def _numbers(c: Coefficient) -> Ints:
-    return c.values if isinstance(c, Table) else np.array([_signed_int(c, 64)], np.int64)
+    return c.values if isinstance(c, Table) else np.array([signed_int(c, 64)], np.int64)
+
+
+def _end(c: Coefficient) -> tuple[int, int]:
+    return (c.low, c.high) if isinstance(c, Table) else (c, c)
+
+
+def _in_table(*numbers: int) -> None:
+    """Tables hold integers of 64 bits: beyond, nothing is told."""
+    if any(not -(1 << 63) <= n < 1 << 63 for n in numbers):
+        raise OverflowError
 
 
 def _monomial(term: tuple[Monomial, Coefficient]) -> tuple[int, Monomial]:
     return len(term[0]), term[0]
-
-
-def _signed_int(value: int, width: int) -> int:
-    half = 1 << (width - 1)
-    return ((value + half) & ((1 << width) - 1)) - half
-
-
-def _signed(values: Ints, width: int) -> Ints:
-    if width in (0, 64):
-        return np.ascontiguousarray(values, dtype=np.int64)
-    half = np.int64(1 << (width - 1))
-    return np.ascontiguousarray(((values + half) & np.int64((1 << width) - 1)) - half)
-
-
-def _added(a: Interval, b: Interval) -> Interval:
-    return (
-        None if a[0] is None or b[0] is None else a[0] + b[0],
-        None if a[1] is None or b[1] is None else a[1] + b[1],
-    )
-
-
-def _product(a: Interval, b: Interval) -> Interval:
-    if None not in (*a, *b):
-        ends = [x * y for x in a for y in b if x is not None and y is not None]
-        return min(ends), max(ends)
-    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
-        return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
-    if a == (0, 0) or b == (0, 0):
-        return 0, 0
-    if a[0] is not None and a[0] == a[1]:  # a constant times a half line
-        low, high = b
-        if a[0] < 0:
-            low, high = high, low
-        return None if low is None else a[0] * low, None if high is None else a[0] * high
-    if b[0] is not None and b[0] == b[1]:
-        return _product(b, a)
-    return None, None

@@ -8,7 +8,8 @@ from typing import TypeAlias, TypeVar, overload
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.terms import Poly, Table, Terms
+from tilewright.validate.polynomials import Poly, Table
+from tilewright.validate.terms import Terms
 
 ANYTHING = "anything"
 """The kind of atom of a value that the IR leaves open: any value equals it."""

@@ -1,0 +1,257 @@
+"""What the text of a kernel counts, and that no launch lets it count beyond 31 bits, worked out here a second time.
+
+A CTA of persistent programs takes at most ``ceildiv(programs, CTAs at once)`` of them. A loop makes at most as many
+iterations as its bounds allow over all programs, and never more than ``MAX_EXTENT``: its positions stay in a tensor. A
+carried counter ends at its start and all that is added on the way. Every such number must be bounded by a fact that a
+launch is asked for, or be small whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from math import gcd
+
+from xdsl.ir import Operation
+
+from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.expr import (
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Interval,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Sum,
+    Sym,
+    conjuncts,
+    interval,
+    maximum,
+    minimum,
+    simplify,
+)
+from tilewright.tile.attributes import TensorType
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.validate.asked import programs_of
+
+_MOST_TRIED = 64
+"""Expressions less than one that may be negative, beyond which it is not shown not to be."""
+Ends = tuple[Expr | None, Expr | None]
+"""The least and the greatest value of an expression, as expressions of what a launch gives; None where not known."""
+
+
+def uncounted(kernel: t.Kernel, facts: Iterable[Expr]) -> Iterator[tuple[str, Expr]]:
+    """What the kernel counts without being shown to end at ``MAX_EXTENT``: a name, and the most that it reaches."""
+    counts = _Counts(kernel)
+    asked = [fact for given in facts for fact in conjuncts(given)]
+    bounded = [fact.lhs for fact in asked if isinstance(fact, Compare) and fact.op == "<=" and _is_limit(fact.rhs)]
+    for name, most in dict.fromkeys((name, simplify(most, counts.known)) for name, most in counts.all()):
+        if simplify(most <= MAX_EXTENT, counts.known).constant == 1 or most in bounded:
+            continue
+        nearest = sorted((larger - most for larger in bounded), key=lambda e: len(_terms(e)))
+        if not any(_not_negative(apart, counts.known) for apart in nearest):
+            yield name, most
+
+
+def _is_limit(e: Expr) -> bool:
+    return e.constant is not None and e.constant <= MAX_EXTENT
+
+
+def _not_negative(e: Expr, known: Mapping[str, Interval]) -> bool:
+    """0 <= e: by intervals, or as something smaller is not negative; nearest first."""
+    waiting, seen = deque([e]), {e}
+    while waiting and len(seen) < _MOST_TRIED:
+        tried = waiting.popleft()
+        if simplify(tried >= 0, known).constant == 1:
+            return True
+        waiting.extend(x for x in _smaller(tried, known) if x not in seen)
+        seen.update(waiting)
+    return False
+
+
+def _smaller(e: Expr, known: Mapping[str, Interval]) -> Iterator[Expr]:
+    """Expressions that are negative where ``e`` is: without a factor of all its terms, or with something smaller in
+    place of a term."""
+    terms = _terms(e)
+    for factor in dict.fromkeys(terms[0][1]):
+        if all(factor in factors for _, factors in terms) and _natural(factor, known):
+            yield _sum(c * _product(_without(factors, factor)) for c, factors in terms)
+            return
+    for c, factors in terms:
+        for factor in dict.fromkeys(factors):
+            others = _without(factors, factor)
+            if all(_natural(other, known) for other in others):
+                for part in _below(factor, c, known):
+                    yield e - c * _product(factors) + part * _product(others)
+
+
+def _below(factor: Expr, c: int, known: Mapping[str, Interval]) -> list[Expr]:
+    """What is never greater than ``c * factor``."""
+    match factor:
+        case Max(args) if c > 0:
+            return [arg * c for arg in args]
+        case Min(args) if c < 0:
+            return [arg * c for arg in args]
+        case FloorDiv(x, n) if c < 0 and n.constant is not None and (common := gcd(c, n.constant)) > 1:
+            return [x // (n.constant // common) * (c // common)]  # m floor(x / (m n)) <= floor(x / n)
+        case FloorDiv(Sum(offset, ((t, 1),)), n) if c < 0 and offset + 1 == n.constant and _natural(t, known):
+            return [t * c]  # ceildiv(t, n) <= t
+        case _:
+            return []
+
+
+def _terms(e: Expr) -> list[tuple[int, tuple[Expr, ...]]]:
+    """A sum as coefficients and factors."""
+    if not isinstance(e, Sum):
+        return [(1, e.factors if isinstance(e, Product) else (e,))]
+    found = [(c, term.factors if isinstance(term, Product) else (term,)) for term, c in e.terms]
+    return [(e.offset, ()), *found] if e.offset else found
+
+
+def _without(factors: tuple[Expr, ...], factor: Expr) -> tuple[Expr, ...]:
+    at = factors.index(factor)
+    return factors[:at] + factors[at + 1 :]
+
+
+def _natural(e: Expr, known: Mapping[str, Interval]) -> bool:
+    low = interval(e, known)[0]
+    return low is not None and low >= 0
+
+
+class _Counts:
+    """The counts of one kernel."""
+
+    def __init__(self, kernel: t.Kernel):
+        self.kernel = kernel
+        self.known: dict[str, Interval] = {}
+        for arg in kernel.body.block.args:
+            if isinstance(arg.type, TensorType):
+                self.known |= {name: (0, MAX_EXTENT) for d in arg.type.dims for name in d.expr.symbols}
+        self.ends: dict[str, Ends] = {}
+        """Of program coordinates and loop counters, and of what a ``let`` names."""
+
+    def all(self) -> Iterator[tuple[str, Expr]]:
+        """Programs that CTAs walk, and every carried counter, by name."""
+        for programs in programs_of(self.kernel):
+            if programs.persistent.data:
+                yield "programs", _total(programs)
+        for block in (block for op in self.kernel.walk() for region in op.regions for block in region.blocks):
+            listed = list(block.ops)
+            for place, op in enumerate(listed):
+                if isinstance(op, a.Counter):
+                    most = op.start.data + self._added(listed[place + 1 :], op.symbol.data)
+                    yield op.symbol.data, most
+
+    # -- what is added ------------------------------------------------------------------------------------------------
+    def _added(self, ops: Iterable[Operation], counter: str) -> Expr:
+        """At most, by one run of ``ops``."""
+        total: Expr = Const(0)
+        for op in ops:
+            match op:
+                case a.Advance() if op.symbol.data == counter:
+                    total = total + self._most(op.by.expr)
+                case t.Let():
+                    self.ends[op.symbol.data] = self._of(op.value.expr)
+                case t.Bind():
+                    self.ends[op.symbol.data] = (Const(0), Const(MAX_EXTENT))
+                case t.Programs():
+                    for name, extent in zip(op.names, op.extents, strict=True):
+                        self.ends[name.data] = (Const(0), extent.expr - 1)
+                    total = total + self._taken(op) * self._added(op.body.block.ops, counter)
+                case t.For():
+                    total = total + self._iterations(op) * self._added(op.body.block.ops, counter)
+                case t.If():
+                    ways = (self._added(region.block.ops, counter) for region in (op.then, op.otherwise))
+                    total = total + maximum(*ways)
+                case _:
+                    inner = (block.ops for region in op.regions for block in region.blocks)
+                    for ops_inside in inner:
+                        total = total + self._added(ops_inside, counter)
+        return total
+
+    def _taken(self, op: t.Programs) -> Expr:
+        """Programs of one CTA that the executing threads take. The first of several to take turns has the most."""
+        if not op.persistent.data:
+            return Const(1)
+        cluster = 1 if self.kernel.cluster is None else self.kernel.cluster.data
+        at_once = self.kernel.target.sm_count * self.kernel.min_ctas.data
+        at_once -= at_once % cluster
+        first, distance = op.turns
+        return ((_total(op) + (at_once - 1)) // at_once + (distance - 1 - first)) // distance
+
+    def _iterations(self, op: t.For) -> Expr:
+        """Of one run of a loop; names its counter's ends."""
+        begin, end, step = self._of(op.begin.expr)[0], self._of(op.end.expr)[1], op.step.expr.constant
+        self.ends[op.counter.data] = (begin, None if end is None else end - 1)
+        if begin is None or end is None or step is None or step < 1:
+            return Const(MAX_EXTENT)
+        return minimum((end - begin + (step - 1)) // step, MAX_EXTENT)
+
+    # -- ends of expressions ------------------------------------------------------------------------------------------
+    def _most(self, e: Expr) -> Expr:
+        found = self._of(e)[1]
+        return Const(MAX_EXTENT) if found is None else found
+
+    def _of(self, e: Expr) -> Ends:
+        """The ends of an expression over all programs and iterations."""
+        if e.symbols.isdisjoint(self.ends):
+            return e, e
+        match e:
+            case Sym(name):
+                return self.ends[name]
+            case Sum(offset, terms):
+                least: Expr | None = Const(offset)
+                most: Expr | None = Const(offset)
+                for term, c in terms:
+                    low, high = self._of(term) if c > 0 else self._of(term)[::-1]
+                    least = None if least is None or low is None else least + low * c
+                    most = None if most is None or high is None else most + high * c
+                return least, most
+            case Product(factors):
+                lows, highs = zip(*map(self._of, factors), strict=True)
+                if any(low is None or not _natural(low, self.known) for low in lows):
+                    return None, None
+                return _product(x for x in lows if x), None if None in highs else _product(x for x in highs if x)
+            case FloorDiv(x, y) if y.constant is not None and y.constant > 0:
+                low, high = self._of(x)
+                return None if low is None else low // y, None if high is None else high // y
+            case Mod(_, y) if y.constant is not None and y.constant > 0:
+                return Const(0), y - 1
+            case Min(args) | Max(args):
+                lows, highs = zip(*map(self._of, args), strict=True)
+                return _extreme(e, lows, any_is_enough=isinstance(e, Max)), _extreme(
+                    e, highs, any_is_enough=isinstance(e, Min)
+                )
+            case _:
+                return None, None
+
+
+def _total(programs: t.Programs) -> Expr:
+    return _product(extent.expr for extent in programs.extents)
+
+
+def _product(factors: Iterable[Expr]) -> Expr:
+    total: Expr = Const(1)
+    for factor in factors:
+        total = total * factor
+    return total
+
+
+def _sum(terms: Iterable[Expr]) -> Expr:
+    total: Expr = Const(0)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _extreme(e: Expr, ends: Iterable[Expr | None], *, any_is_enough: bool) -> Expr | None:
+    """The minimum or maximum of ends; of those that are known, where one of them bounds it already."""
+    listed = list(ends)
+    found = [end for end in listed if end is not None]
+    if not found or (len(found) < len(listed) and not any_is_enough):
+        return None
+    return minimum(*found) if isinstance(e, Min) else maximum(*found)

@@ -1,0 +1,108 @@
+"""Floor division of polynomials over the integers, each identity named where it is applied."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import TYPE_CHECKING
+
+from tilewright.validate.polynomials import (
+    Coefficient,
+    Monomial,
+    Poly,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from tilewright.validate.terms import Terms
+
+
+def quotient_of(terms: Terms, a: Poly, n: int) -> Poly:
+    whole: dict[Monomial, Coefficient] = {}
+    rest: dict[Monomial, Coefficient] = {}
+    for monomial, c in a.terms:  # floor((n q + r) / n) = q + floor(r / n)
+        if isinstance(c, int):  # coefficients next to 0, the constant from 0 on
+            q = c // n if monomial == () else -((n // 2 - c) // n)
+            r = c - n * q
+        elif n >= 1 << 63:  # beyond the numbers of a table
+            q, r = 0, c
+        elif monomial == ():
+            q, r = terms.coefficient(0, c.values // n), terms.coefficient(0, c.values % n)
+        elif not (c.values % n).any():
+            q, r = terms.coefficient(0, c.values // n), 0
+        else:
+            q, r = 0, c
+        if q != 0:
+            whole[monomial] = q
+        if r != 0:
+            rest[monomial] = r
+    quotient, remainder = terms.make(0, whole), terms.make(0, rest)
+    low, high = terms.interval(remainder)
+    if low is not None and high is not None and low // n == high // n:
+        return terms.add(quotient, terms.const(0, low // n))
+    numbers = terms.per_thread(remainder)
+    if numbers is not None:
+        return terms.add(quotient, terms.table(0, numbers // n))
+    divisors = {gcd(n, c) for m, c in remainder.terms if m != () and isinstance(c, int)}
+    for g in sorted((d for d in divisors if d > 1), reverse=True):  # floor((g r + s) / g m) = floor(r / m), 0 <= s < g
+        large: dict[Monomial, Coefficient] = {}
+        small: dict[Monomial, Coefficient] = {}
+        for monomial, c in remainder.terms:
+            if isinstance(c, int) and c % g == 0:
+                large[monomial] = c // g
+            elif isinstance(c, int) and monomial == ():
+                large[monomial], small[monomial] = c // g, c % g
+            elif isinstance(c, Table) and monomial == ():
+                large[monomial] = terms.coefficient(0, c.values // g)
+                small[monomial] = terms.coefficient(0, c.values % g)
+            else:
+                small[monomial] = c
+        least, most = terms.interval(terms.make(0, small))
+        if least is not None and most is not None and least >= 0 and most < g:
+            return terms.add(quotient, terms.floordiv(terms.make(0, large), n // g))
+    nested = _nested(terms, remainder, n)
+    if nested is not None:
+        return terms.add(quotient, nested)
+    exact = _reciprocal(terms, remainder, n)
+    if exact is not None:
+        return terms.add(quotient, exact)
+    bounds = (None if low is None else low // n, None if high is None else high // n)
+    atom = terms.atom("fdiv", remainder, n, low=bounds[0], high=bounds[1])
+    return terms.add(quotient, terms.of(0, atom))
+
+
+def _nested(terms: Terms, a: Poly, n: int) -> Poly | None:
+    """floor((floor(p / m) + r) / n) = floor((p + m r) / (m n))."""
+    inner = [(m, c) for m, c in a.terms if m != ()]
+    for monomial, c in inner:
+        quotient = terms.quotient(monomial)
+        if quotient is None or c != 1:
+            continue
+        numerator, m = quotient
+        if len(inner) == 1 or m >= 1 << 31:  # with more terms only what a division by a constant becomes
+            rest = terms.make(0, {k: d for k, d in a.terms if k != monomial})
+            return terms.floordiv(terms.add(numerator, terms.scale(rest, m)), m * n)
+    return None
+
+
+def _reciprocal(terms: Terms, a: Poly, n: int) -> Poly | None:
+    """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994)."""
+    if n & (n - 1) or n < 1 << 16 or any(not isinstance(c, int) for _, c in a.terms):
+        return None
+    m, constant = 0, 0
+    for k, c in a.terms:
+        assert isinstance(c, int)
+        if k == ():
+            constant = c
+        else:
+            m = gcd(m, c)
+    if m < 2 or m % 2 == 0:
+        return None
+    d = -(-n // m)
+    e = m * d - n
+    k = constant * pow(m, -1, n) % n  # the constant was m k before multiples of n were taken out
+    x = terms.make(0, {key: c // m if key != () else 0 for key, c in a.terms if isinstance(c, int)})
+    x = terms.add(x, terms.const(0, k))
+    low, high = terms.interval(x)
+    if d < 2 or low is None or high is None or low < 0 or high * e >= n:
+        return None
+    return terms.sub(terms.floordiv(x, d), terms.const(0, (m * k - constant) // n))

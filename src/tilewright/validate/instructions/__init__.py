@@ -1,0 +1,1 @@
+"""What PTX instructions do to registers and events, a file per subject."""

@@ -1,0 +1,257 @@
+"""What each PTX instruction does to the registers and to the events of its region (PTX ISA 9.1, chapter 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Special,
+    Symbol,
+    Vector,
+)
+from tilewright.validate.arithmetic import bits_of
+from tilewright.validate.cases import Condition
+from tilewright.validate.instructions import conversions, copies, matrices, memory, numbers, threads
+from tilewright.validate.memory import Memory
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.regions import NOTHING, Event, Needs, Region
+from tilewright.validate.regions import Operand as EventOperand
+from tilewright.validate.undecided import Undecided
+from tilewright.validate.values import Choice, Value
+
+if TYPE_CHECKING:
+    from tilewright.validate.program import Program
+
+_OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
+    **numbers.OPCODES,
+    **conversions.OPCODES,
+    **memory.OPCODES,
+    **threads.OPCODES,
+    **copies.OPCODES,
+    **matrices.OPCODES,
+}
+_PURE = frozenset((*numbers.OPCODES, *conversions.OPCODES, "mapa"))
+"""What only computes registers from registers."""
+
+
+class Instructions:
+    """Evaluates instructions for ``program``."""
+
+    def __init__(self, program: Program, ctas: Value, element_bytes: Mapping[str, int]):
+        self.program = program
+        self.values, self.terms, self.cases = program.values, program.terms, program.cases
+        self.arithmetic = program.arithmetic
+        self.floats = self.arithmetic.floats
+        self.ctas = ctas
+        self.memory = Memory(program.values, element_bytes)
+        self.marks: dict[int, Event] = {}
+        self.shuffles: dict[int, dict[str, Condition]] = {}
+        self.used: Needs = NOTHING
+        self.halves: dict[str, Needs] = {}
+        """By register that a word was extended to, what the word rests on."""
+        self.guard: Condition = self.cases.true
+        """Where the instruction runs, of the threads that come to it."""
+
+    def is_pure(self, i: Instruction) -> bool:
+        """The instruction only computes registers, from registers and parameters."""
+        return i.opcode in _PURE or (i.opcode == "ld" and i.modifiers[0] == "param")
+
+    def evaluate(self, i: Instruction, holds: Condition, region: Region) -> None:
+        """Runs one instruction where ``holds``."""
+        self.guard = self.cases.true
+        self.used = NOTHING
+        if i.guard is not None and i.opcode != "bra":
+            self.used = self.program.needs.get(i.guard.register, NOTHING)
+            test = self.program.condition(i.guard.register)
+            self.guard = self.cases.negate(test) if i.guard.negated else test
+            holds = self.cases.both(holds, self.guard)
+            if self.is_pure(i):
+                raise Undecided("a predicated instruction that computes", f"line {i.line}")
+        self.arithmetic.needs.clear()
+        self.holds, self.region, self.instruction = holds, region, i
+        handler = _OPCODES.get(i.opcode)
+        if handler is None:
+            raise Undecided(f"{i.name} is not known", f"line {i.line}")
+        handler(self, i)
+
+    # -- operands -------------------------------------------------------------------------------------------------
+    def get(self, operand: Operand, width: int) -> Value:
+        """The value of an operand as a word of ``width`` bits."""
+        match operand:
+            case Register(name):
+                self.used |= self.program.needs.get(name, NOTHING)
+                found = self.values.among(self.program.value(name), self.program.threads)
+                found = self.values.within(found, self.holds)
+                return found if found.width == width else self.values.field(found, 0, min(found.width, width), width)
+            case Immediate(bits, _):
+                return self.terms.const(width, bits)
+            case Special(name):
+                return self.values.among(self._special(name, width), self.program.threads)
+            case Symbol(name):
+                return self._symbol(name, width)
+            case Vector(items):
+                part = width // len(items)
+                total: Value = self.terms.const(width, 0)
+                for k, item in enumerate(items):
+                    word = self.values.field(self.get(item, part), 0, part, width)
+                    total = self.values.add(total, self.values.scale(word, 1 << (k * part)))
+                return total
+            case _:
+                raise Undecided(f"operand {operand}", f"line {self.instruction.line}")
+
+    def _special(self, name: str, width: int) -> Value:
+        terms, threads = self.terms, self.terms.threads
+        match name:
+            case "%tid.x":
+                return terms.table(width, np.arange(threads))
+            case "%laneid":
+                return terms.table(width, np.arange(threads) % 32)
+            case "%ntid.x":
+                return terms.const(width, threads)
+            case "%tid.y" | "%tid.z" | "%ctaid.y" | "%ctaid.z":
+                return terms.const(width, 0)
+            case "%ntid.y" | "%ntid.z" | "%nctaid.y" | "%nctaid.z":
+                return terms.const(width, 1)
+            case "%ctaid.x":
+                return terms.of(width, terms.atom("ctaid", low=0, high=(1 << 31) - 2))
+            case "%nctaid.x":
+                return self.values.resize(self.ctas, width)
+            case "%cluster_ctarank":
+                return terms.of(width, terms.atom("cta_rank", low=0, high=15))
+            case _:
+                raise Undecided(f"special register {name}", f"line {self.instruction.line}")
+
+    def _symbol(self, name: str, width: int) -> Value:
+        if name in self.program.constants:
+            return self.terms.of(width, self.terms.atom("address", name, low=0))
+        if name in self.program.parameters:
+            return self.values.resize(self.program.parameters[name], width)
+        return self.terms.of(width, self.terms.atom("shared_variable", name, low=0, high=(1 << 18) - 1))
+
+    def predicate(self, operand: Operand) -> Condition:
+        """The value of a predicate operand."""
+        match operand:
+            case Register(name):
+                self.used |= self.program.needs.get(name, NOTHING)
+                return self.program.condition(name)
+            case Negated(Register(name)):
+                self.used |= self.program.needs.get(name, NOTHING)
+                return self.cases.negate(self.program.condition(name))
+            case Immediate(bits, _):
+                return self.cases.true if bits else 0
+            case _:
+                raise Undecided(f"predicate {operand}", f"line {self.instruction.line}")
+
+    def address(self, operand: Operand) -> tuple[Value, bool]:
+        """An address, as 64 or 32 bits; whether it is certainly one of shared memory is asked of its value."""
+        assert isinstance(operand, Address)
+        base = operand.base
+        width = 64
+        if isinstance(base, Register):
+            width = self.program.width(base.name)
+        value = self.get(base, width)
+        if operand.offset:
+            value = self.values.add(value, self.terms.const(width, operand.offset))
+        return value, width == 32
+
+    def result(self, operand: Operand, value: Value | Condition) -> None:
+        """Sets a destination."""
+        needs = self.used | self.when(frozenset(self.arithmetic.needs), self.holds)
+        match operand:
+            case Register(name):
+                self.program.put(name, self.guarded(name, value), needs)
+            case Symbol("_"):
+                pass
+            case _:
+                raise Undecided(f"destination {operand}", f"line {self.instruction.line}")
+
+    def guarded(self, name: str, value: Value | Condition) -> Value | Condition:
+        """A new value where the instruction runs, else the register's old one."""
+        if self.guard == self.cases.true:
+            return value
+        if isinstance(value, Poly | Choice):
+            return self.values.select(self.guard, value, self.program.value(name))
+        cases = self.cases
+        old = cases.without(self.program.condition(name), self.guard)
+        return cases.either(cases.both(self.guard, value), old)
+
+    def width(self, i: Instruction) -> int:
+        return bits_of(i.modifiers[-1])
+
+    def two(self, i: Instruction, width: int) -> tuple[Value, Value]:
+        """The two sources of an instruction."""
+        return self.get(i.operands[1], width), self.get(i.operands[2], width)
+
+    def when(self, needs: Needs, condition: Condition) -> Needs:
+        """What only matters where a condition holds; it may be any that tests of data are given to be."""
+        if not needs:
+            return needs
+        condition = self.cases.without_tests(condition)
+        return frozenset(replace(need, when=self.cases.both(need.when, condition)) for need in needs)
+
+    def register_width(self, operand: Operand, default: int) -> int:
+        return self.program.width(operand.name) if isinstance(operand, Register) else default
+
+    def require(self, region: Region, needs: Needs, holds: Condition) -> None:
+        """Notes what a branch rests on."""
+        if needs:
+            region.events.append(Event("needs", holds, (), f"line {self.instruction.line}", self.next(), needs))
+
+    def next(self) -> int:
+        self.program.order += 1
+        return self.program.order
+
+    def event(self, kind: str, *operands: EventOperand, holds: Condition | None = None) -> Event:
+        """Adds an event to the region."""
+        needs = self.used | frozenset(self.arithmetic.needs)
+        condition = self.holds if holds is None else holds
+        made = Event(kind, condition, operands, f"line {self.instruction.line}", self.next(), needs)
+        self.region.events.append(made)
+        return made
+
+    def synchronised(self) -> None:
+        """What other threads wrote may be seen from here on."""
+        for name in [n for n in self.program.environment if n.startswith("@")]:
+            self.program.environment[name] = self.terms.of(
+                0, self.terms.atom("after", "ptx", self.instruction.index, low=0)
+            )
+            self.marks[self.instruction.index] = self.region.events[-1]
+
+    def state(self, tensor: str) -> Value | None:
+        """What stands for the contents of a tensor, or of shared memory; None where nothing changes them."""
+        found = self.program.environment.get(f"@{tensor}")
+        assert found is None or isinstance(found, Poly | Choice)
+        return found
+
+    def located(self, address: Poly) -> tuple[str, Poly]:
+        """The tensor, or ``shared``, that an address lies in, and the offset in bytes over the integers."""
+        offset = self.terms.resize(address, 0)
+        for monomial, c in offset.terms:
+            if len(monomial) != 1 or c != 1:
+                continue
+            atom = self.terms.atoms[monomial[0]]
+            if atom.kind == "address":
+                rest = self.terms.make(0, {m: k for m, k in offset.terms if m != monomial})
+                return str(atom.args[0]), rest
+            if atom.kind == "window":
+                offset = self.terms.sub(offset, self.terms.of(0, atom))
+                return "shared", offset
+        return "shared", offset
+
+    def stored(self, tensor: str) -> None:
+        """The tensor has other contents from here on, where the present instruction runs."""
+        state = self.state(tensor)
+        if state is not None:
+            after = self.terms.of(0, self.terms.atom("stored", "ptx", self.instruction.index, low=0))
+            self.program.environment[f"@{tensor}"] = self.values.select(self.holds, after, state)
+            self.marks[self.instruction.index] = self.region.events[-1]

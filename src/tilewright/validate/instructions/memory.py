@@ -1,0 +1,149 @@
+"""ld, st, red and atom: element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilewright.ptx.syntax import (
+    Address,
+    Instruction,
+    Symbol,
+    Vector,
+)
+from tilewright.validate.arithmetic import bits_of
+from tilewright.validate.cases import Condition
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.regions import NOTHING
+from tilewright.validate.undecided import Undecided
+from tilewright.validate.values import Value
+
+if TYPE_CHECKING:
+    from tilewright.validate.instructions.evaluate import Instructions
+
+
+def _ld(machine: Instructions, i: Instruction) -> None:
+    target, source = i.operands
+    assert isinstance(source, Address)
+    kind = i.modifiers[-1]
+    if i.modifiers[0] == "param":
+        assert isinstance(source.base, Symbol)
+        if source.offset:
+            raise Undecided("a part of a parameter", f"line {i.line}")
+        machine.result(target, machine.values.resize(machine.program.parameters[source.base.name], bits_of(kind)))
+        return
+    address, _ = machine.address(source)
+    targets = target.items if isinstance(target, Vector) else (target,)
+    size = bits_of(kind) // 8
+    order = machine.next()
+    words = [
+        _loaded(machine, machine.values.add(address, machine.terms.const(address.width, k * size)), size, order)
+        for k in range(len(targets))
+    ]
+    machine.used = NOTHING  # what the address rests on is proved of the load
+    machine.arithmetic.needs.clear()
+    for item, value in zip(targets, words, strict=True):
+        width = machine.register_width(item, bits_of(kind))
+        if kind[0] == "s" and width > 8 * size:
+            value = _extended(machine, value, 8 * size, width)
+        machine.result(item, machine.values.field(value, 0, 8 * size, width))
+
+
+def _extended(machine: Instructions, value: Value, bits: int, width: int) -> Value:
+    return machine.values.lift(lambda x: machine.arithmetic.extended(x, bits, width), value)
+
+
+def _loaded(machine: Instructions, address: Value, size: int, order: int) -> Value:
+    """``size`` bytes at an address, which may lie in several tensors."""
+    needs, where = machine.used | frozenset(machine.arithmetic.needs), f"line {machine.instruction.line}"
+    parts: list[tuple[Condition, Value]] = []
+    for condition, base in machine.values.parts(address):
+        tensor, offset = machine.located(base)
+        here = machine.cases.both(machine.holds, condition)
+        if tensor in machine.program.constants:
+            parts.append((condition, _constant(machine, tensor, offset, size, here)))
+            continue
+        state = machine.state(tensor)
+        parts.append(
+            (condition, machine.memory.load(machine.region, here, tensor, offset, size, state, where, order, needs))
+        )
+    return parts[0][1] if len(parts) == 1 else machine.values.choose(parts)
+
+
+def _constant(machine: Instructions, name: str, offset: Poly, size: int, holds: Condition) -> Poly:
+    """Bytes of a constant of the module."""
+    content, at = machine.program.constants[name], machine.terms.number(offset)
+    if at is None or not 0 <= at <= len(content) - size:  # elsewhere: shown to be unreachable, or refused
+        machine.event(f"a read outside of {name}", holds=holds)
+        return machine.values.undefined(8 * size)
+    return machine.terms.const(8 * size, int.from_bytes(content[at : at + size], "little"))
+
+
+def _st(machine: Instructions, i: Instruction) -> None:
+    target, source = i.operands
+    address, _ = machine.address(target)
+    kind = i.modifiers[-1]
+    size = bits_of(kind) // 8
+    sources = source.items if isinstance(source, Vector) else (source,)
+    order = machine.next()
+    tensors = {machine.located(base)[0]: None for _, base in machine.values.parts(address)}
+    element = max(machine.memory.element_bytes.get(tensor, size) for tensor in tensors)
+    per = max(1, element // size)
+    if per > 1 and len(sources) % per == 0:  # words that are parts of elements
+        size = element
+        words = [machine.get(Vector(sources[k : k + per]), 8 * element) for k in range(0, len(sources), per)]
+    else:
+        words = [machine.get(item, machine.register_width(item, bits_of(kind))) for item in sources]
+    for k, word in enumerate(words):
+        place = machine.values.add(address, machine.terms.const(address.width, k * size))
+        _store_pieces(machine, place, size, word, order)
+    for tensor in tensors:
+        machine.stored(tensor)
+
+
+def _store_pieces(machine: Instructions, address: Value, size: int, word: Value, order: int, kind: str = "st") -> None:
+    needs, where = machine.used | frozenset(machine.arithmetic.needs), f"line {machine.instruction.line}"
+    for condition, base in machine.values.parts(address):
+        tensor, offset = machine.located(base)
+        if tensor in machine.program.constants:
+            raise Undecided(f"a store to {tensor}", where)
+        here = machine.cases.both(machine.holds, condition)
+        machine.memory.store(machine.region, here, tensor, offset, size, word, where, order, needs, kind)
+
+
+def _red(machine: Instructions, i: Instruction) -> None:
+    """An addition for each element of a vector, or of a pair in a word."""
+    kind, source = i.modifiers[-1].removesuffix("x2"), i.operands[1]
+    address, _ = machine.address(i.operands[0])
+    size, packed = bits_of(kind) // 8, i.modifiers[-1] != kind
+    words = [
+        machine.get(item, bits_of(i.modifiers[-1]))
+        for item in (source.items if isinstance(source, Vector) else [source])
+    ]
+    if packed:
+        words = [_half(machine, word, first) for word in words for first in (0, 16)]
+    form = ".".join([*(m for m in i.modifiers[:-1] if m not in ("relaxed", "gpu", "global", "v2", "v4", "v8")), kind])
+    order = machine.next()
+    for k, word in enumerate(words):
+        place = machine.values.add(address, machine.terms.const(address.width, k * size))
+        _store_pieces(machine, place, size, word, order, f"red.{form}")
+
+
+def _half(machine: Instructions, word: Value, first: int) -> Value:
+    """16 bits of a word, as a word of its own."""
+    return machine.values.lift(lambda x: machine.terms.field(x, first, 16, 16), word)
+
+
+def _atom(machine: Instructions, i: Instruction) -> None:
+    target = i.operands[0]
+    _red(machine, Instruction(i.index, "red", i.modifiers, i.operands[1:], i.guard, i.location, i.line))
+    width = machine.width(i)
+    machine.result(target, machine.terms.data(width, width, "old", i.index))
+
+
+OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
+    "ld": _ld,
+    "st": _st,
+    "red": _red,
+    "atom": _atom,
+}

@@ -1,0 +1,110 @@
+"""Exchanges between lanes, barriers of threads, fences, and the ends of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.ptx.syntax import (
+    Instruction,
+    Pair,
+)
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.undecided import Undecided
+from tilewright.validate.values import Value
+
+if TYPE_CHECKING:
+    from tilewright.validate.instructions.evaluate import Instructions
+
+
+def _shfl(machine: Instructions, i: Instruction) -> None:
+    target, source, b, c, mask = i.operands
+    word = machine.get(source, 32)
+    args = tuple(machine.get(o, 32) for o in (b, c, mask))
+    known = _shuffled(machine, i.modifiers[1], word, *args)
+    if known is not None:
+        machine.result(target.first if isinstance(target, Pair) else target, known)
+        return
+    found = machine.terms.data(32, 32, f"shfl.{i.modifiers[1]}", word, *args)
+    atom = machine.terms.single(found)
+    assert atom is not None
+    by_region = machine.shuffles.setdefault(atom.id, {})
+    by_region[machine.region.name] = machine.cases.either(by_region.get(machine.region.name, 0), machine.holds)
+    first = target.first if isinstance(target, Pair) else target
+    machine.result(first, found)
+
+
+def _shuffled(machine: Instructions, mode: str, word: Value, lane: Value, bounds: Value, mask: Value) -> Poly | None:
+    """What whole warps exchange of values that depend on the thread alone."""
+    numbers = machine.terms.per_thread(word) if isinstance(word, Poly) else None
+    at = machine.terms.per_thread(lane) if isinstance(lane, Poly) else None
+    whole = machine.values.number(bounds) == 31 and machine.values.number(mask) == -1
+    if numbers is None or at is None or not whole or mode not in ("idx", "bfly"):
+        return None
+    own = np.arange(machine.terms.threads)
+    source = at & 31 if mode == "idx" else (own ^ at) & 31
+    return machine.terms.table(32, numbers[own // 32 * 32 + source])
+
+
+def _bar(machine: Instructions, i: Instruction) -> None:
+    forms = [m for m in i.modifiers if m not in ("cta", "aligned")]
+    if forms == ["warp", "sync"]:
+        machine.event("bar.warp.sync", machine.get(i.operands[0], 32))
+        machine.synchronised()
+        return
+    if forms not in (["sync"], ["arrive"]):
+        raise Undecided(f"{i.name} is not known", f"line {i.line}")
+    number = machine.get(i.operands[0], 32)
+    threads = machine.get(i.operands[1], 32) if len(i.operands) > 1 else machine.terms.const(32, machine.terms.threads)
+    machine.event(f"bar.{forms[0]}", number, threads)
+    machine.synchronised()
+
+
+def _barrier(machine: Instructions, i: Instruction) -> None:
+    if i.modifiers[0] != "cluster":
+        _bar(machine, i)
+        return
+    machine.event(i.name)
+    machine.synchronised()
+
+
+def _fence(machine: Instructions, i: Instruction) -> None:
+    machine.event(i.name)
+
+
+def _setmaxnreg(machine: Instructions, i: Instruction) -> None:
+    machine.event(f"setmaxnreg.{i.modifiers[0]}", machine.get(i.operands[0], 32))
+
+
+def _elect(machine: Instructions, i: Instruction) -> None:
+    target = i.operands[0]
+    assert isinstance(target, Pair)
+    mask = machine.values.number(machine.get(i.operands[1], 32))
+    if mask is None or mask & 0xFFFFFFFF != 0xFFFFFFFF:
+        raise Undecided("elect.sync of some lanes", f"line {i.line}")
+    lanes = machine.cases.threads_where(np.arange(machine.terms.threads) % 32 == 0)
+    machine.result(target.second, lanes)  # which lane is left open by the ISA; it is the same for the same mask
+
+
+def _branch(machine: Instructions, i: Instruction) -> None:
+    """Edges hold what a branch does."""
+
+
+def _nothing(machine: Instructions, i: Instruction) -> None:
+    """The end."""
+
+
+OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
+    "shfl": _shfl,
+    "bar": _bar,
+    "barrier": _barrier,
+    "fence": _fence,
+    "membar": _fence,
+    "setmaxnreg": _setmaxnreg,
+    "elect": _elect,
+    "bra": _branch,
+    "ret": _nothing,
+    "exit": _nothing,
+}

@@ -1,0 +1,1 @@
+"""Transport IR to regions of events, a file per subject."""

@@ -1,0 +1,155 @@
+"""Loads and stores of registers: of tensors, also at loaded coordinates, and of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Operation
+
+from tilewright.base.expr import Expr, Sym
+from tilewright.tile.indirect import index_symbol
+from tilewright.transport import dialect as t
+from tilewright.validate.cases import Condition
+from tilewright.validate.memory import SHARED
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.regions import NOTHING
+from tilewright.validate.undecided import Undecided
+from tilewright.validate.values import Value
+
+if TYPE_CHECKING:
+    from tilewright.validate.plan.plan import Plan
+
+
+def store_element(
+    plan: Plan, op: Operation, name: str, offset: Value, value: Value, holds: Condition, order: int, kind: str = "st"
+) -> None:
+    if holds != 0:
+        size = plan.memory.element_bytes[name]
+        plan.memory.store(plan.region, holds, name, offset, size, value, plan.where(op), order, NOTHING, kind)
+
+
+def places(plan: Plan, op: t.Load | t.Store | t.ReduceAdd, register: int) -> list[tuple[Condition, Condition, Value]]:
+    """Where the element of a register lies: for each way in which loaded coordinates are read as integers, where
+    they are read so, the access's guard, and the offset."""
+    ways: list[tuple[Condition, dict[str, Expr]]] = [(plan.cases.true, {})]
+    for k, (buffer, read) in enumerate(zip(op.indices, op.reads, strict=True)):
+        place = plan.values.number(plan.expr(read, register))
+        if place is None:
+            raise Undecided("a register that varies", plan.where(op))
+        readings = list(_integers(plan, plan.buffers[buffer][place], plan.where(op)))
+        ways = [
+            (both, {**names, index_symbol(k): _named_word(plan, p)})
+            for holds, names in ways
+            for c, p in readings
+            if (both := plan.cases.both(holds, c)) != 0
+        ]
+    found: list[tuple[Condition, Condition, Value]] = []
+    for holds, names in ways:
+        guard = plan.predicate(op.guard.expr.substitute(names) if names else op.guard.expr, register)
+        if plan.cases.both(holds, guard) != 0:
+            coords = [plan.expr(c.expr.substitute(names) if names else c.expr, register) for c in op.coords]
+            found.append((holds, guard, plan.offset(op.tensor, coords)))
+    return found
+
+
+def _integers(plan: Plan, word: Value, where: str) -> Iterator[tuple[Condition, Poly]]:
+    """A loaded integer by cases, read as signed."""
+    for holds, p in plan.values.parts(word):
+        if not plan.arithmetic.is_data(p):
+            yield holds, plan.terms.resize(p, 0)
+            continue
+        readings = plan.arithmetic.readings(p)
+        if readings is None:
+            raise Undecided("a coordinate that is computed from loaded integers", where)
+        yield from ((plan.cases.both(holds, c), q) for c, q in readings)
+
+
+def _named_word(plan: Plan, p: Poly) -> Expr:
+    """A name for an integer that was loaded."""
+    name = f"$word{p.id}"
+    plan.symbols[name] = p
+    return Sym(name)
+
+
+def load(plan: Plan, op: t.Load) -> None:
+    """Elements whose guard is false become 0; those that are not live are left open."""
+    buffer, name = plan.buffers[op.buffer], plan.tensors[op.tensor]
+    size, state, where = plan.memory.element_bytes[name], plan.states.get(name), plan.where(op)
+    order = plan.next()
+    for r in range(len(buffer)):
+        live = plan.predicate(op.live.expr, r)
+        width = buffer[r].width
+        word: Value = plan.terms.const(width, 0)
+        for read, guard, offset in places(plan, op, r):
+            there = plan.cases.both(read, guard)
+            here = plan.cases.both(plan.holds, there)
+            found = plan.memory.load(plan.region, here, name, offset, size, state, where, order, NOTHING)
+            word = plan.values.select(there, found, word)
+        buffer[r] = plan.values.select(live, word, plan.values.anything(width))
+
+
+def store(plan: Plan, op: t.Store) -> None:
+    """Elements whose guard holds."""
+    plan.stored(plan.tensors[op.tensor], _written_to(plan, op, "st"))
+
+
+def reduce_add(plan: Plan, op: t.ReduceAdd) -> None:
+    """Atomic additions."""
+    dtype = t.registers_of(op.buffer).dtype.dtype
+    forms = {"f32": "add.f32", "i32": "add.u32", "i64": "add.u64", "bf16": "add.noftz.bf16", "f16": "add.noftz.f16"}
+    _written_to(plan, op, f"red.{forms[dtype.name]}")
+
+
+def _written_to(plan: Plan, op: t.Store | t.ReduceAdd, kind: str) -> Condition:
+    """Each element, where its guard holds; where any is written."""
+    buffer, name = plan.buffers[op.buffer], plan.tensors[op.tensor]
+    order = plan.next()
+    some: Condition = 0
+    for r, value in enumerate(buffer):
+        for read, guard, offset in places(plan, op, r):
+            here = plan.cases.all((plan.holds, read, guard))
+            store_element(plan, op, name, offset, value, here, order, kind)
+            some = plan.cases.either(some, here)
+    return some
+
+
+def shared_write(plan: Plan, op: t.SharedWrite) -> None:
+    """Registers to shared memory."""
+    buffer, dtype = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype
+    order, some = plan.next(), 0
+    for r, value in enumerate(buffer):
+        first, within = r - r % op.vector.data, r % op.vector.data
+        here = plan.cases.both(plan.holds, plan.predicate(op.guard.expr, first))
+        element = plan.values.add(plan.expr(op.offset.expr, first), plan.terms.const(0, within))
+        at = plan.place(op.shared, plan.values.scale(element, dtype.bytes))
+        if here != 0:
+            plan.memory.store(plan.region, here, SHARED, at, dtype.bytes, value, plan.where(op), order, NOTHING)
+        some = plan.cases.either(some, here)
+    plan.stored(SHARED, some)
+
+
+def shared_read(plan: Plan, op: t.SharedRead) -> None:
+    """Shared memory to registers; those whose guard is false keep their value."""
+    buffer, dtype = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype
+    order = plan.next()
+    for r, old in enumerate(list(buffer)):
+        first, within = r - r % op.vector.data, r % op.vector.data
+        guard = plan.predicate(op.guard.expr, first)
+        here = plan.cases.both(plan.holds, guard)
+        if guard == 0:
+            continue
+        element = plan.values.add(plan.expr(op.offset.expr, first), plan.terms.const(0, within))
+        at = plan.place(op.shared, plan.values.scale(element, dtype.bytes))
+        state = plan.states.get(SHARED)
+        word = plan.memory.load(plan.region, here, SHARED, at, dtype.bytes, state, plan.where(op), order, NOTHING)
+        buffer[r] = plan.values.select(guard, word, old)
+
+
+OPS: dict[type[Operation], Callable[..., None]] = {
+    t.Load: load,
+    t.Store: store,
+    t.ReduceAdd: reduce_add,
+    t.SharedWrite: shared_write,
+    t.SharedRead: shared_read,
+}

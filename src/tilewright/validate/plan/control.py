@@ -1,0 +1,337 @@
+"""What runs when: programs, loops, branches, roles, and the counters that they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.tile.ops import ops_in
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.regions import Carried, Region
+from tilewright.validate.terms import Terms
+from tilewright.validate.undecided import Undecided
+from tilewright.validate.values import Value
+
+if TYPE_CHECKING:
+    from tilewright.validate.plan.plan import Plan
+
+
+def name_integer(plan: Plan, op: t.Let) -> None:
+    """A name for an integer."""
+    plan.bind(op.symbol.data, plan.expr(op.value.expr))
+
+
+def branch(plan: Plan, op: t.If) -> None:
+    """then or else."""
+    condition = plan.predicate(op.condition.expr)
+    plan.under(condition, lambda: plan.block(op.then.block))
+    if not op.otherwise.block.is_empty:
+        plan.under(plan.cases.negate(condition), lambda: plan.block(op.otherwise.block))
+
+
+def in_role(plan: Plan, op: a.Role) -> None:
+    """Threads of one role."""
+    first, threads = op.first.data, op.threads.data
+    number = np.arange(plan.kernel.threads.data)
+    inside = plan.cases.threads_where((number >= first) & (number < first + threads))
+    saved = dict(plan.symbols)
+    plan.role = op
+    own = np.where((number >= first) & (number < first + threads), number - first, 0)  # others don't run the body
+    plan.bind(t.THREAD, plan.terms.table(0, own))
+    plan.bind(a.WARPGROUP, plan.terms.table(0, own // a.WARPGROUP_THREADS))
+    plan.under(inside, lambda: plan.block(op.body.block))
+    plan.restore(saved)
+    plan.role = None
+    plan.roles += 1
+
+
+def elected(plan: Plan, op: a.Elected) -> None:
+    """The first thread of every warpgroup of the role, or of the CTA."""
+    first = 0 if plan.role is None else plan.role.first.data
+    number = np.arange(plan.kernel.threads.data) - first
+    one = number % a.WARPGROUP_THREADS == 0 if plan.role is not None else number == 0
+    plan.under(plan.cases.threads_where(one), lambda: plan.block(op.body.block))
+
+
+def counter(plan: Plan, op: a.Counter) -> None:
+    """A carried integer."""
+    plan.counters |= {op.symbol.data}
+    plan.bind(op.symbol.data, plan.terms.const(0, op.start.data))
+
+
+def advance(plan: Plan, op: a.Advance) -> None:
+    """Adds to a carried integer."""
+    name = op.symbol.data
+    plan.bind(name, plan.values.add(plan.symbol(name), plan.expr(op.by.expr)))
+
+
+def programs(plan: Plan, op: t.Programs) -> None:
+    """The programs of a CTA."""
+    names = [n.data for n in op.names]
+    extents = [plan.expr(e.expr) for e in op.extents]
+    if not names:
+        plan.block(op.body.block)
+        return
+    (rows, columns), values, terms = op.cluster_shape, plan.values, plan.terms
+    clusters = rows * columns
+    counted = list(extents)
+    if op.cluster is not None:
+        counted[-2:] = [
+            values.lift(lambda x, n=n: terms.floordiv(x, n), e)
+            for e, n in zip(extents[-2:], op.cluster_shape, strict=True)
+        ]
+    total: Value = terms.const(0, 1)
+    for extent in counted:
+        total = values.mul(total, extent)
+    high = terms.interval(total)[1] if isinstance(total, Poly) else None
+    most = (1 << 31) - 2 if high is None or op.persistent.data else min(high * clusters - 1, (1 << 31) - 2)
+    cta = terms.of(0, terms.atom("ctaid", low=0, high=max(min(most, plan.launch.most_ctas - 1), 0)))
+    cluster = values.lift(lambda x: terms.floordiv(x, clusters), cta)
+    plan.bounded(total, 0, MAX_EXTENT if op.persistent.data else (1 << 31) - 1)
+    if not op.persistent.data:
+        plan.conditions["kernel"] = values.test(plan.cases.less, cluster, total)
+        _name_coordinates(plan, op, cluster, counted, extents)
+        plan.block(op.body.block)
+        return
+    first, step = op.turns
+    stride = values.lift(lambda x: terms.floordiv(x, clusters), values.resize(plan.launch.ctas, 0))
+    begin = values.add(cluster, values.scale(stride, first))
+    by = values.scale(stride, step)
+
+    def bind(program: Value) -> None:
+        _name_coordinates(plan, op, program, counted, extents)
+
+    loop(plan, op, begin, by, total, bind)
+
+
+def _name_coordinates(
+    plan: Plan, op: t.Programs, program: Value, counted: Sequence[Value], extents: Sequence[Value]
+) -> None:
+    """The coordinates of a program: the last fastest, or in bands; downwards; with the place in a cluster."""
+    values, count = plan.values, len(counted)
+    found: list[Value] = [program] * count
+    rest = program
+    start = count
+    if op.group is not None:
+        rows, columns = counted[-2:]
+        matrix = values.mul(rows, columns)
+        if count > 2:
+            rest = plan.quotient(program, matrix)
+            place = values.sub(program, values.mul(rest, matrix))
+        else:
+            rest = place = program
+        group = op.group.data
+        band = plan.quotient(place, values.scale(columns, group))
+        first = values.scale(band, group)
+        height = values.lift(
+            lambda p, q: plan.arithmetic.extreme("min", p, q),
+            plan.terms.const(0, group),
+            values.sub(rows, first),
+        )
+        inside = values.sub(place, values.mul(first, columns))
+        column = plan.quotient(inside, height)
+        # of 0 <= place < rows * columns: first is the last multiple of the group at or above place's row
+        plan.below(place, matrix)
+        plan.below(first, rows)
+        plan.below(inside, values.mul(height, columns))
+        found[-2] = values.add(first, values.sub(inside, values.mul(column, height)))
+        found[-1] = column
+        start = count - 2
+    for i in reversed(range(start)):
+        if i == 0:
+            found[0] = rest
+            break
+        above = plan.quotient(rest, counted[i])
+        found[i] = values.sub(rest, values.mul(above, counted[i]))
+        rest = above
+    if op.cluster is not None:
+        rank = plan.terms.of(0, plan.terms.atom("cta_rank", low=0, high=15))
+        plan.bind(a.CTA_RANK, rank)
+        row = plan.terms.floordiv(rank, op.cluster_shape[1])
+        column = plan.terms.sub(rank, plan.terms.scale(row, op.cluster_shape[1]))
+        for i, size, at in ((-2, op.cluster_shape[0], row), (-1, op.cluster_shape[1], column)):
+            found[i] = values.add(values.scale(found[i], size), at)
+    for coordinate, extent in zip(found, counted, strict=True):
+        plan.below(coordinate, extent)
+    for i, name in enumerate(n.data for n in op.names):
+        if name in op.downwards:
+            found[i] = values.sub(values.sub(extents[i], plan.terms.const(0, 1)), found[i])
+        plan.bind(name, found[i])
+
+
+def repeat(plan: Plan, op: t.For) -> None:
+    """A loop."""
+    begin, end, step = (plan.expr(e.expr) for e in (op.begin, op.end, op.step))
+    if _once(plan, op):
+        plan.bind(op.counter.data, begin)
+        plan.block(op.body.block)
+        return
+    loop(plan, op, begin, step, end, lambda value: plan.bind(op.counter.data, value))
+
+
+def _once(plan: Plan, op: t.For) -> bool:
+    """The loop makes one iteration, whatever the arguments."""
+    begin, end, step = (plan.values.number(plan.expr(e.expr)) for e in (op.begin, op.end, op.step))
+    return begin is not None and end is not None and step is not None and begin < end <= begin + step
+
+
+def loop(
+    plan: Plan, op: t.For | t.Programs, begin: Value, step: Value, end: Value, bind: Callable[[Value], None]
+) -> None:
+    """The region of a loop over ``begin, begin + step, ...`` below ``end``; ``bind`` names the present one."""
+    values, cases, terms = plan.values, plan.cases, plan.terms
+    name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
+    outer, outer_holds = plan.region, plan.holds
+    saved = dict(plan.symbols)
+    count = plan.iterations.count(name)
+    present = values.add(begin, values.mul(step, count))
+    following = values.add(present, step)
+    runs = values.test(cases.less, begin, end)
+    region = Region(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
+    plan.conditions[name] = values.test(cases.less, present, end)
+    region.again = values.test(cases.less, following, end)
+    outer_scope, plan.scope = plan.scope, name
+    plan.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
+    least, most = (terms.interval(v)[k] if isinstance(v, Poly) else None for k, v in enumerate((begin, end)))
+    if isinstance(present, Poly) and least == 0 and most is not None and most <= MAX_EXTENT:
+        terms.bound(present, 0, MAX_EXTENT)  # wider than what ends the loop, which is compared
+    # counters have closed forms
+    bind(present)
+    steps = {c: _advanced(plan, op.body.block, c) for c in sorted(plan.counters)}
+    starts = {c: plan.symbols[c] for c in steps}
+    for c, by in steps.items():
+        if by is None:
+            continue
+        closed = plan.iterations.closed(name, starts[c], by)
+        if closed is None:
+            raise Undecided(f"counter {c}")
+        plan.bind(c, closed)
+        plan.bounded(closed, 0, MAX_EXTENT)
+    # buffers and contents of memory are carried where the body writes them
+    written = _written(op.body.block)
+    before = {b: list(plan.buffers[b]) for b in written if b in plan.buffers}
+    states = dict(plan.states)
+    for buffer, elements in before.items():
+        label = len(region.carried)
+        plan.buffers[buffer] = [
+            terms.data(e.width, e.width, "carry", name, f"{label}.{k}") for k, e in enumerate(elements)
+        ]
+        for k, e in enumerate(elements):
+            region.carried[f"{label}.{k}"] = Carried(e)
+    for state in states:
+        plan.states[state] = terms.of(0, terms.atom("carry", name, f"@{state}", low=0))
+        region.carried[f"@{state}"] = Carried(states[state])
+    labels = {b: list(plan.buffers[b]) for b in before}
+    plan.region, plan.holds = region, cases.true
+    plan.block(op.body.block)
+    plan.region, plan.holds, plan.scope = outer, outer_holds, outer_scope
+    last = terms.sub(plan.iterations.trips(name), terms.const(0, 1))
+    for buffer in before:
+        after: list[Value] = []
+        for atom, now, old in zip(labels[buffer], plan.buffers[buffer], before[buffer], strict=True):
+            carried = _carried_name(plan.terms, atom)
+            region.carried[carried].next = now
+            left = plan.iterations.left(now, name, last)
+            after.append(now if now is atom else values.select(runs, left, old))
+            if now is atom:
+                after[-1] = old
+        plan.buffers[buffer] = after
+    for state in states:
+        region.carried[f"@{state}"].next = plan.states[state]
+        left = plan.iterations.left(plan.states[state], name, last)
+        plan.states[state] = values.select(runs, left, states[state])
+    outer.loops.append(region)
+    for c, by in steps.items():
+        if by is None:
+            continue
+        behind = plan.iterations.left(values.add(_closed_again(plan, name, starts[c], by), by), name, last)
+        saved[c] = values.select(runs, behind, starts[c])
+        plan.bounded(behind, 0, MAX_EXTENT)
+    plan.restore(saved)
+
+
+def _closed_again(plan: Plan, name: str, start: Value, by: Value) -> Value:
+    closed = plan.iterations.closed(name, start, by)
+    assert closed is not None
+    return closed
+
+
+def _advanced(plan: Plan, block: Block, counter: str) -> Value | None:
+    """By how much one run of a block advances a counter; None where it does not."""
+    total: Value | None = None
+    for op in ops_in(block):
+        by: Value | None = None
+        if isinstance(op, a.Advance) and op.symbol.data == counter:
+            by = plan.expr(op.by.expr)
+        elif isinstance(op, t.For):
+            inner = _advanced(plan, op.body.block, counter)
+            if inner is not None and _once(plan, op):
+                by = inner
+            elif inner is not None:
+                name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
+                runs = plan.values.test(plan.cases.less, plan.expr(op.begin.expr), plan.expr(op.end.expr))
+                if plan.iterations.varies(inner, name):
+                    raise Undecided(f"counter {counter}")
+                times = plan.values.mul(inner, plan.iterations.trips(name))
+                by = plan.values.select(runs, times, plan.terms.const(0, 0))
+        elif isinstance(op, t.Let):
+            plan.bind(op.symbol.data, plan.expr(op.value.expr))
+        elif isinstance(op, t.If | a.Elected | t.Programs):
+            for region in op.regions:
+                if any(isinstance(o, a.Advance) and o.symbol.data == counter for o in region.walk()):
+                    if not isinstance(op, a.Elected):
+                        raise Undecided(f"counter {counter} in a branch")
+                    by = _advanced(plan, region.block, counter)
+        if by is not None:
+            total = by if total is None else plan.values.add(total, by)
+    return total
+
+
+def _written(block: Block) -> dict[SSAValue, None]:
+    """Register buffers that a block writes and doesn't declare."""
+    found: dict[SSAValue, None] = {}
+    declared: set[SSAValue] = set()
+    for op in block.walk():
+        match op:
+            case t.Registers():
+                declared.add(op.buffer)
+            case t.Load() | t.SharedRead() | a.LoadMatrix():
+                found[op.buffer] = None
+            case t.Map():
+                found |= dict.fromkeys(op.outputs)
+            case t.Fold():
+                found |= dict.fromkeys(op.targets)
+            case t.Shuffle():
+                found |= dict.fromkeys(op.buffers)
+            case t.Select() | t.Exchange():
+                found[op.target] = None
+            case a.Wgmma():
+                found[op.accumulator] = None
+            case _:
+                pass
+    return {b: None for b in found if b not in declared}
+
+
+def _carried_name(terms: Terms, value: Value) -> str:
+    """What a region calls a variable that its loop carries."""
+    atom = terms.single(value) if isinstance(value, Poly) else None
+    assert atom is not None
+    return str(atom.args[1])
+
+
+OPS: dict[type[Operation], Callable[..., None]] = {
+    t.Let: name_integer,
+    t.If: branch,
+    t.For: repeat,
+    t.Programs: programs,
+    a.Role: in_role,
+    a.Elected: elected,
+    a.Counter: counter,
+    a.Advance: advance,
+}

@@ -1,0 +1,72 @@
+"""Words that are put together from fields of data, and the bits that a word can have."""
+
+from __future__ import annotations
+
+import itertools
+from math import gcd
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.validate.polynomials import (
+    Coefficient,
+    Monomial,
+    Poly,
+)
+
+if TYPE_CHECKING:
+    from tilewright.validate.terms import Terms
+
+
+def sliced(terms: Terms, a: Poly, low: int, count: int) -> Poly | None:
+    """The bits of a word put together from disjoint fields of data; None for any other word."""
+    pieces: list[tuple[int, int, int | None, int]] = []  # position, bits, atom, constant
+    for monomial, c in a.terms:
+        if not isinstance(c, int):
+            return None
+        if monomial == ():
+            c &= (1 << a.width) - 1
+            base = (c & -c).bit_length() - 1
+            pieces.append((base, c.bit_length() - base, None, c >> base))
+            continue
+        if len(monomial) != 1 or not terms.atoms[monomial[0]].bits:
+            return None
+        c = c & ((1 << a.width) - 1) if a.width else c
+        if c <= 0 or c & (c - 1):
+            return None
+        pieces.append((c.bit_length() - 1, terms.atoms[monomial[0]].bits, monomial[0], 0))
+    pieces.sort(key=lambda piece: piece[0])
+    if any(p + n > q for (p, n, _, _), (q, _, _, _) in itertools.pairwise(pieces)):
+        return None
+    total: dict[Monomial, Coefficient] = {}
+    for position, bits, atom, constant in pieces:
+        first, last = max(position, low), min(position + bits, low + count)
+        if first >= last:
+            continue
+        if atom is None:
+            total[()] = ((constant >> (first - position)) & ((1 << (last - first)) - 1)) << (first - low)
+        else:
+            part = terms.field_atom(atom, first - position, last - first)
+            total[part.id,] = 1 << (first - low)
+    return terms.make(0, terms.joined(0, total) if len(total) > 1 else total)
+
+
+def may_be_set(terms: Terms, a: Poly) -> int:
+    """Bits of a word that can be set: what depends on the thread alone, beside what the other terms can set."""
+    whole = (1 << a.width) - 1
+    fixed = dict(a.terms).get((), 0)
+    own = (fixed & whole) if isinstance(fixed, int) else int(np.bitwise_or.reduce(fixed.values)) & whole
+    rest = [(m, c) for m, c in a.terms if m != ()]
+    others = _even(terms, terms.interned(a.width, dict(rest))) if rest else 0
+    return own | others if not own & others else _even(terms, a)
+
+
+def _even(terms: Terms, a: Poly) -> int:
+    """Every term is a multiple of a power of two, and so is the sum; it has no bits above its range."""
+    common = 0
+    for _, c in a.terms:
+        common = gcd(common, c if isinstance(c, int) else int(np.gcd.reduce(c.values)))
+    low, high = terms.interval(a)
+    known = low is not None and high is not None and low >= 0
+    top = (1 << high.bit_length()) - 1 if known and high is not None else (1 << a.width) - 1
+    return top & -(common & -common) & ((1 << a.width) - 1)

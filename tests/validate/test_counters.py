@@ -1,0 +1,140 @@
+"""Counters of programs and of rings: what bounds them is asked of every launch, neither more nor less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from xdsl.dialects.builtin import StringAttr
+
+import tilewright as tw
+from support import products as p
+from tilewright.artifact.schema import MAX_EXTENT, Artifact
+from tilewright.base.expr import Const, Expr, parse
+from tilewright.compiler.build import build
+from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.schedule.hopper.accumulator_placement import Refused
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.tile.dialect import ExprAttr
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.validate.counters import uncounted
+from tilewright.validate.recipe import recipe_faults
+
+PROGRAMS = "((M + 63) // 64)*((N + 63) // 64)"
+TAKEN = f"({PROGRAMS} + 131) // 132"
+STEPS = "(K + 63) // 64"
+
+
+def lowered(kernel: p.Kernel = p.nt, **candidate: int) -> t.Kernel:
+    found = p.lower(kernel, Candidate(1, stages=2, **candidate))
+    assert not isinstance(found, Refused), found.reason
+    return found.scheduled.kernel
+
+
+def fits(text: str, limit: int = MAX_EXTENT) -> Expr:
+    return parse(f"{text} <= {limit}")
+
+
+def open_counts(kernel: t.Kernel, *facts: Expr) -> set[str]:
+    return {name for name, _ in uncounted(kernel, facts)}
+
+
+def test_programs_and_uses_of_a_ring_are_bounded_by_facts() -> None:
+    kernel = lowered()
+    assert open_counts(kernel) == {"programs", "$i_a_b"}
+    assert open_counts(kernel, fits(PROGRAMS)) == {"$i_a_b"}
+    assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN})*({STEPS})")) == set()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        fits(f"({TAKEN})*({STEPS})", MAX_EXTENT + 1),
+        fits(f"({TAKEN})*(K // 64)"),
+        fits(f"(({PROGRAMS} + 131) // 133)*({STEPS})"),
+        fits(f"({TAKEN})*({STEPS}) - 1"),
+        fits(STEPS),
+        parse(f"{MAX_EXTENT} <= ({TAKEN})*({STEPS})"),
+    ],
+    ids=["a limit one above", "steps rounded down", "a CTA more", "one fewer", "of one program", "the other way"],
+)
+def test_less_than_that_is_not_enough(wrong: Expr) -> None:
+    assert open_counts(lowered(), fits(PROGRAMS), wrong) == {"$i_a_b"}
+
+
+def test_more_than_that_is() -> None:
+    assert open_counts(lowered(), fits(f"{PROGRAMS} + M"), fits(f"({TAKEN})*({STEPS} + 1)")) == set()
+
+
+@pytest.mark.parametrize("by", [1, 2])
+def test_what_is_added_in_a_step_counts(by: int) -> None:
+    kernel = lowered()
+    for op in kernel.walk():
+        if isinstance(op, a.Advance):
+            op.attributes["by"] = ExprAttr.of(Const(by))
+    found = open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN})*({STEPS})"))
+    assert found == (set() if by == 1 else {"$i_a_b"})
+
+
+@pytest.mark.parametrize(("more", "found"), [(0, set()), (1, {"$i_a_b"})])
+def test_a_step_more_than_the_fact_has(more: int, found: set[str]) -> None:
+    kernel = lowered()
+    for op in kernel.walk():
+        if isinstance(op, t.For):
+            op.attributes["end"] = ExprAttr.of(op.end.expr + more)
+    assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN})*({STEPS})")) == found
+
+
+def test_a_counter_of_no_bound_is_open() -> None:
+    """A step that a symbol gives, of which nothing is known."""
+    kernel = lowered()
+    for op in kernel.walk():
+        if isinstance(op, a.Advance):
+            op.attributes["by"] = ExprAttr.of(parse("n"))
+    assert "$i_a_b" in open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN})*({STEPS})"))
+
+
+def test_threads_that_take_turns_count_to_the_end_of_the_last_turn() -> None:
+    """Of an odd number of programs the set of threads that took the last counts the uses of one more."""
+    kernel = lowered(ping_pong=2)
+    assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN})*({STEPS})")) == {"$i_a_b"}
+    assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN} + 1)*({STEPS})")) == set()
+
+
+def test_a_counter_of_another_name_is_another_counter() -> None:
+    kernel = lowered()
+    for op in kernel.walk():
+        if isinstance(op, a.Advance):
+            op.attributes["symbol"] = StringAttr("$other")
+    assert open_counts(kernel, fits(PROGRAMS)) == set()
+
+
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    return build(plan(p.request(p.nt)))
+
+
+def test_an_artifact_asks_for_all_its_counters(artifact: Artifact) -> None:
+    """Each fact of counters is needed: without it, or with a limit one higher, the recipe is refused."""
+    kernels = {image.symbol: read_kernel(image.transport_ir) for image in artifact.kernels}
+    assert recipe_faults(artifact, kernels) == ()
+    counted = [fact for fact in artifact.facts if str(fact).endswith(f"<= {MAX_EXTENT}")]
+    assert len(counted) == 2
+    for fact in counted:
+        others = tuple(f for f in artifact.facts if f != fact)
+        weaker = parse(str(fact).replace(f"<= {MAX_EXTENT}", f"<= {MAX_EXTENT + 1}"))
+        for facts in (others, (*others, weaker)):
+            faults = recipe_faults(replace(artifact, facts=facts), kernels)
+            assert faults
+            assert all(fault.required == f"at most {MAX_EXTENT}" for fault in faults)
+
+
+def test_an_artifact_whose_threads_take_turns_asks_for_theirs() -> None:
+    request = replace(p.request(p.nt), schedule=tw.Schedule(mode="pingpong"))
+    made = build(plan(request))
+    kernels = {image.symbol: read_kernel(image.transport_ir) for image in made.kernels}
+    (walks,) = ({op.turns[1] for op in k.walk() if isinstance(op, t.Programs)} for k in kernels.values())
+    assert 2 in walks
+    assert recipe_faults(made, kernels) == ()
