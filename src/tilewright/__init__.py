@@ -39,6 +39,7 @@ from tilewright.lang.functions import (
 )
 from tilewright.lang.functions import print_ as print
 from tilewright.lang.params import KernelFunction, auto, read_kernel
+from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
@@ -63,6 +64,10 @@ __all__ = [
     "axis",
     "bf16",
     "bool",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "dot",
     "e4m3",
     "e5m2",
@@ -89,6 +94,7 @@ __all__ = [
     "print",
     "reduce_add",
     "rsqrt",
+    "scan",
     "sigmoid",
     "sqrt",
     "stream",

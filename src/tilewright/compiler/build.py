@@ -15,7 +15,7 @@ from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.collector import collector_resting
 from tilewright.compiler.counts import counts_fit
 from tilewright.compiler.left_out import Remainder
-from tilewright.compiler.obligations import require
+from tilewright.compiler.obligations import assumed_of, require
 from tilewright.compiler.passes import timed
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
@@ -176,6 +176,6 @@ def _image(kernel: _Kernel, shape: Shape) -> KernelImage:
         static_shared_bytes=assembled.shared_bytes,
         registers=assembled.registers,
         spill_bytes=assembled.spill_bytes,
-        certificate=(*planned.certificate, *kernel.validated.certificate),
+        certificate=(*planned.certificate, *assumed_of(planned.tile), *kernel.validated.certificate),
         undecided=kernel.validated.undecided,
     )

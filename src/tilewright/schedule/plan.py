@@ -96,14 +96,14 @@ def place(
         and pins.vector is None
         and order
         and not turned
-        and not any(isinstance(op, Relayout) for op in kernel.walk())
+        and not any(isinstance(op, Relayout | tile.Scan) for op in kernel.walk())
     )
     skew = _skew(accesses, sizes, facts, order[0], target) if stays else None
     if skew is not None:
         vectors[skew.axis] = skew.vector
         sizes[skew.axis] += skew.vector - 1
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
-    reduces = any(isinstance(op, tile.Reduce) for op in kernel.walk())
+    reduces = any(isinstance(op, tile.Reduce | tile.Scan) for op in kernel.walk())
     count = threads or default_threads(largest, reduces=reduces)
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
@@ -182,7 +182,7 @@ def _occupancy(
     """
     words, widest = 0, 0
     for op in kernel.walk():
-        if isinstance(op, tile.Reduce):
+        if isinstance(op, tile.Reduce | tile.Scan):
             break
         if isinstance(op, tile.Load | tile.Gather):
             count = home.registers(axes_of[op.result])
