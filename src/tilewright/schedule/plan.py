@@ -109,7 +109,6 @@ def place(
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
     serial = _serial(kernel, axes_of, {a.unit for a in accesses})
     if serial and pins.vector is None:
-        order = [*(c for c in order if c not in serial), *(c for c in order if c in serial)]
         vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count)
     home = spread(sizes, vectors, together, order, count, serial=serial)
     if skew is not None:
@@ -272,7 +271,7 @@ def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict
 def _serial(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], units: Iterable[ClassId | None]
 ) -> frozenset[ClassId]:
-    """Classes that scans go along, and no access of memory is contiguous along: threads scan them alone, if they can."""
+    """Classes that scans go along, and no access is contiguous along: threads scan them alone, as far as they can."""
     scanned = (axes_of[op.elements[0]][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Scan))
     return frozenset(c for c in scanned if c is not None and c not in units)
 

@@ -83,6 +83,24 @@ def digits_of(domain: Sequence[Digit]) -> dict[Digit, Expr]:
     return found
 
 
+def ordered(bits: Sequence[int]) -> Expr:
+    """The number that bits of the thread index form, the least significant first."""
+    return of_bits([(bit, 1 << place) for place, bit in enumerate(bits)])
+
+
+def of_bits(bits: Sequence[tuple[int, int]]) -> Expr:
+    """The sum of the values of thread bits, neighbours in one expression."""
+    found: Expr = Const(0)
+    while bits:
+        first, scale = bits[0]
+        count = 1
+        while count < len(bits) and bits[count] == (first + count, scale << count):
+            count += 1
+        found = found + bit_field(range(first, first + count)) * scale
+        bits = bits[count:]
+    return found
+
+
 @dataclass(frozen=True)
 class Block:
     """What the covered digits are: thread bits, digits in registers, and the distance of two blocks."""
@@ -173,19 +191,9 @@ class ScanLowering:
     def coordinate(self, domain: Sequence[Digit], floor: int, fixed: Values | None = None) -> Expr:
         """The least coordinate of the block of ``floor`` elements around a thread's, digits ``fixed`` in it."""
         values = {**digits_of(domain), **{d: Const(v) for d, v in (fixed or {}).items()}}
-        place: Expr = Const(0)
-        bits = [(mode, stride) for mode, stride in self.modes if isinstance(mode, int) and stride >= floor]
-        while bits:
-            first, scale = bits[0]
-            count = 1
-            while count < len(bits) and bits[count] == (first + count, scale << count):
-                count += 1
-            place = place + bit_field([first + i for i in range(count)]) * scale
-            bits = bits[count:]
-        for mode, stride in self.modes:
-            if not isinstance(mode, int) and stride >= floor:
-                place = place + values[mode] * stride
-        return place
+        above = [(mode, stride) for mode, stride in self.modes if stride >= floor]
+        registers = [values[mode] * stride for mode, stride in above if not isinstance(mode, int)]
+        return sum(registers, of_bits([(mode, stride) for mode, stride in above if isinstance(mode, int)]))
 
     def valid(self, place: Expr) -> Expr:
         """The coordinate is in the domain, or counts as if it were."""
@@ -297,7 +305,7 @@ class ScanLowering:
         exists = [self.valid(start + q * stride) for q in range(parts)]
         states = [step.read_wide(place, R * parts + q) for q in range(parts)]
         running = self.chain(step, states, exists)
-        part = bit_field(bits)
+        part = ordered(bits)
         if self.reverse:
             before = running[parts - 1]
             for q in range(parts - 2, 0, -1):
@@ -333,7 +341,7 @@ class ScanLowering:
         idle = [b for b in range(self.home.threads.bit_length() - 1) if b not in bits and b not in kept]
         partials = SharedTile.plain(count * rows, parts, 1)
         size = partials.size_bytes
-        cell = partials.offset_expr(R * rows + bit_field(kept), bit_field(bits))
+        cell = partials.offset_expr(R * rows + bit_field(kept), ordered(bits))
         publisher = bit_field(idle).eq(0) if idle else TRUE
         kinds = [t.registers_of(b).dtype.dtype for b in sent]
         shared = [lowering.shared_buffer("scan_parts", d, size) for d in kinds]
