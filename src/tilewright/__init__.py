@@ -44,6 +44,7 @@ from tilewright.lang.functions import (
 from tilewright.lang.functions import print_ as print
 from tilewright.lang.functions import round_ as round
 from tilewright.lang.params import KernelFunction, auto, read_kernel
+from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
@@ -69,6 +70,10 @@ __all__ = [
     "bf16",
     "bool",
     "ceil",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "dot",
     "e4m3",
     "e5m2",
@@ -99,6 +104,7 @@ __all__ = [
     "reduce_add",
     "round",
     "rsqrt",
+    "scan",
     "sigmoid",
     "sqrt",
     "stream",

@@ -65,5 +65,10 @@ def test_every_example_file_has_a_case() -> None:
         for name, value in vars(load(path.stem)).items()
         if isinstance(value, KernelFunction)
     }
-    indexed = {k for k, value in vars(load("indexing")).items() if isinstance(value, KernelFunction)}  # test_indexing
-    assert kernels - indexed == set(EXAMPLES_BY_NAME)
+    others = {  # test_indexing, test_scan
+        name
+        for module in ("indexing", "scan")
+        for name, value in vars(load(module)).items()
+        if isinstance(value, KernelFunction)
+    }
+    assert kernels - others == set(EXAMPLES_BY_NAME)

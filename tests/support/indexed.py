@@ -48,7 +48,15 @@ def case(
     return note
 
 
-SHORT = {"float32": "f32", "int32": "i32", "int64": "i64"}
+SHORT = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "i8",
+    "int32": "i32",
+    "int64": "i64",
+    "bool": "bool",
+}
 
 
 def facts_of(arrays: Arrays) -> Facts:

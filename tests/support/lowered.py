@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from functools import cache
 
 from support.example_cases import EXAMPLES_BY_NAME
@@ -19,9 +20,14 @@ Lowered = dict[str, tuple[tile.Kernel, t.Kernel]]
 """Both IRs of each kernel, by name."""
 
 
-def lowered(kernel: KernelFunction, dtypes: dict[str, str], schedule: Schedule | None = None) -> Lowered:
+def lowered(
+    kernel: KernelFunction,
+    dtypes: dict[str, str],
+    schedule: Schedule | None = None,
+    keywords: Mapping[str, Hashable] | None = None,
+) -> Lowered:
     """Both IRs of a kernel's variants, and of the kernels that serve them."""
-    signature = Signature.of({n: DTYPES[d] for n, d in dtypes.items()}, static=None, keywords={})
+    signature = Signature.of({n: DTYPES[d] for n, d in dtypes.items()}, static=None, keywords=dict(keywords or {}))
     request = Request(kernel, signature, default_facts(kernel), SM90A, schedule or Schedule())
     found: Lowered = {}
     for planned in plan(request).variants:

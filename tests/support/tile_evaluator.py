@@ -167,6 +167,9 @@ class _Run:
                 result = cast(self.get(op.x), NUMPY[tile.tile_type(op.x).element.name], dtype_of(op))
             case tile.Reduce():
                 result = reduced(str(op.fn.data), self.get(op.x), op.axis.data, dtype_of(op))
+            case tile.Scan():
+                self.scan(op)
+                return
             case tile.Dot():
                 wide = np.int32 if dtype_of(op) == np.int32 else np.float32
                 result = self.get(op.a).astype(wide) @ self.get(op.b).astype(wide)
@@ -195,6 +198,46 @@ class _Run:
         assert result.shape == shape_of(type_, env), (op.name, result.shape, type_)
         assert result.dtype == NUMPY[type_.element.name], (op.name, result.dtype, type_)
         self.values[target] = result
+
+    def scan(self, op: tile.Scan) -> None:
+        """One element after the other."""
+        count, axis = op.count, op.axis.data
+        elements = [np.moveaxis(self.get(v), axis, 0) for v in op.elements]
+        state = [self.get(v) for v in op.before] or None
+        found = [np.empty_like(e) for e in elements]
+        length = len(elements[0])
+        for at in range(length)[:: -1 if op.reverse else 1]:
+            before, here = state, [e[at] for e in elements]
+            state = here if before is None else self.combined(op, [*before, *here])
+            for result, value in zip(found, before if op.exclusive else state, strict=True):
+                result[at] = value
+        for i, (running, last) in enumerate(zip(op.results[:count], op.results[count:], strict=True)):
+            self.values[running] = np.moveaxis(found[i], 0, axis)
+            self.values[last] = np.array((state or [e[:0].sum(0) for e in elements])[i])
+
+    def combined(self, op: tile.Scan, states: list[Any]) -> list[Any]:
+        block = op.body.block
+        self.values.update(zip(block.args, states, strict=True))
+        *ops, last = block.ops
+        for inner in ops:
+            args = [self.get(v) for v in inner.operands]
+            match inner:
+                case tile.Unary():
+                    result = rounded(_UNARY[str(inner.fn.data)], dtype_of(inner), *args)
+                case tile.Binary():
+                    result = rounded(_BINARY[str(inner.fn.data)], dtype_of(inner), *args)
+                case tile.Compare():
+                    result = _COMPARE[str(inner.fn.data)](*args)
+                case tile.Select():
+                    result = np.where(*args)
+                case tile.Cast():
+                    result = cast(args[0], NUMPY[tile.tile_type(inner.x).element.name], dtype_of(inner))
+                case tile.Constant():
+                    result = np.asarray(inner.value.data, dtype_of(inner))
+                case _:
+                    raise NotImplementedError(inner.name)
+            self.values[inner.results[0]] = np.asarray(result)
+        return [self.get(v) for v in last.operands]
 
     def where(self, op: tile.Load | tile.Store | tile.ReduceAdd, env: dict[str, int]) -> tuple[Any, ...]:
         index = list[Any]()

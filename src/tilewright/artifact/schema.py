@@ -187,6 +187,8 @@ VALIDATION = "translation validation"
 """The method of what two texts that are compared show, for all arguments of a class."""
 EXECUTION = "execution"
 """The method of what launches show, for their arguments only."""
+ASSUMPTION = "assumption"
+"""The method of what a kernel's author says and samples do not contradict."""
 ASSUMED = (
     "ptxas: the machine code does what the PTX says",
     "the driver: a launch is what its recipe says",
@@ -206,8 +208,8 @@ class Obligation:
 
     @property
     def standing(self) -> str:
-        """``proved``, ``validated`` (compared, for all arguments) or ``tested`` (executed, for a few)."""
-        return {VALIDATION: "validated", EXECUTION: "tested"}.get(self.method, "proved")
+        """``proved``, ``validated`` (compared, for all arguments), ``tested`` (executed, for a few) or ``assumed``."""
+        return {VALIDATION: "validated", EXECUTION: "tested", ASSUMPTION: "assumed"}.get(self.method, "proved")
 
 
 @dataclass(frozen=True)

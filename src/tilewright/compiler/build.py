@@ -16,7 +16,7 @@ from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
-from tilewright.compiler.proofs.obligations import require
+from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
@@ -178,6 +178,6 @@ def _image(kernel: _Kernel, shape: Shape) -> KernelImage:
         static_shared_bytes=assembled.shared_bytes,
         registers=assembled.registers,
         spill_bytes=assembled.spill_bytes,
-        certificate=(*planned.certificate, *kernel.validated.certificate),
+        certificate=(*planned.certificate, *assumed_of(planned.tile), *kernel.validated.certificate),
         undecided=kernel.validated.undecided,
     )

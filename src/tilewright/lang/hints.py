@@ -97,7 +97,8 @@ FUNCTIONS: dict[str, str] = {
     "u32": "no unsigned types: tw.i64 with & 0xffffffff",
     "float64": "no 64-bit floats: tw.f32",
     "f64": "no 64-bit floats: tw.f32",
-    "cumsum": f"{_NONE.format('cumsum')}: carry a fragment through tw.stream, or multiply by a triangle with tw.dot",
+    "associative_scan": "tw.scan(fn, x, axis), or tw.scan(fn, (a, b), axis) for states of several tiles",
+    "histogram": "tw.reduce_add(counts, bins[m], 1) counts; tw.cumsum(..., exclusive=True) of counts gives offsets",
     "sort": f"{_NONE.format('sort')}: take the greatest with x.argmax(axis) and mask it, k times",
     "topk": f"{_NONE.format('topk')}: take the greatest with x.argmax(axis) and mask it, k times",
     "cat": f"{_NONE.format('cat')}: store each part to its own view of the output",
@@ -110,7 +111,7 @@ FUNCTIONS: dict[str, str] = {
 """Help by name. What is also a method of values is in ``METHODS``."""
 
 METHODS: dict[str, str] = {
-    **{name: FUNCTIONS[name] for name in ("cumsum", "sort", "topk", "reshape", "view", "clamp", "clip", "pow", "relu")},
+    **{name: FUNCTIONS[name] for name in ("sort", "topk", "reshape", "view", "clamp", "clip", "pow", "relu")},
     **{str(f): f"tw.{f}(x)" for f in UnaryFn if f.row.number is not None},
     "astype": "x.to(tw.f32)",
     "type": "x.to(tw.f32)",

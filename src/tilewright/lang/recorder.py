@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
@@ -57,6 +57,10 @@ class OpenStream:
         self.handle, self.span = handle, span
 
 
+Combine: TypeAlias = Callable[[Sequence[Node], Sequence[Node]], Sequence[Node]]
+"""Makes of two states of a scan, values of rank 0, the next."""
+
+
 class Recorder(Protocol):
     """Takes operations in the user's order. Operands are already of the dtypes and axes each operation asks for."""
 
@@ -104,6 +108,22 @@ class Recorder(Protocol):
     def cast(self, x: Node, dtype: DType) -> Node: ...
     def reduce(self, fn: ReduceFn, x: Node, axis: int) -> Node: ...
     def dot(self, a: Node, b: Node, *, promoted: bool) -> Node: ...
+
+    def scan(
+        self,
+        combine: Combine,
+        values: Sequence[Node],
+        before: Sequence[Node],
+        axis: int,
+        *,
+        exclusive: bool,
+        reverse: bool,
+        neutral: bool | int | float | None,
+    ) -> tuple[list[Node], list[Node]]:
+        """The running states of ``values`` along an axis, and the last one. ``combine`` makes of two states, of rank 0,
+        the next; ``before`` is empty or the state before the first element; ``neutral`` changes none, None where
+        nobody knows one."""
+        ...
 
     def fragment(self, init: Node) -> Cell: ...
     def read(self, cell: Cell) -> Node: ...

@@ -19,6 +19,7 @@ from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.lang.operators import Operators, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Cell, Node, Recorder
+from tilewright.lang.running import refuse_state, running
 from tilewright.lang.traced import Traced
 
 
@@ -271,6 +272,56 @@ class Value(_Recorded):
             )
         return positions
 
+    # -- scans ------------------------------------------------------------------------------------------------------
+    def cumsum(
+        self,
+        axis: int | None = None,
+        *,
+        exclusive: bool = False,
+        reverse: bool = False,
+        carry: Fragment | None = None,
+    ) -> Tile:
+        """Running sums along an axis; see ``tw.cumsum``."""
+        return self._running(BinaryFn.ADD, axis, carry, exclusive, reverse)
+
+    def cumprod(
+        self,
+        axis: int | None = None,
+        *,
+        exclusive: bool = False,
+        reverse: bool = False,
+        carry: Fragment | None = None,
+    ) -> Tile:
+        """Running products along an axis; see ``tw.cumprod``."""
+        return self._running(BinaryFn.MUL, axis, carry, exclusive, reverse)
+
+    def cummax(
+        self,
+        axis: int | None = None,
+        *,
+        exclusive: bool = False,
+        reverse: bool = False,
+        carry: Fragment | None = None,
+    ) -> Tile:
+        """The greatest element so far; see ``tw.cummax``."""
+        return self._running(BinaryFn.MAX, axis, carry, exclusive, reverse)
+
+    def cummin(
+        self,
+        axis: int | None = None,
+        *,
+        exclusive: bool = False,
+        reverse: bool = False,
+        carry: Fragment | None = None,
+    ) -> Tile:
+        """The least element so far; see ``tw.cummin``."""
+        return self._running(BinaryFn.MIN, axis, carry, exclusive, reverse)
+
+    def _running(self, fn: BinaryFn, axis: int | None, carry: Fragment | None, exclusive: bool, reverse: bool) -> Tile:
+        carrier = None if carry is None else carrier_of(carry)
+        node = running(self._recorder, fn, self._operand(), axis, carrier, exclusive=exclusive, reverse=reverse)
+        return Tile(self._recorder, node)
+
 
 class Tile(Value):
     """An immutable value per coordinate of its axes' domains."""
@@ -365,6 +416,14 @@ class Fragment(Value):
 
 
 # -- what users hand in -----------------------------------------------------------------------------------------------
+def carrier_of(value: object) -> Fragment:
+    """The fragment that carries a running value; refuses anything else."""
+    if not isinstance(value, Fragment):
+        help = "total = tw.zeros((m,), tw.f32) before the stream; tw.cumsum(x[m, k], 1, carry=total) in it"
+        refuse_state(f"carry= is a {type(value).__name__}", "a fragment without the scanned axis", help)
+    return value
+
+
 def _integer(value: object) -> Expr | None:
     if isinstance(value, Scalar):
         return value.expr

@@ -131,6 +131,13 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
             yield 0, [((op.operands[0], i), (op.results[0], d)) for i, d in enumerate(kept)]
         case tile.Transpose():
             yield 0, [((op.operands[0], p), (op.results[0], d)) for d, p in enumerate([p.data for p in op.perm])]
+        case tile.Scan():
+            kept = [d for d in range(rank_of(op.elements[0])) if d != op.axis.data]
+            for i, operand in enumerate(op.elements):
+                whole = [((operand, d), (r, d)) for r in op.running for d in range(rank_of(operand))]
+                yield i, whole + [((operand, d), (r, i)) for r in op.last for i, d in enumerate(kept)]
+            for i, operand in enumerate(op.before):
+                yield op.count + i, [((operand, d), (op.last[0], d)) for d in range(len(kept))]
         case tile.Reduce():
             rank = rank_of(op.operands[0])
             kept = [d for d in range(rank) if d != op.axis.data]

@@ -230,6 +230,7 @@ def spread(
     order: Sequence[int],
     threads: int,
     fixed: Mapping[int, Digits] | None = None,
+    serial: Iterable[int] = (),
 ) -> Distribution:
     """Gives the classes thread bits in ``order`` (most contiguous first).
 
@@ -237,7 +238,8 @@ def spread(
     thread bits must differ; classes that never meet may share bits. ``fixed`` classes, not in ``order``, have theirs.
     The first class gets no more threads than it needs to have at most ``FAT`` elements in each, but a warp's worth if
     it can use them, so that short rows are reduced inside a warp; what is left over after the others goes back to the
-    front.
+    front. ``serial`` classes get what all others left; a thread's elements along one are neighbours, where their number
+    is a power of two.
     """
     sets = [s for s in together if s]
     total = threads.bit_length() - 1
@@ -251,11 +253,15 @@ def spread(
         taken[c] += free[: max(0, most - len(taken[c]))]
 
     lane_bits = LANES.bit_length() - 1
-    for c in order:
+    serial = tuple(serial)
+    for c in (c for c in order if c not in serial):
         slim = max(0, (-(-sizes[c] // FAT) - 1).bit_length())
         take(c, min(useful[c], max(slim, lane_bits)))
-    for c in order:
+    for c in (*(c for c in order if c not in serial), *(c for c in order if c in serial)):
         take(c, useful[c])
+    for c in serial:
+        held = -(-sizes[c] >> len(taken[c]))
+        vector[c] = held if held == floor_power(held) else vector[c]
     digits = {
         c: Digits.plain(sizes[c], vector[c], taken[c], -(-sizes[c] // (vector[c] << len(taken[c])))) for c in order
     }

@@ -16,6 +16,7 @@ from tilewright.schedule.contraction import contracted
 from tilewright.schedule.loops import LoopLowering
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
+from tilewright.schedule.scan import ScanLowering
 from tilewright.schedule.skew import SYMBOL
 from tilewright.schedule.values import Scope
 from tilewright.tile import dialect as tile
@@ -108,6 +109,8 @@ class Lowering(LoopLowering):
                 Reduction(self, op).accumulate(self.partials[op])
             case tile.Reduce():
                 Reduction(self, op).lower()
+            case tile.Scan():
+                ScanLowering(self, op).lower()
             case tile.Stream():
                 self.stream(op, split=split)
             case tile.Bind():

@@ -71,10 +71,14 @@ class MapBuilder:
     def read(self, source: Buffered, dtype: DType) -> SSAValue:
         """The element of a buffer that belongs to register r of the result."""
         index = self.distribution.register_of(source.axes, self.axes, self.register) - source.window
-        key = (source.buffer, index)
+        return self.read_at(source.buffer, index, dtype)
+
+    def read_at(self, buffer: SSAValue, index: Expr, dtype: DType) -> SSAValue:
+        """The element in register ``index``, an expression of r, of a buffer."""
+        key = (buffer, index)
         if key not in self._arguments:
             self._arguments[key] = self.block.insert_arg(scalar_type(dtype), len(self.inputs))
-            self.inputs.append(source.buffer)
+            self.inputs.append(buffer)
             self.reads.append(index)
         return self._arguments[key]
 
@@ -148,7 +152,11 @@ class MapBuilder:
 
     def select(self, predicate: Expr, then: SSAValue, otherwise: SSAValue) -> SSAValue:
         """``then`` where the predicate holds."""
-        return self._append(tile.Select(self._append(t.Predicate(predicate)), then, otherwise))
+        return self.choose(self.predicate(predicate), then, otherwise)
+
+    def predicate(self, condition: Expr) -> SSAValue:
+        """A condition over tid and r as a value."""
+        return self._append(t.Predicate(condition))
 
     def equal(self, a: SSAValue, b: SSAValue) -> SSAValue:
         """Whether two scalars are equal."""
@@ -182,10 +190,17 @@ class MapBuilder:
         self.block.add_op(op)
         return op.results[0]
 
-    def finish(self, results: Sequence[SSAValue], outputs: Sequence[SSAValue], live: Expr = TRUE) -> t.Map:
+    def finish(
+        self,
+        results: Sequence[SSAValue],
+        outputs: Sequence[SSAValue],
+        live: Expr = TRUE,
+        *,
+        combines: str | None = None,
+    ) -> t.Map:
         """The map that writes ``results`` to ``outputs``, where ``live`` holds."""
         self.block.add_op(t.Yield(results))
-        return t.Map(self.inputs, self.reads, outputs, self.count, Region(self.block), live)
+        return t.Map(self.inputs, self.reads, outputs, self.count, Region(self.block), live, combines=combines)
 
 
 def scalar_type(dtype: DType) -> tile.TileType:

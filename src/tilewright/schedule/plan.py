@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -96,18 +96,21 @@ def place(
         and pins.vector is None
         and order
         and not turned
-        and not any(isinstance(op, Relayout) for op in kernel.walk())
+        and not any(isinstance(op, Relayout | tile.Scan) for op in kernel.walk())
     )
     skew = _skew(accesses, sizes, facts, order[0], target) if stays else None
     if skew is not None:
         vectors[skew.axis] = skew.vector
         sizes[skew.axis] += skew.vector - 1
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
-    reduces = any(isinstance(op, tile.Reduce) for op in kernel.walk())
+    reduces = any(isinstance(op, tile.Reduce | tile.Scan) for op in kernel.walk())
     count = threads or default_threads(largest, reduces=reduces)
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
-    home = spread(sizes, vectors, together, order, count)
+    serial = _serial(kernel, axes_of, {a.unit for a in accesses})
+    if serial and pins.vector is None:
+        vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count)
+    home = spread(sizes, vectors, together, order, count, serial=serial)
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
     foreign: dict[Operation, Distribution] = {}
@@ -182,7 +185,7 @@ def _occupancy(
     """
     words, widest = 0, 0
     for op in kernel.walk():
-        if isinstance(op, tile.Reduce):
+        if isinstance(op, tile.Reduce | tile.Scan):
             break
         if isinstance(op, tile.Load | tile.Gather):
             count = home.registers(axes_of[op.result])
@@ -263,6 +266,25 @@ def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict
         widths = [a.vector for a in accesses if a.unit == c and a.weight * _HEAVY >= heaviest]
         vectors[c] = min([floor_power(size), *widths]) if widths else 1
     return vectors
+
+
+def _serial(
+    kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], units: Iterable[ClassId | None]
+) -> frozenset[ClassId]:
+    """Classes that scans go along, and no access is contiguous along: threads scan them alone, as far as they can."""
+    scanned = (axes_of[op.elements[0]][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Scan))
+    return frozenset(c for c in scanned if c is not None and c not in units)
+
+
+def _narrowed(
+    vectors: Mapping[ClassId, int], sizes: Mapping[ClassId, int], order: Sequence[ClassId], threads: int
+) -> dict[ClassId, int]:
+    """Vectors so narrow that the classes of ``order`` keep all threads busy, those of the last ones first."""
+    found = dict(vectors)
+    for c in reversed(order):
+        while found[c] > 1 and prod(-(-sizes[o] // found[o]) for o in order) < threads:
+            found[c] //= 2
+    return found
 
 
 def program_spans(kernel: tile.Kernel) -> tuple[Span, ...]:

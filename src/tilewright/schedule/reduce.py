@@ -43,8 +43,9 @@ _READ_BACK = 16
 
 def identity(fn: str, dtype: DType) -> float | int | bool:
     """The value that changes nothing under ``fn``."""
-    if fn == "sum":
-        return 0.0 if dtype.is_float else 0
+    if fn in ("sum", "add", "mul"):
+        number = int(fn == "mul")
+        return float(number) if dtype.is_float else number
     low = fn in ("max", "argmax")
     if dtype.is_float:
         return -math.inf if low else math.inf

@@ -41,7 +41,7 @@ def is_long(kernel: t.Kernel) -> bool:
 def _of(op: Operation) -> float:
     match op:
         case t.Map():
-            return op.count.data * sum(map(_scalar, op.body.block.ops))
+            return op.count.data * sum(_scalar(o) for o in op.body.block.ops if not _decided(o))
         case t.Load() | t.Store() | t.ReduceAdd():
             count, vector = _count(op.buffer), op.vector.data
             return _VECTOR * (count // vector) if op.guard.expr == TRUE else _GUARDED * count
@@ -58,6 +58,13 @@ def _of(op: Operation) -> float:
 def _count(buffer: SSAValue) -> int:
     assert isinstance(buffer.type, RegistersType)
     return buffer.type.count.data
+
+
+def _decided(op: Operation) -> bool:
+    """A select by the register's number alone, which is known when the loop is unrolled."""
+    if not isinstance(op, tile.Select) or not isinstance(test := op.cond.owner, t.Predicate):
+        return False
+    return test.expr.expr.symbols <= {t.REGISTER}
 
 
 def _scalar(op: Operation) -> float:

@@ -69,7 +69,8 @@ class ValueLowering:
         self.staged_tiles: dict[tuple[Operation, DType, int], SSAValue] = {}
         self.partials: dict[Operation, list[SSAValue]] = {}
         self.sunk: set[Operation] = set()
-        self.moves = bool(placement.foreign) or any(isinstance(op, Relayout) for op in kernel.walk())
+        self.moves = bool(placement.foreign) or any(isinstance(op, Relayout | tile.Scan) for op in kernel.walk())
+        self.scans = any(isinstance(op, tile.Scan) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
         self.program_extents = {program_index(i): extent.expr for i, extent in enumerate(kernel.grid)}
         self.bounds = {t.THREAD: placement.bounds[t.THREAD]}
@@ -171,7 +172,12 @@ class ValueLowering:
     def live_under(
         self, distribution: Distribution, axes: Sequence[ClassId | None], spans: Sequence[Span | None]
     ) -> Expr:
-        """``live`` in any distribution, judged for a few neighbouring repeats of the fastest axis at once."""
+        """``live`` in any distribution, judged for a few neighbouring repeats of the fastest axis at once.
+
+        Scans combine all registers along their axis, and leave out what lies beyond its domain.
+        """
+        if self.scans:
+            return TRUE
         held = [(c, distribution.by_class[c]) for c, _ in distribution.digits if c in axes]
         step = prod(digits.vector for _, digits in held)
         fastest = next((digits for _, digits in held if digits.repeats > 1), None)

@@ -6,6 +6,7 @@
       tile.index / scalar / constant           integers and numbers as values
       tile.expand / broadcast / transpose      shapes; element-wise operands have identical axes
       tile.unary / binary / compare / select / cast / reduce / dot
+      tile.scan                                running values along an axis, by a region that combines two
       tile.fragment / read / write             mutable tiles
       tile.stream                              a loop over ranges, body recorded once
       tile.bind                                a loaded integer as a symbol of bounds and coordinates
@@ -57,6 +58,7 @@ from tilewright.tile.elements import (
 )
 from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
+from tilewright.tile.scans import Scan
 from tilewright.tile.structure import (
     Bind,
     Kernel,
@@ -103,6 +105,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "ReduceAdd",
     "ReduceFnAttr",
     "Scalar",
+    "Scan",
     "Scatter",
     "ScatterAdd",
     "Select",
@@ -149,6 +152,7 @@ Tile = Dialect(
         Select,
         Cast,
         Reduce,
+        Scan,
         Dot,
         Fragment,
         Read,

@@ -199,14 +199,15 @@ class ReduceAdd(_Writing):
 
 @irdl_op_definition
 class Yield(TileOp):
-    """Ends a stream's body."""
+    """Ends a stream's body; that of a scan with the combined values."""
 
     name = "tile.yield"
-    assembly_format = "attr-dict"
+    values = var_operand_def(TileType)
+    assembly_format = "($values^ `:` type($values))? attr-dict"
     traits = traits_def(IsTerminator())
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, values: Sequence[SSAValue] = ()):
+        super().__init__(operands=[list(values)])
 
 
 @irdl_op_definition
@@ -234,7 +235,8 @@ class Stream(TileOp):
 
     def verify_(self) -> None:
         require(not self.body.block.args, "a stream's body has no block arguments; state lives in fragments")
-        require(isinstance(self.body.block.last_op, Yield), "a stream's body ends with tile.yield")
+        last = self.body.block.last_op
+        require(isinstance(last, Yield) and not last.operands, "a stream's body ends with tile.yield")
 
 
 @irdl_op_definition

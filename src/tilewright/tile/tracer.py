@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
 from tilewright.base.expr import Const, Expr, sym
@@ -16,17 +16,19 @@ from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
 from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.places import names_of, refuse, user_frame, using_absent, within_stack
-from tilewright.lang.recorder import Array, Cell, Node
+from tilewright.lang.recorder import Array, Cell, Combine, Node
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Scalar, Tile
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Use
 from tilewright.tile.builder import KernelBuilder, handle
+from tilewright.tile.combining import check_combining, require_associative, skipping_absent
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import program_index
 from tilewright.tile.presence import Presence, identity, joint, presence_of, zero_where_absent
+from tilewright.tile.scans import combine_block
 
 
 def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) -> ModuleOp:
@@ -297,6 +299,49 @@ class Tracer(KernelBuilder):
     def dot(self, a: Node, b: Node, *, promoted: bool) -> Node:
         left, right = self._zeroed(a), self._zeroed(b)
         return self._node(dialect.Dot(self._value(left), self._value(right), promoted=promoted))
+
+    # -- scans --------------------------------------------------------------------------------------------------------
+    def scan(
+        self,
+        combine: Combine,
+        values: Sequence[Node],
+        before: Sequence[Node],
+        axis: int,
+        *,
+        exclusive: bool,
+        reverse: bool,
+        neutral: bool | int | float | None,
+    ) -> tuple[list[Node], list[Node]]:
+        presence = joint(*values)
+        if presence is not None and neutral is not None:
+            values, presence = [self._filled(x, neutral) for x in values], None
+        before = [self._zeroed(x) for x in before]
+        count = len(values)
+        if presence is not None:
+            values, combine = [*values, self.present(values[0])], skipping_absent(self, combine)
+            before = [*before, arithmetic.broadcast(self, self.constant(True, bool_), before[0].axes)] if before else []
+        body = combine_block([x.dtype for x in values])
+        arguments = list(map(_recorded, body.args))
+        self._blocks.append(body)
+        combined = [self._value(x) for x in combine(arguments[: len(values)], arguments[len(values) :])]
+        self._emit(dialect.Yield(combined))
+        self._blocks.pop()
+        check_combining(body, self._body)
+        operands = [self._value(x) for x in (*values, *before)]
+        op = dialect.Scan(operands, axis, Region(body), exclusive=exclusive, reverse=reverse)
+        self._emit(op)
+        if neutral is None:
+            require_associative(op)
+        running, last = list(map(_recorded, op.running)), list(map(_recorded, op.last))
+        if presence is not None and not before:
+            running, last = self._present_where(running), self._present_where(last)
+        return running[:count], last[:count]
+
+    def _present_where(self, states: list[Node]) -> list[Node]:
+        """States of which the last value says where they are present."""
+        presence = Presence((states[-1].handle,), ())
+        self._presences[presence] = states[-1]
+        return [x.known_by(presence) for x in states]
 
     # -- fragments ----------------------------------------------------------------------------------------------------
     def fragment(self, init: Node) -> Cell:

@@ -11,6 +11,7 @@ from xdsl.irdl import (
     attr_def,
     irdl_op_definition,
     operand_def,
+    opt_attr_def,
     region_def,
     result_def,
     traits_def,
@@ -38,6 +39,9 @@ class Map(TransportOp):
 
     ``live`` is an expression of ``r`` and symbols that are the same for the whole CTA. Where it is false no thread
     needs the results, and they may be left as they are.
+
+    A map that ``combines`` computes running states of a scan by that function: ``add``, ``mul``, ``max``, ``min``, or
+    ``fn``, a user's. It is associative: how states are grouped is free, as the order of sums is.
     """
 
     name = "transport.map"
@@ -46,6 +50,7 @@ class Map(TransportOp):
     reads = attr_def(ArrayAttr[ExprAttr])
     count = attr_def(IntAttr)
     live = attr_def(ExprAttr)
+    combines = opt_attr_def(StringAttr)
     body = region_def("single_block")
 
     irdl_options = (AttrSizedOperandSegments(),)
@@ -58,10 +63,17 @@ class Map(TransportOp):
         count: int,
         body: Region,
         live: Expr = TRUE,
+        *,
+        combines: str | None = None,
     ):
         super().__init__(
             operands=[list(inputs), list(outputs)],
-            attributes={"reads": exprs(reads), "count": integer(count), "live": ExprAttr.of(live)},
+            attributes={
+                "reads": exprs(reads),
+                "count": integer(count),
+                "live": ExprAttr.of(live),
+                "combines": None if combines is None else string(combines),
+            },
             regions=[body],
         )
 

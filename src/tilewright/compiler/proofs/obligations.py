@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from tilewright.artifact.schema import Obligation
+from tilewright.artifact.schema import ASSUMPTION, Obligation
 from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.copies import prove_copies
@@ -28,6 +29,9 @@ from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
 from tilewright.transport.protocol import count_protocols, protocols_of
 from tilewright.transport.protocol_threads import NoProtocolError
+
+ASSOCIATIVE = "associative"
+"""A scan's function is associative up to rounding; samples are tried when it is traced."""
 
 
 def own_proofs(kernel: tile.Kernel, lowered: t.Kernel, judged: Judged) -> tuple[Callable[[], Proof[str]], ...]:
@@ -113,6 +117,13 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     fused = (m for m in maps if any(isinstance(op, t.Approximate | t.Fma) for op in m.body.block.ops))
     # a product by ordinary arithmetic is a sum of fmas under any policy
     return tuple(f"precise arithmetic at {m.loc}" for m in fused if m.loc is None or m.loc.data not in products)
+
+
+def assumed_of(kernel: tile.Kernel) -> tuple[Obligation, ...]:
+    """What a kernel's author says of it: that functions of scans are associative."""
+    scans = [op for op in operations(kernel) if isinstance(op, tile.Scan) and op.function is None]
+    places = dict.fromkeys(Path(line_of(op)).name for op in scans)
+    return tuple(Obligation(ASSOCIATIVE, ASSUMPTION, f"the function of the scan at {at}") for at in places)
 
 
 def require(certificate: Sequence[Obligation], kernel: tile.Kernel, lowered: t.Kernel) -> None:

@@ -261,4 +261,22 @@ CODES: tuple[Code, ...] = (
         good="y[m, n] = x[m, n] if bias is None else x[m, n] + bias[n]",
         source="Tilewright language rules, Calls",
     ),
+    Code(
+        id="LNG038",
+        title="a scan's function or states do not fit",
+        why="A scan combines states of one kind: as many values, of the same dtypes, as it is given tiles. The "
+        "function is computed between threads, on two states at a time, and knows nothing else.",
+        bad="y[m, n] = tw.scan(lambda a, b: a * decay[n] + b, x[m, n], 1)",
+        good="_, y[m, n] = tw.scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (decay[m, n], x[m, n]), 1)",
+        source="Tilewright language rules, Scans",
+    ),
+    Code(
+        id="LNG039",
+        title="a scan's function is not associative",
+        why="Threads combine runs of elements before what comes before these is known, so that fn(fn(a, b), c) has "
+        "to be fn(a, fn(b, c)), up to rounding. Samples show that it is not.",
+        bad="tw.scan(lambda a, b: a * 0.9 + b, x[m, n], 1)",
+        good="tw.scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (0.9 + 0 * x[m, n], x[m, n]), 1)",
+        source="Tilewright language rules, Scans",
+    ),
 )

@@ -168,8 +168,9 @@ def _fixed(
 def _meet_across_warps(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], digits: Mapping[ClassId, Digits]
 ) -> bool:
-    """A reduction along an axis that is spread over warps."""
-    reduced = (axes_of[op.operands[0]][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Reduce))
+    """A reduction or a scan along an axis that is spread over warps."""
+    inside = (op for op in kernel.walk() if isinstance(op, tile.Reduce | tile.Scan))
+    reduced = (axes_of[op.operands[0]][op.axis.data] for op in inside)
     lane_bits = LANES.bit_length() - 1
     return any(b >= lane_bits for c in reduced if c is not None and c in digits for b in digits[c].thread_bits)
 

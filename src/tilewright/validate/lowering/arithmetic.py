@@ -75,6 +75,8 @@ class Arithmetic:
                 return Group("max", _lowest(wide))
             case "min":
                 return Group("min", _greatest(wide))
+            case "mul":
+                return Group("product", 1)
             case _:
                 raise Undecided(f"a reduction by {fn}")
 

@@ -6,18 +6,22 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import bool_
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import tile_type
+from tilewright.tile.scans import GROUPS
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Arithmetic, constant
 from tilewright.validate.lowering.integers import Bounds, Integers
 from tilewright.validate.lowering.prints import Prints, prints
-from tilewright.validate.lowering.values import Value, added, chosen, element_wise, product_added
+from tilewright.validate.lowering.values import Value, chosen, combined, element_wise, product_added, weighed
 from tilewright.validate.undecided import Undecided
+
+SCANS = frozenset(fn.value for fn in GROUPS)
+"""Functions of scans of which every grouping is the same term."""
 
 Scalar: TypeAlias = Value | Bounds
 """A value in a map's body; a predicate is bounds until something but a ``select`` reads it."""
@@ -58,15 +62,22 @@ class Body:
         self.arithmetic, self.integers, self.resolved = arithmetic, integers, resolved
         self.contracts = contracts
         """Each fma is a step of a product of matrices."""
+        self.function = ""
+        """Of a scan, whose states may be grouped in any way."""
 
     def run(self, op: t.Map, given: dict[object, Scalar]) -> list[Value]:
         """The map's results. ``given`` holds its block's arguments and the kernel's scalars."""
         found = dict(given)
+        self.function = "" if op.combines is None or op.combines.data not in SCANS else op.combines.data
         for inner in op.body.block.ops:
             if isinstance(inner, t.Yield):
-                return [_value(found[v]) for v in inner.values]
+                return [self._result(_value(found[v]), v) for v in inner.values]
             found[inner.results[0]] = self._op(inner, [found[v] for v in inner.operands])
         raise Undecided("a map without an end")
+
+    def _result(self, value: Value, of: SSAValue) -> Value:
+        """A running state beyond the domain is the identity."""
+        return weighed(self.arithmetic.group(self.function, tile_type(of).element), value) if self.function else value
 
     def _op(self, op: Operation, args: list[Scalar]) -> Scalar:
         match op:
@@ -83,7 +94,10 @@ class Body:
                 return product_added(self.arithmetic, a, b, c)
             case tile.Binary() if self.contracts and op.fn.data is BinaryFn.ADD:
                 a, b = map(_value, args)
-                return added(self.arithmetic, tile_type(op.a).element, a, b)
+                return combined(self.arithmetic.group("sum", tile_type(op.a).element), a, b)
+            case tile.Binary() if str(op.fn.data) == self.function:
+                a, b = map(_value, args)
+                return combined(self.arithmetic.group(self.function, tile_type(op.a).element), a, b)
             case _:
                 return element_wise(lambda *terms: computed(self.arithmetic, op, list(terms)), list(map(_value, args)))
 

@@ -154,6 +154,24 @@ class Tiles:
             result = self.arithmetic.narrowed(result, kind.element)
         self.held[op.result] = result
 
+    def scan(self, op: tile.Scan) -> None:
+        """Running sums, products, maxima and minima: every element is that of those before it."""
+        if op.function is None:
+            raise Undecided("a scan by a function of the user's", _where(op))
+        kind, axis = tile_type(op.elements[0]), op.axis.data
+        group = self.arithmetic.group(op.function.value, kind.element)
+        images = self.weighed(group.into(self.held[op.elements[0]]), kind.axes_tuple, axis)
+        order = np.flip(images, axis) if op.reverse is not None else images
+        running = np.cumsum(order, axis, dtype=np.uint64)
+        if op.exclusive is not None:
+            running = running - order
+        running = np.flip(running, axis) if op.reverse is not None else running
+        total = np.asarray(np.sum(images, axis, dtype=np.uint64))
+        if op.before:
+            before = group.into(self.held[op.before[0]])
+            running, total = running + np.expand_dims(before, axis), total + before
+        self.held[op.running[0]], self.held[op.last[0]] = group.back(running), group.back(total)
+
     def dot(self, op: tile.Dot) -> None:
         a, b = tile_type(op.a), tile_type(op.b)
         total = self.arithmetic.group("sum", tile_type(op.result).element)
@@ -355,7 +373,7 @@ def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
         late |= {write, total, product, read}
         for operand in product.operands:
             slice_ = _slice(operand, ops)
-            if not any(isinstance(o, tile.Read | tile.Dot | tile.Reduce) for o in slice_):
+            if not any(isinstance(o, tile.Read | tile.Dot | tile.Reduce | tile.Scan) for o in slice_):
                 late |= slice_
     first = [o for o in ops if o not in late]
     begun = False
@@ -392,6 +410,7 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Index: Tiles.index,
     tile.Reduce: Tiles.reduce,
     tile.Dot: Tiles.dot,
+    tile.Scan: Tiles.scan,
     tile.Fragment: Tiles.fragment,
     tile.Write: Tiles.write,
     tile.Stream: Tiles.stream,

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.base.dtypes import DType
 from tilewright.validate.lowering.arithmetic import Arithmetic
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Numbers, merged
-from tilewright.validate.lowering.prints import Prints, key, mix, prints
+from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints
 
 Atoms = Mapping[int, Numbers]
 """Thresholds by the form that must exceed them."""
@@ -93,18 +93,21 @@ def product_added(arithmetic: Arithmetic, a: Value, b: Value, c: Value) -> Value
     return Value(arithmetic.fma(arithmetic.weighed(a.terms, weight(shared)), b.terms, c.terms), need=need)
 
 
-def added(arithmetic: Arithmetic, kind: DType, a: Value, b: Value) -> Value:
-    """A step of a sum: what lies beyond the end of what is contracted is 0."""
-    group = arithmetic.group("sum", kind)
-    images: list[Prints] = []
-    need: dict[int, Numbers] = {}
-    for x in (a, b):
-        zero = x.beyond is not None and not x.beyond.any()
-        factor = weight(x.guard) if zero else None
-        image = group.into(x.terms)
-        images.append(image if factor is None else image * factor)
-        need = merged(need, x.need if zero else x.needs)
-    return Value(group.back(images[0] + images[1]), need=need)
+def combined(group: Group, a: Value, b: Value) -> Value:
+    """A step of a reduction: what lies beyond a guard counts for nothing, where it is the identity."""
+    a, b = weighed(group, a), weighed(group, b)
+    return Value(group(a.terms, b.terms), need=merged(a.needs, b.needs))
+
+
+def weighed(group: Group, x: Value) -> Value:
+    """``x`` without a guard: its image by the bounds under which it counts, if beyond them it is the identity."""
+    factor = weight(x.guard)
+    if factor is None or x.beyond is None:
+        return x
+    bounded = np.logical_or.reduce(np.broadcast_arrays(*(c > ALWAYS for c in x.guard.values())))
+    if (bounded & (group.into(x.beyond) != np.uint64(0))).any():
+        return x
+    return Value(group.back(group.into(x.terms) * factor), need=x.need)
 
 
 def without(need: Atoms, given: Atoms) -> dict[int, Numbers]:

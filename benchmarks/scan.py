@@ -1,0 +1,166 @@
+"""Scans beside PyTorch eager, torch.compile and a copy of the bytes, on one GPU: running sums, a selective scan.
+
+Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torch suffice there):
+
+    python benchmarks/scan.py build
+    python benchmarks/scan.py run --json benchmarks/results/scan.json [--compile]
+
+Timed as ``memory_bound.py`` says; every result is compared with float64 on the same device. PyTorch's selective scan is
+a loop over steps, which is compared and not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from harness import Timer, document, load, parser, relative_error, store, write
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel on one shape; ``timed`` says whether PyTorch's is timed too."""
+
+    name: str
+    kernel: str
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    moved: int
+    """Bytes that have to be read and written."""
+    timed: bool = True
+
+
+def _sums(rows: int, length: int, dtype: str) -> Case:
+    shapes, size = {"x": (rows, length), "y": (rows, length)}, 2 if dtype == "bf16" else 4
+    return Case(
+        f"cumsum {rows}x{length} {dtype}",
+        "running_sums",
+        shapes,
+        dict.fromkeys(shapes, dtype),
+        rows * length * size * 2,
+    )
+
+
+def _selective(steps: int, channels: int) -> Case:
+    wide, states = (steps, channels), (steps, 16)
+    shapes = {"x": wide, "dt": wide, "a": (channels, 16), "b": states, "c": states, "y": wide}
+    dtypes = {n: "f32" if n == "a" else "bf16" for n in shapes}
+    return Case(
+        f"selective_scan {steps}x{channels}", "selective_scan", shapes, dtypes, steps * channels * 6, timed=False
+    )
+
+
+CASES = (
+    _sums(8192, 4096, "bf16"),
+    _sums(8192, 4096, "f32"),
+    _sums(132, 131072, "f32"),
+    _sums(132, 1048576, "bf16"),
+    _selective(4096, 2048),
+    _selective(4096, 8192),
+)
+
+
+def name_of(case: Case) -> str:
+    """The artifact of a case."""
+    return case.name.replace(" ", "_")
+
+
+def build(only: str) -> None:
+    """Compile every case to an artifact."""
+    import scan as examples
+
+    from tilewright.base.dtypes import DTYPES
+    from tilewright.compiler.requests import Observed, observe_facts
+
+    for case in CASES:
+        if only not in case.name:
+            continue
+        seen = {n: Observed(DTYPES[case.dtypes[n]], 0, s, (s[1], 1)) for n, s in case.shapes.items()}
+        kernel = getattr(examples, case.kernel)
+        artifact, seconds = store(name_of(case), kernel.compile, dtypes=case.dtypes, facts=observe_facts(seen))
+        print(f"{case.name}: {seconds:.2f} s, {len(artifact.kernels)} kernels")
+
+
+def references(torch: Any) -> dict[str, Callable[..., Any]]:
+    """Each kernel in PyTorch, on its tensors but the output."""
+
+    def selective(x: Any, dt: Any, a: Any, b: Any, c: Any) -> Any:
+        state, rows = torch.zeros_like(a), []
+        for t in range(x.shape[0]):
+            state = torch.exp(dt[t][:, None] * a) * state + (dt[t] * x[t])[:, None] * b[t]
+            rows.append(state @ c[t])
+        return torch.stack(rows)
+
+    return {"running_sums": lambda x: x.cumsum(1), "selective_scan": selective}
+
+
+def _drawn(torch: Any, case: Case) -> dict[str, Any]:
+    """Random arguments: decays that decay, steps that are positive, an output of NaN."""
+    dtypes = {"bf16": torch.bfloat16, "f32": torch.float32}
+    torch.manual_seed(0)
+    made = {n: torch.randn(shape, device="cuda") for n, shape in case.shapes.items()}
+    if "dt" in made:
+        made |= {"a": -made["a"].abs() - 0.5, "dt": made["dt"].abs() / 50 + 0.01}
+    made = {n: v.to(dtypes[case.dtypes[n]]) for n, v in made.items()}
+    made["y"].fill_(float("nan"))
+    return made
+
+
+def _error(torch: Any, case: Case, program: Any, reference: Callable[..., Any]) -> tuple[float, float]:
+    """Relative errors of ours and of PyTorch's result against float64."""
+    tensors = _drawn(torch, case)
+    inputs = [v for n, v in tensors.items() if n != "y"]
+    program.launch(tuple(tensors[p.name] for p in program.artifact.parameters))
+    torch.cuda.synchronize()
+    exact = reference(*(v.double() for v in inputs))
+    theirs = relative_error(reference(*inputs), exact) if case.timed else float("nan")
+    return relative_error(tensors["y"], exact), theirs
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check and time every case; print a table and write JSON."""
+    import torch
+
+    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
+    for case in CASES:
+        program = load(name_of(case))
+        if args.only not in case.name or program is None:
+            continue
+        reference = references(torch)[case.kernel]
+        ours, theirs = _error(torch, case, program, reference)
+        tensors = _drawn(torch, case)
+        inputs = [v for n, v in tensors.items() if n != "y"]
+        values = tuple(tensors[p.name] for p in program.artifact.parameters)
+        variants: dict[str, Callable[[], object]] = {"ours": lambda v=values, p=program: p.launch(v)}
+        if case.timed:
+            variants["eager"] = lambda r=reference, i=inputs: r(*i)
+        if case.timed and args.compile:
+            compiled = torch.compile(reference, dynamic=False)
+            variants["compile"] = lambda c=compiled, i=inputs: c(*i)
+        a = torch.randint(0, 127, (case.moved // 2,), dtype=torch.int8, device="cuda")
+        b = torch.empty_like(a)
+        variants["copy"] = lambda a=a, b=b: b.copy_(a)
+        seconds = timer.medians(variants)
+        row = {
+            "case": case.name,
+            "bytes": case.moved,
+            "microseconds": {k: round(s * 1e6, 2) for k, s in seconds.items()},
+            "of_copy": {k: round(seconds["copy"] / s, 3) for k, s in seconds.items()},
+            "error": ours,
+            "pytorch_error": theirs,
+        }
+        rows.append(row)
+        print(case.name, json.dumps(row["microseconds"]), f"of copy {row['of_copy']['ours']}",
+              f"error {ours:.1e} / {theirs:.1e}", flush=True)  # fmt: skip
+        del tensors, values, inputs, variants, a, b
+    write(document(torch, **timer.conditions(), rows=rows), args.json)
+
+
+if __name__ == "__main__":
+    options = parser(__doc__, "cases whose names contain this")
+    options.add_argument("--compile", action="store_true", help="torch.compile too")
+    given = options.parse_args()
+    build(given.only) if given.what == "build" else run(given)

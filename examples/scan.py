@@ -1,0 +1,83 @@
+"""Scans: running sums of long rows, a selective scan, sums by segment, ranks within bins, elements packed together."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel
+def running_sums(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=1024):
+    """y = x.cumsum(1), over rows of any length."""
+    m = tw.grid(x.shape[0], bm)
+    total = tw.zeros((m,), tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        y[m, n] = tw.cumsum(x[m, n], 1, carry=total)
+
+
+def step(before, here):
+    """h = a * h + b: maps that are applied one after the other."""
+    (a, b), (c, d) = before, here
+    return a * c, b * c + d
+
+
+@tw.kernel
+def selective_scan(
+    x: tw.Tensor["T", "D"],
+    dt: tw.Tensor["T", "D"],
+    a: tw.Tensor["D", 16],
+    b: tw.Tensor["T", 16],
+    c: tw.Tensor["T", 16],
+    y: tw.Tensor["T", "D"],
+    *,
+    bd=8,
+    bt=32,
+):
+    """Mamba's recurrence: h[t] = exp(dt * a) * h[t - 1] + dt * x * b, y[t] = sum of c * h[t] over its 16 states."""
+    d = tw.grid(x.shape[1], bd)
+    n = tw.axis(16)
+    decay, state = tw.full((d, n), 1.0, tw.f32), tw.zeros((d, n), tw.f32)
+    for t in tw.stream(x.shape[0], bt):
+        width = dt[t, d].to(tw.f32)
+        keep = tw.exp(width[:, :, None] * a[d, n])
+        new = (width * x[t, d])[:, :, None] * b[t, n][:, None, :]
+        _, h = tw.scan(step, (keep, new), 0, carry=(decay, state))
+        y[t, d] = (h * c[t, n][:, None, :]).sum(2)
+
+
+@tw.kernel
+def segment_sums(x: tw.Tensor["N"], begins: tw.Tensor["N"], y: tw.Tensor["N"]):
+    """Running sums that begin again where ``begins`` is true."""
+
+    def add(before, here):
+        (begun, total), (begins, x) = before, here
+        return begun | begins, tw.where(begins, x, total + x)
+
+    begun, total = tw.full((), False, tw.bool), tw.zeros((), tw.f32)
+    for n in tw.stream(x.shape[0], 1024):
+        _, y[n] = tw.scan(add, (begins[n], x[n].to(tw.f32)), carry=(begun, total))
+
+
+@tw.kernel
+def rank_in_bin(bins: tw.Tensor["T"], rank: tw.Tensor["T"], counts: tw.Tensor[8]):
+    """How many earlier elements are in the same of 8 bins (tokens of an expert, say), and how many each has."""
+    e = tw.axis(8)
+    seen = tw.zeros((e,), tw.i32)
+    for t in tw.stream(bins.shape[0], 128):
+        hit = bins[t][:, None] == e.index
+        before = tw.cumsum(hit, 0, exclusive=True, carry=seen)
+        rank[t] = tw.where(hit, before, 0).sum(1).to(tw.i32)
+    counts[e] = seen
+
+
+@tw.kernel
+def pack(x: tw.Tensor["T"], y: tw.Tensor["T"], count: tw.Tensor[1]):
+    """The positive elements side by side at the front of y, which is 0 behind them."""
+    place = tw.zeros((), tw.i64)
+    for t in tw.stream(x.shape[0], 1024):
+        keep = x[t] > 0
+        at = tw.cumsum(keep, exclusive=True, carry=place)
+        tw.reduce_add(y, tw.where(keep, at, -1), x[t])
+    count[0] = place.to(tw.i32)

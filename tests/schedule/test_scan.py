@@ -1,0 +1,171 @@
+"""Lowered scans: any distribution of the axis over registers, lanes and warps; the barriers that they need."""
+
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821, UP037
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.indexed import facts_of
+from support.lowered import lowered
+from support.scans import recurrence
+from tilewright.base.verdict import Proved
+from tilewright.compiler.program import traced
+from tilewright.compiler.proofs.obligations import prove_protocols
+from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.hw.target import SM90A
+from tilewright.lang.signature import Signature
+from tilewright.schedule import plan as planning
+from tilewright.schedule.distribute import Digits, Distribution, InRegisters, InThreads, spread
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.lower import Lowering
+from tilewright.schedule.relayout import classified
+from tilewright.schedule.shared_memory import place_shared
+from tilewright.simulate import run
+from tilewright.transport import dialect as t
+
+WARP = 5
+"""Thread bits of a lane."""
+
+
+@tw.kernel
+def both(
+    x: tw.Tensor["M", "N"],
+    a: tw.Tensor["M", "N"],
+    y: tw.Tensor["M", "N"],
+    h: tw.Tensor["M", "N"],
+    last: tw.Tensor["M"],
+    *,
+    reverse=False,
+    exclusive=False,
+):
+    """A sum, of which an identity is known, and a recurrence, of which none is, with the last states."""
+    m = tw.grid(x.shape[0], 4)
+    n = tw.axis(x.shape[1], upto=64)
+    decay, state = tw.full((m,), 1.0, tw.f32), tw.full((m,), 0.5, tw.f32)
+    y[m, n] = tw.cumsum(x[m, n], 1, reverse=reverse, exclusive=exclusive)
+    _, h[m, n] = tw.scan(recurrence, (a[m, n], x[m, n]), 1, carry=(decay, state), reverse=reverse, exclusive=exclusive)
+    last[m] = state
+
+
+def expected(x: np.ndarray, a: np.ndarray, *, reverse: bool, exclusive: bool) -> tuple[np.ndarray, ...]:
+    rows, length = x.shape
+    total, state = np.zeros(rows), np.full(rows, 0.5)
+    y, h = np.zeros((rows, length)), np.zeros((rows, length))
+    for n in range(length)[:: -1 if reverse else 1]:
+        before = total, state
+        total, state = total + x[:, n], a[:, n] * state + x[:, n]
+        y[:, n], h[:, n] = before if exclusive else (total, state)
+    return y, h, state
+
+
+def dealt(rng: random.Random, sizes: dict[int, int], threads: int) -> Distribution:
+    """Digits in any order: registers below, between and above bits of the thread index, which come in any order."""
+    free = list(range(threads.bit_length() - 1))
+    rng.shuffle(free)
+    digits: list[tuple[int, Digits]] = []
+    for c, size in sizes.items():
+        modes: list[InRegisters | InThreads] = []
+        reach = 1
+        while reach < size:
+            if free and rng.random() < 0.7:
+                modes.append(InThreads(free.pop()))
+                reach *= 2
+            else:
+                count = rng.choice((2, 4))
+                modes.append(InRegisters(count))
+                reach *= count
+        if rng.random() < 0.5:  # beyond the tile
+            modes.append(InRegisters(rng.choice((1, 2, 3)), atom=False))
+        digits.append((c, Digits(size, tuple(modes))))
+    rng.shuffle(digits)
+    return Distribution(threads, tuple(digits))
+
+
+def scheduled(keywords: dict[str, Any], facts: Facts) -> t.Kernel:
+    """The kernel lowered and not proved."""
+    signature = Signature.of(dict.fromkeys(("x", "a", "y", "h", "last"), tw.f32), keywords=keywords)
+    request = Request(both, signature, facts, SM90A, tw.Schedule())
+    kernel = traced(request)
+    apart, classes = classified(kernel)
+    placement = planning.place(apart, classes, facts, tw.Schedule(), assumptions_of(kernel, facts), SM90A, threads=128)
+    lowered = Lowering(apart, placement, facts).run()
+    place_shared(lowered, both.where)
+    return lowered
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_distribution(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    used: list[Distribution] = []
+
+    def anyhow(sizes: Any, vectors: Any, together: Any, order: Any, threads: int, **rest: Any) -> Distribution:
+        used.append(dealt(rng, dict(sizes), threads))
+        return used[-1]
+
+    monkeypatch.setattr(planning, "spread", anyhow)
+    reverse, exclusive = rng.random() < 0.5, rng.random() < 0.5
+    length = rng.choice((1, 15, 50, 63, 64))
+    draw = np.random.default_rng(seed)
+    x, a = draw.standard_normal((7, length)).astype(np.float32), draw.uniform(0.5, 1, (7, length)).astype(np.float32)
+    y, h, last = np.full_like(x, 7), np.full_like(x, 7), np.full(7, 7, np.float32)
+    arrays = {"x": x, "a": a, "y": y, "h": h, "last": last}
+    run(scheduled({"reverse": reverse, "exclusive": exclusive}, facts_of(arrays)), arrays)
+    assert used
+    for found, want in zip((y, h, last), expected(x, a, reverse=reverse, exclusive=exclusive), strict=True):
+        np.testing.assert_allclose(found, want, 1e-4, 1e-4)
+
+
+def test_the_distributions_differ() -> None:
+    """Some have warps below lanes, some registers between bits of the thread index."""
+    modes = [digits.modes for seed in range(24) for _, digits in dealt(random.Random(seed), {0: 4, 1: 64}, 128).digits]
+    bits = [[m.bit for m in each if isinstance(m, InThreads)] for each in modes]
+    assert any(b != sorted(b) and max(b) >= WARP for b in bits if b)
+    inner = [each[1:-1] for each in modes]
+    assert any(isinstance(m, InRegisters) for each in inner for m in each)
+
+
+def barriers(kernel: t.Kernel) -> list[t.Barrier]:
+    return [op for op in kernel.walk() if isinstance(op, t.Barrier)]
+
+
+@tw.kernel
+def one_row(a: tw.Tensor["N"], b: tw.Tensor["N"], h: tw.Tensor["N"]):
+    decay, state = tw.full((), 1.0, tw.f32), tw.zeros((), tw.f32)
+    for n in tw.stream(a.shape[0], 512):
+        _, h[n] = tw.scan(recurrence, (a[n], b[n]), carry=(decay, state))
+
+
+def test_every_barrier_is_needed() -> None:
+    """Totals of warps are written after all have read those of the step before, and read after they are written."""
+
+    def made() -> t.Kernel:
+        return list(lowered(one_row, dict.fromkeys("abh", "f32"), tw.Schedule(warps=4)).values())[-1][1]
+
+    kernel = made()
+    assert isinstance(prove_protocols(kernel), Proved)
+    count = len(barriers(kernel))
+    assert count == 4  # of the whole steps, and of the partial one
+    for number in range(count):
+        kernel = made()
+        barriers(kernel)[number].detach()
+        assert not isinstance(prove_protocols(kernel), Proved)
+
+
+def test_threads_scan_alone_what_memory_is_not_contiguous_along() -> None:
+    sizes, vectors = {0: 32, 1: 64}, {0: 1, 1: 1}
+    together, order = [frozenset((0, 1))], [1, 0]
+    found = spread(sizes, vectors, together, order, 128, serial={0}).by_class
+    assert (found[0].vector, len(found[0].thread_bits), found[0].repeats) == (16, 1, 1)
+    assert (found[1].vector, len(found[1].thread_bits), found[1].repeats) == (1, 6, 1)
+    plain = spread(sizes, vectors, together, order, 128).by_class
+    assert (plain[0].vector, len(plain[0].thread_bits), plain[0].repeats) == (1, 2, 8)
+    odd = spread({0: 48, 1: 64}, vectors, together, order, 128, serial={0}).by_class
+    assert (odd[0].vector, len(odd[0].thread_bits), odd[0].repeats) == (1, 1, 24)

@@ -1,0 +1,124 @@
+"""Scans are compared with Tile IR: what is equal, what stays undecided, and that mistakes planted in them are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.indexed import SHORT
+from support.lowered import lowered
+from support.scans import CASES
+from tilewright.base.expr import FALSE, TRUE, Expr
+from tilewright.schedule.scan import ScanLowering, Step
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+from tilewright.validate.lowering.compare import compare
+
+EQUAL = [
+    *("sums of 7 x 1000 along 1", "sums of 37 x 50 along 0", "every of float32", "every of bfloat16", "every of int8"),
+    *("every of bool", "long sums of 65", "down_columns", "one_row", "greatest_so_far", "least_before", "shifted"),
+    *("rank_in_bin", "offsets", "compacted", "of product along 0"),
+]
+UNDECIDED = ["linear of 300", "long_recurrence", "segmented_sums", "gathered_least", "selective_scan"]
+
+
+def kernels(name: str, **keywords: Any) -> list[tuple[tile.Kernel, t.Kernel]]:
+    case = CASES[name]
+    arrays = case.draw(np.random.default_rng(0))
+    dtypes = {n: SHORT[a.dtype.name] for n, a in arrays.items()}
+    return list(lowered(case.kernel, dtypes, keywords={**case.keywords, **keywords}).values())
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_running_sums_and_extrema_are_equal(name: str) -> None:
+    for source, kernel in kernels(name):
+        assert compare(source, kernel) == ()
+
+
+@pytest.mark.parametrize("way", [{"exclusive": True}, {"reverse": True}, {"exclusive": True, "reverse": True}])
+@pytest.mark.parametrize("name", ["sums of 7 x 1000 along 1", "sums of 37 x 50 along 0"])
+def test_every_way_is_equal(name: str, way: dict[str, bool]) -> None:
+    for source, kernel in kernels(name, **way):
+        assert compare(source, kernel) == ()
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_functions_of_the_users_are_undecided(name: str) -> None:
+    for source, kernel in kernels(name):
+        found = compare(source, kernel)
+        assert found
+        assert all("undecided" in str(f) for f in found)
+
+
+def always_begun(patch: pytest.MonkeyPatch) -> None:
+    """A prefix where there is none."""
+    patch.setattr(ScanLowering, "begun", lambda *_: TRUE)
+
+
+def never_begun(patch: pytest.MonkeyPatch) -> None:
+    """No prefix where there is one."""
+    patch.setattr(ScanLowering, "begun", lambda *_: FALSE)
+
+
+def one_lane(patch: pytest.MonkeyPatch) -> None:
+    """The total of another lane."""
+    exchanged = ScanLowering.exchanged
+    patch.setattr(ScanLowering, "exchanged", lambda self, buffer, bit: exchanged(self, buffer, bit ^ 1))
+
+
+def forgotten_chain(patch: pytest.MonkeyPatch) -> None:
+    """Blocks that do not count those before them."""
+    patch.setattr(ScanLowering, "chain", lambda _self, _step, states, _exists: list(states))
+
+
+def first_of_several(patch: pytest.MonkeyPatch) -> None:
+    """The first element of each group for all of it."""
+    patch.setattr(Step, "picked", lambda self, views: self.read(views[0][1]))
+
+
+def unmasked(patch: pytest.MonkeyPatch) -> None:
+    """Elements beyond the domain count; zeros, which sums do not notice, but products and carries do."""
+    patch.setattr(
+        ScanLowering,
+        "masked",
+        lambda self, value: setattr(self, "neutral", True) or self.lowering.materialise(value, self.op).buffer,
+    )
+
+
+def shifted_validity(patch: pytest.MonkeyPatch) -> None:
+    """The last element of the domain is left out."""
+    valid = ScanLowering.valid
+    patch.setattr(ScanLowering, "valid", lambda self, place: valid(self, place + 1))
+
+
+def takes_all(patch: pytest.MonkeyPatch) -> None:
+    """Every block takes the prefix of the later one."""
+    prefixed = ScanLowering.prefixed
+
+    def all_of_them(self: ScanLowering, step: Any, before: Any, takes: Expr) -> None:
+        prefixed(self, step, before, TRUE)
+
+    patch.setattr(ScanLowering, "prefixed", all_of_them)
+
+
+PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
+    (always_begun, "sums of 7 x 1000 along 1"),
+    (never_begun, "sums of 7 x 1000 along 1"),
+    (one_lane, "sums of 7 x 1000 along 1"),
+    (forgotten_chain, "sums of 7 x 1000 along 1"),
+    (first_of_several, "sums of 7 x 1000 along 1"),
+    (takes_all, "sums of 7 x 1000 along 1"),
+    (unmasked, "every of float32 reverse"),
+    (shifted_validity, "long sums of 65"),
+]
+
+
+@pytest.mark.parametrize(("plant", "name"), PLANTED, ids=[p.__name__ for p, _ in PLANTED])
+def test_planted_mistakes_are_seen(
+    plant: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert any(compare(source, kernel) for source, kernel in kernels(name))
