@@ -40,7 +40,7 @@ from tilewright.lang.functions import (
 from tilewright.lang.functions import print_ as print
 from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.schedule import Schedule
-from tilewright.lang.tensors import Tensor
+from tilewright.lang.tensors import Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 
 if TYPE_CHECKING:
@@ -58,11 +58,13 @@ __all__ = [
     "Tensor",
     "Tile",
     "TilewrightError",
+    "Unique",
     "abs",
     "auto",
     "axis",
     "bf16",
     "bool",
+    "check",
     "dot",
     "e4m3",
     "e5m2",
@@ -104,6 +106,13 @@ def op(kernel: Any = None, **declared: Any) -> Any:
     from tilewright.ops import registration  # noqa: PLC0415 - PyTorch loads with it
 
     return registration.op(kernel, **declared) if kernel is not None else registration.op(**declared)
+
+
+def check() -> None:
+    """Wait for the launches so far, and raise RUN023 if one of them broke a promise about its tensors."""
+    from tilewright import runtime  # noqa: PLC0415 - the language must not load the runtime
+
+    runtime.promises.check()
 
 
 def patch(model: Any, **wanted: Any) -> Any:

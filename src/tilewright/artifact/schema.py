@@ -23,7 +23,7 @@ from typing import TypeAlias
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr, own
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
@@ -187,6 +187,8 @@ VALIDATION = "translation validation"
 """The method of what two texts that are compared show, for all arguments of a class."""
 EXECUTION = "execution"
 """The method of what launches show, for their arguments only."""
+CHECKED = "checked on the device"
+"""The method of what steps of the program find out at each launch, before it stores anything."""
 ASSUMED = (
     "ptxas: the machine code does what the PTX says",
     "the driver: a launch is what its recipe says",
@@ -206,14 +208,25 @@ class Obligation:
 
     @property
     def standing(self) -> str:
-        """``proved``, ``validated`` (compared, for all arguments) or ``tested`` (executed, for a few)."""
-        return {VALIDATION: "validated", EXECUTION: "tested"}.get(self.method, "proved")
+        """``proved``, ``validated`` (compared, for all arguments), ``tested`` (executed, for a few) or ``checked`` (at
+        each launch)."""
+        return {VALIDATION: "validated", EXECUTION: "tested", CHECKED: "checked"}.get(self.method, "proved")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Workspace ``workspace`` outlives a call: an i32 for each of ``promises``, zero at first, that counts the calls
+    for which the promise did not hold. These stored nothing; a later call is told."""
+
+    workspace: int
+    promises: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Variant:
     """One way to run the program. ``workspace`` lists scratch sizes in bytes, each block aligned to
-    ``WORKSPACE_ALIGN_BYTES``; ``certificate`` is about the order of steps; ``plan`` says in words what was chosen."""
+    ``WORKSPACE_ALIGN_BYTES``; ``certificate`` is about the order of steps; ``plan`` says in words what was chosen;
+    ``reports`` are the workspaces, one at most, in which steps count broken promises."""
 
     name: str
     predicate: Expr
@@ -221,6 +234,7 @@ class Variant:
     workspace: tuple[Expr, ...] = ()
     certificate: tuple[Obligation, ...] = ()
     plan: str = ""
+    reports: tuple[Report, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,14 @@ class _VariantCheck:
         _check_expr(f"{self.where}.predicate", self.variant.predicate, self.known)
         for i, size in enumerate(self.variant.workspace):
             _check_expr(f"{self.where}.workspace[{i}]", size, self.known)
+        if len(self.variant.reports) > 1:
+            _refuse(f"{self.where}.reports", len(self.variant.reports), "one at most")
+        for report in self.variant.reports:
+            if not 0 <= report.workspace < len(self.variant.workspace):
+                blocks = len(self.variant.workspace)
+                _refuse(f"{self.where}.reports", f"workspace {report.workspace}", f"one of the variant's {blocks}")
+            if not 1 <= len(report.promises) <= _MAX_PARAMETERS:
+                _refuse(f"{self.where}.reports", f"{len(report.promises)} promises", f"1 to {_MAX_PARAMETERS}")
         if len(self.variant.steps) > _MAX_STEPS:
             _refuse(f"{self.where}.steps", f"{len(self.variant.steps)} steps", f"at most {_MAX_STEPS}")
         for i, step in enumerate(self.variant.steps):

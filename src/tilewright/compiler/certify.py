@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from xdsl.ir import Operation
@@ -107,21 +107,52 @@ def recorded(proved: verdict.Obligation) -> Obligation:
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
     """What every store of the tile program promises to write."""
-    grid = [extent.expr for extent in kernel.grid]
-    programs = [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(grid)]
+    programs = _programs(kernel)
     found: list[StoreDomain] = []
     for op in operations(kernel):
         if not isinstance(op, tile.WRITES):
             continue
         indices = [*programs, *_counters(op)]
-        adds = isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
+        loaded = isinstance(op, tile.Scatter) and bool(op.indices)
+        adds = loaded or isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
         tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
         indices = [*_loaded(kernel, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
         instances = tuple(i.name for i in indices) if adds else ()
-        location = tile.location_of(op)
-        place = str(location) if location is not None else ""
-        found.append(StoreDomain(tensor, place, (*indices, *axes), tuple(coords), all_of(guard), instances))
+        found.append(StoreDomain(tensor, _location(op), (*indices, *axes), tuple(coords), all_of(guard), instances))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class ScatterDomain:
+    """The points of scatter ``number`` of a tile program, a plain store at loaded coordinates, where ``guard`` holds:
+    ``places`` gives the coordinates along the axes of its tile over ``indices``."""
+
+    op: tile.Scatter
+    number: int
+    location: str
+    indices: tuple[Index, ...]
+    places: Mapping[str, Expr]
+    guard: tuple[Expr, ...]
+
+
+def scatter_domains(kernel: tile.Kernel) -> Iterator[ScatterDomain]:
+    """Every plain store at loaded coordinates."""
+    for op in operations(kernel):
+        if isinstance(op, tile.Scatter) and op.indices:
+            indices = [*_programs(kernel), *_counters(op)]
+            places, guard, axes = _places(op)
+            indices = [*_loaded(kernel, [*guard, *(i.end for i in indices)], indices), *indices, *axes]
+            yield ScatterDomain(op, scatter_number(op), _location(op), tuple(indices), places, tuple(guard))
+
+
+def _programs(kernel: tile.Kernel) -> list[Index]:
+    extents = (extent.expr for extent in kernel.grid)
+    return [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(extents)]
+
+
+def _location(op: Operation) -> str:
+    location = tile.location_of(op)
+    return str(location) if location is not None else ""
 
 
 def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[Index]) -> Iterator[Index]:
@@ -155,6 +186,18 @@ def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
 
 def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
     """The elements at computed coordinates that lie in the tensor; at loaded ones all of the tile, by their places."""
+    places, guard, axes = _places(op)
+    name = tensor_name(op)
+    if op.indices:
+        return scatter_name(name, scatter_number(op)), list(places.values()), guard, axes
+    coords = [c.expr.substitute(places) for c in op.coords]
+    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
+    inside = [test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)]
+    return name, coords, [*guard, *inside], axes
+
+
+def _places(op: tile.Scatter | tile.ScatterAdd) -> tuple[dict[str, Expr], list[Expr], list[Index]]:
+    """Coordinates along the axes of what is written, where they lie in its domain, and the indices they are over."""
     axes: list[Index] = []
     guard: list[Expr] = []
     places: dict[str, Expr] = {}
@@ -163,13 +206,7 @@ def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
         places[axis_symbol(position)] = at
         if isinstance(axis, Span):
             guard.append(at < axis.stop)
-    name = tensor_name(op)
-    if op.indices:
-        return scatter_name(name, scatter_number(op)), list(places.values()), guard, axes
-    coords = [c.expr.substitute(places) for c in op.coords]
-    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
-    inside = [test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)]
-    return name, coords, [*guard, *inside], axes
+    return places, guard, axes
 
 
 def _along(axes: list[Index], position: int, span: Span) -> Expr:

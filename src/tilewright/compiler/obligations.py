@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from tilewright.artifact.schema import Obligation
 from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.compiler.certify import scatter_domains
 from tilewright.compiler.descriptors import Judged
+from tilewright.compiler.distinct import DISTINCT
 from tilewright.compiler.maps import prove_maps
 from tilewright.compiler.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.passes import timed
@@ -25,7 +27,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.access import accesses_of
+from tilewright.transport.access import accesses_of, scatter_name
 from tilewright.transport.protocol import count_protocols, protocols_of
 from tilewright.transport.protocol_threads import NoProtocolError
 
@@ -115,9 +117,16 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     return tuple(f"precise arithmetic at {m.loc}" for m in fused if m.loc is None or m.loc.data not in products)
 
 
+def _not_distinct(certificate: Sequence[Obligation], kernel: tile.Kernel) -> tuple[str, ...]:
+    """Stores at loaded coordinates of which nothing says that they are distinct."""
+    held = {o.detail for o in certificate if o.name == DISTINCT}
+    names = (scatter_name(tile.tensor_type(d.op.tensor).tensor_name.data, d.number) for d in scatter_domains(kernel))
+    return tuple(f"{DISTINCT} of {name}" for name in names if name not in held)
+
+
 def require(certificate: Sequence[Obligation], kernel: tile.Kernel, lowered: t.Kernel) -> None:
     """CRT004 for a kernel without its whole certificate, or with arithmetic that its policy does not allow."""
-    open_ = (*missing(certificate, lowered), *other_numerics(kernel, lowered))
+    open_ = (*missing(certificate, lowered), *_not_distinct(certificate, kernel), *other_numerics(kernel, lowered))
     if open_:
         where = tile.begins_at(kernel)
         fail("CRT004", where=where, found=f"{lowered.sym_name.data} without {', '.join(open_)}", required="all of them")

@@ -7,6 +7,7 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import certified, prove_stores, recorded
+from tilewright.compiler.distinct import require_distinct
 from tilewright.compiler.obligations import require_protocols
 from tilewright.compiler.offsets import require_offsets
 from tilewright.compiler.passes import timed
@@ -64,7 +65,7 @@ def plan_kernel(
         *require_offsets(kernel, lowered),
         *require_protocols(kernel, lowered),
     )
-    certificate = (*certified(kernel, answer), *map(recorded, memory))
+    certificate = (*certified(kernel, answer), *require_distinct(kernel, lowered), *map(recorded, memory))
     _check_vector(request, lowered)
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)
 

@@ -62,6 +62,21 @@ def prove_cover(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> tuple
     return tuple(_all_covers(_Launch(kernel), domains))
 
 
+def prove_once(kernel: KernelAccesses, domain: StoreDomain) -> Proof[AccessWitness]:
+    """Whether each point of a promise is an element of its own; ``kernel`` gives the parameters, and what is known."""
+    launch = _Launch(kernel)
+    promised = replace(domain, instances=())
+    try:
+        points = promised.as_map((Const(0),) * len(domain.coords))
+        cover = _Cover(launch, domain.tensor, [points], [promised], added=False)
+        twice = cover.meet()
+    except GaveUpError as error:
+        return Unknown(f"once: {domain.tensor}", str(error), "simplify the guards of the store", domain.location)
+    if twice is not None:
+        return twice
+    return Proved((Obligation("once", cover.proof.method("radix"), domain.tensor),))
+
+
 class _Launch:
     """The launch's parameters as variables, what is known of them, and the accesses over them: questions share these.
 

@@ -14,7 +14,7 @@ from tilewright.base.dtypes import DType, f32, i32
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics
 from tilewright.lang.places import refuse
-from tilewright.lang.tensors import TensorSpec
+from tilewright.lang.tensors import Promise, TensorSpec
 
 
 class Auto:
@@ -36,6 +36,7 @@ class TensorParam:
     name: str
     dims: tuple[str | int, ...]
     optional: bool = False
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
                 "LNG001", where=where, found=found, required=required, help="write None for a tensor that may be absent"
             )
         dims = tuple(_dim(d, name, where) for d in annotation.dims)
-        return TensorParam(name, dims, annotation.optional or not missing)
+        return TensorParam(name, dims, annotation.optional or not missing, annotation.promise)
     if annotation in (f32, i32):
         return ScalarParam(name, annotation, None if missing else _scalar_default(default, annotation, name, where))
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not isinstance(annotation, DType):

@@ -239,12 +239,12 @@ def _agree(array: Array, earlier: _Access, later: _Access) -> None:
             labels=labels,
         )
     if uses == {Use.STORE}:
-        if earlier.same_elements(later):
+        if earlier.same_elements(later) or earlier.loaded or later.loaded:
             refuse(
                 "LNG015",
                 found=found,
                 required="each element written by one program, once",
-                help="store the final value only",
+                help="store the final value only; where coordinates are loaded, by one store",
                 labels=labels,
             )
         return

@@ -18,7 +18,7 @@ from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, Te
 from tilewright.lang.places import names_of, refuse, user_frame, using_absent, within_stack
 from tilewright.lang.recorder import Array, Cell, Node
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
-from tilewright.lang.tensors import Tensor
+from tilewright.lang.tensors import Promise, Tensor
 from tilewright.lang.values import Scalar, Tile
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Use
@@ -27,6 +27,7 @@ from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import program_index
 from tilewright.tile.presence import Presence, identity, joint, presence_of, zero_where_absent
+from tilewright.tile.promised import through
 
 
 def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) -> ModuleOp:
@@ -45,7 +46,8 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     pinned = dict(signature.keywords)
     chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
     scalars = frozenset(p.name for p in kernel.scalars if not p.dtype.is_float)
-    tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits))
+    promises = {p.name: p.promise for p in kernel.tensors if p.promise is not None}
+    tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises)
     arguments = _arguments(kernel, signature, tracer, block)
     absent = [p.name for p in kernel.keywords if p.default is None and not p.auto]
     with within_stack(kernel.where), using_absent(absent):
@@ -74,6 +76,14 @@ def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, stati
             found=f"{param.name} of {dtype}",
             required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool",
             help="pass f32 and cast operands of dot with .to(tw.tf32)" if dtype == tf32 else "cast it before the call",
+        )
+    if param.promise is not None and not dtype.is_int:
+        refuse(
+            "LNG038",
+            where=kernel.where,
+            found=f"{param.name}, a tw.{param.promise.value}, of {dtype}",
+            required="integers",
+            help="pass i32 or i64",
         )
     dims = [Const(d) if isinstance(d, int) else Const(static[d]) if d in static else sym(d) for d in param.dims]
     return TensorType.of(dtype, dims, param.name)
@@ -107,8 +117,10 @@ class Tracer(KernelBuilder):
         scalars: frozenset[str],
         chosen_sizes: frozenset[int],
         limits: Mapping[Expr, int],
+        promises: Mapping[str, Promise],
     ):
         super().__init__(block, dims, scalars, chosen_sizes, limits)
+        self._promises = promises
         self._coordinates = Coordinates(self._accesses)
         self._presences = dict[Presence, Node]()
 
@@ -126,8 +138,20 @@ class Tracer(KernelBuilder):
         self._emit(dialect.ReduceAdd(self._value(self._zeroed(value)), _tensor(array), coords))
 
     def _record(self, use: Use, array: Array, coords: Sequence[Coord]) -> None:
+        self._keep_promise(use, array)
         self._use_coords(coords)
         self._accesses.record(use, array, coords, self._varying())
+
+    def _keep_promise(self, use: Use, array: Array) -> None:
+        """LNG038 for a kernel that writes integers which it relies on."""
+        promise = self._promises.get(array.name)
+        if promise is not None and use is not Use.LOAD:
+            refuse(
+                "LNG038",
+                found=f"{array.name}, a tw.{promise.value}, is {use.value}",
+                required="integers that stay as they were checked",
+                help="write the result to another tensor",
+            )
 
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
         self.use(coord)
@@ -148,15 +172,33 @@ class Tracer(KernelBuilder):
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, add: bool) -> None:
         coords = [self._outside_where_absent(c) for c in coords]
         forms, indices = self._indirect(Use.ADD if add else Use.STORE, array, coords, value.axes)
-        if indices and not add:
+        op = dialect.ScatterAdd if add else dialect.Scatter
+        scatter = op(self._value(self._zeroed(value)), _tensor(array), forms, indices)
+        if indices and isinstance(scatter, dialect.Scatter):
+            self._refuse_unpromised(scatter)
+        self._emit(scatter)
+
+    def _refuse_unpromised(self, scatter: dialect.Scatter) -> None:
+        """LNG036 for a plain store at loaded coordinates that no tensor promises to be distinct."""
+        name = dialect.tensor_type(scatter.tensor).tensor_name.data
+        required = "each element written by one program, once"
+        reliance = through(scatter)
+        if isinstance(reliance, str):
             refuse(
                 "LNG036",
-                found=f"{array.name} stored at coordinates that were loaded",
-                required="each element written by one program, once",
-                help="add with tw.reduce_add(y, index, value); or gather: load x at the source of each place of y",
+                found=f"{name} stored at {reliance}",
+                required=required,
+                help="store through elements of a tw.Unique tensor; or add with tw.reduce_add(y, index, value)",
             )
-        op = dialect.ScatterAdd if add else dialect.Scatter
-        self._emit(op(self._value(self._zeroed(value)), _tensor(array), forms, indices))
+        open_ = [t for t in reliance.tensors if self._promises.get(t) is not Promise.UNIQUE]
+        if open_:
+            refuse(
+                "LNG036",
+                found=f"{name} stored at coordinates loaded from {', '.join(open_)}",
+                required=required,
+                help=f"annotate {open_[0]} as tw.Unique[...], whose entries the launch checks; or add with "
+                "tw.reduce_add(y, index, value)",
+            )
 
     def _indirect(
         self, use: Use, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]
@@ -178,6 +220,7 @@ class Tracer(KernelBuilder):
             forms.append(form)
             apart.append(self._coordinates.placed(form, axes))
         numbered = {s: sym(dialect.index_symbol(k)) for k, s in enumerate(leaves)}
+        self._keep_promise(use, array)
         self._accesses.record_indirect(use, array, apart, axes, bool(leaves), self._varying())
         return [f.substitute(numbered) for f in forms], [self._of_rank(v, len(axes)) for v in leaves.values()]
 

@@ -307,12 +307,13 @@ class _Collector:
                 pass
 
     def _scatter(self, op: Load | Store | ReduceAdd, scattered: Scattered, around: _Around, registers: int) -> None:
-        """What is written at loaded coordinates, by the places in its tile: equal ones have equal coordinates."""
+        """What is written at loaded coordinates, by the places in its tile: equal ones have equal coordinates. Each is
+        written once in each program; that no two programs meet is not to be seen here."""
         found = len(self.found)
         self._found(
             op,
             op.tensor,
-            _KINDS[type(op)],
+            AccessKind.REDUCE,
             around,
             registers,
             scattered.at,

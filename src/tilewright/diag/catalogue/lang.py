@@ -248,10 +248,11 @@ CODES: tuple[Code, ...] = (
     Code(
         id="LNG036",
         title="a plain store at loaded coordinates",
-        why="A store promises that each element is written once; loaded coordinates may repeat.",
+        why="A store promises that each element is written once; loaded coordinates may repeat. A tensor annotated "
+        "tw.Unique is checked before the kernel runs.",
         bad="y[rows[m]] = x[m]",
-        good="tw.reduce_add(y, rows[m], x[m])",
-        source="Tilewright language rules, Coordinates",
+        good='rows: tw.Unique["M"], then y[rows[m]] = x[m]; or tw.reduce_add(y, rows[m], x[m])',
+        source="Tilewright language rules, Promises",
     ),
     Code(
         id="LNG037",
@@ -260,5 +261,14 @@ CODES: tuple[Code, ...] = (
         bad="y[m, n] = x[m, n] + bias[n]",
         good="y[m, n] = x[m, n] if bias is None else x[m, n] + bias[n]",
         source="Tilewright language rules, Calls",
+    ),
+    Code(
+        id="LNG038",
+        title="a tensor whose integers are relied on can't be used like this",
+        why="What a launch has checked of its integers must hold while the kernel runs, and must be something that can "
+        "be checked: a promise is of integers, and of a tensor that the kernel reads.",
+        bad="rows[m] = rows[m] + 1  # rows: tw.Unique",
+        good="moved[m] = rows[m] + 1",
+        source="Tilewright language rules, Promises",
     ),
 )
