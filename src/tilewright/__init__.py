@@ -28,6 +28,7 @@ from tilewright.lang.functions import (
     maximum,
     minimum,
     present,
+    ragged_grid,
     reduce_add,
     rsqrt,
     sigmoid,
@@ -40,7 +41,7 @@ from tilewright.lang.functions import (
 from tilewright.lang.functions import print_ as print
 from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.schedule import Schedule
-from tilewright.lang.tensors import Tensor, Unique
+from tilewright.lang.tensors import Offsets, Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ __all__ = [
     "Diagnostic",
     "Fragment",
     "Kernel",
+    "Offsets",
     "Range",
     "Scalar",
     "Schedule",
@@ -89,6 +91,7 @@ __all__ = [
     "patch",
     "present",
     "print",
+    "ragged_grid",
     "reduce_add",
     "rsqrt",
     "sigmoid",

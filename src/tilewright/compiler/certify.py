@@ -10,14 +10,15 @@ from xdsl.ir import Operation
 
 from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base import verdict
-from tilewright.base.expr import Const, Expr, Sym, all_of, negate, own
+from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
 from tilewright.base.verdict import Proof, Proved
+from tilewright.compiler.loaded import tiles_of
 from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span, axis_symbol
-from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
+from tilewright.protocol.access import AccessMap, Definition, Index, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 from tilewright.schedule.tiles import tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
@@ -29,15 +30,20 @@ from tilewright.transport.access import accesses_of, scatter_name
 @timed("prove")
 def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
     """Whether every store's domain is written once and nothing outside a tensor is touched."""
-    return prove_domains(lowered, store_domains(kernel))
+    return prove_domains(lowered, store_domains(kernel), tiles_of(kernel))
 
 
-def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> Proof[AccessWitness]:
+def prove_domains(
+    lowered: transport.Kernel, domains: Sequence[StoreDomain], tiles: Mapping[str, RaggedTiles] | None = None
+) -> Proof[AccessWitness]:
     """Whether the stores write exactly ``domains``, each element once, and nothing outside a tensor is touched.
 
-    Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself.
+    Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself. ``tiles`` are
+    those of ragged grids, by the integer at which they begin.
     """
     accesses = accesses_of(lowered)
+    if tiles:
+        accesses = replace(accesses, accesses=tuple(_with_tiles(access, tiles) for access in accesses.accesses))
     # facts about strides and addresses say nothing of coordinates
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
     proved: dict[tuple[str, str], dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
@@ -51,6 +57,11 @@ def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> 
     return Proved(tuple(verdict.Obligation(name, ", ".join(by), of) for (name, of), by in proved.items()))
 
 
+def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMap:
+    scope = (replace(i, tiles=tiles.get(i.name)) if isinstance(i, Index) else i for i in access.scope)
+    return replace(access, scope=tuple(scope))
+
+
 def _shifted(accesses: KernelAccesses) -> bool:
     """Tiles are laid from a place that a program finds out for itself: then each is proved by itself."""
     return any(
@@ -61,7 +72,10 @@ def _shifted(accesses: KernelAccesses) -> bool:
 
 
 def _bounded_by_others(domain: StoreDomain) -> bool:
-    """A stream ends or begins where the program, or a stream around it, says: its steps are no box of indices."""
+    """A stream ends or begins where the program, or a stream around it, says, or a program writes where it has loaded:
+    its steps are no box of indices."""
+    if any(i.tiles is not None for i in domain.indices):
+        return True
     names = {i.name for i in domain.indices}
     ends = (i.end for i in domain.indices if i.role is IndexRole.COUNTER)
     return any(not names.isdisjoint(end.symbols) for end in ends)
@@ -158,11 +172,13 @@ def _location(op: Operation) -> str:
 def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[Index]) -> Iterator[Index]:
     """Integers that the program loads, of those that a store depends on."""
     symbols = frozenset[str]().union(*(e.symbols for e in asked))
+    tiles = {begin: found for begin, found in tiles_of(kernel).items() if found.end in symbols}
     for op in operations(kernel):
         if isinstance(op, tile.Bind) and op.symbol.data in symbols:
             inside = {*(i.name for i in _counters(op)), *(program_index(i) for i in range(len(kernel.grid)))}
             per = tuple(i.name for i in indices if i.name in inside)
-            yield Index(op.symbol.data, IndexRole.LOADED, Const(0), Const(MAX_EXTENT + 1), per=per)
+            end = Const(MAX_EXTENT + 1) if op.most is None else minimum(op.most.expr, MAX_EXTENT) + 1
+            yield Index(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per, tiles=tiles.get(op.symbol.data))
 
 
 _Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[Index]]

@@ -8,6 +8,7 @@ from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.certify import certified, prove_stores, recorded
 from tilewright.compiler.distinct import require_distinct
+from tilewright.compiler.loaded import require_clipped
 from tilewright.compiler.obligations import require_protocols
 from tilewright.compiler.offsets import require_offsets
 from tilewright.compiler.passes import timed
@@ -59,6 +60,7 @@ def plan_kernel(
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break
+    require_clipped(kernel, lowered)
     memory = (
         *require_filled(kernel, lowered),
         *require_uniform(kernel, lowered),

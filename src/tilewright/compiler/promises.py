@@ -227,7 +227,7 @@ def _workspace(item: Staged) -> _Argument:
 
 def _named(dims: Sequence[Expr]) -> tuple[str | int, ...]:
     """Extents as annotations have them."""
-    return tuple(d.name if isinstance(d, Sym) else int(d.constant or 0) for d in dims)
+    return tuple(d.text if d.constant is None else d.constant for d in dims)
 
 
 def _check(request: Request, body: Callable[..., None], name: str, rank: int, arguments: Sequence[_Argument]) -> Check:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 
 from tilewright.base.expr import Const
 from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
@@ -34,7 +34,7 @@ from tilewright.contract.access_pieces import Piece, piece_of
 from tilewright.contract.access_radix import Placed, Plane, Radix, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
 from tilewright.contract.access_witness import AccessWitness, Fault, Point, Replay
-from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, StoreDomain
+from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 
 __all__ = ["AccessWitness", "Fault", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
@@ -300,8 +300,11 @@ class _Cover:
         return Proved(tuple(Obligation(name, method, self.tensor) for name in names))
 
     def _missing_instance(self) -> Unknown | None:
-        for name in self.instances:
-            for source in [*self.accesses, *self.domains]:
+        sources = [*self.accesses, *self.domains]
+        # what a program has loaded it has loaded once: where it decides nothing it need not be named
+        loaded = {i.name for source in sources for i in source.indices if i.role is IndexRole.LOADED}
+        for name in (n for n in self.instances if n not in loaded):
+            for source in sources:
                 if name not in {i.name for i in source.indices}:
                     reason = f"{source.op} has no index {name!r}, for whose every value the promise adds once"
                     settle = "keep the loop's counter under its name"
@@ -316,7 +319,7 @@ class _Cover:
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
-        loaded = list(_loaded_once(one, other))
+        loaded = [*_loaded_once(one, other), *_tiles_apart(one, other)]
         point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, differ, *loaded])
         if point is None:
             return None
@@ -325,7 +328,7 @@ class _Cover:
 
     def _disjoint(self, known: Known, stores: Sequence[Placed]) -> Proof[AccessWitness] | None:
         for a, b in combinations(stores, 2):
-            point = self.proof.solver.find(known, [a.inside, b.inside])
+            point = self.proof.solver.find(known, [a.inside, b.inside, *_tiles_apart(a.piece, b.piece)])
             if point is not None:
                 return self._twice(point, a, b)
         return None
@@ -381,3 +384,38 @@ def _loaded_once(one: Piece, other: Piece) -> Iterator[Formula]:
         if index.role is IndexRole.LOADED and index.name in one.indices:
             apart = [opposite(equal(one.indices[name], other.indices[name])) for name in index.per]
             yield Either((*apart, equal(one.indices[index.name], other.indices[index.name])))
+
+
+def _tiles(piece: Piece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
+    """Tiles of ragged grids that a piece lies in, with where they begin and end."""
+    for index in piece.source.indices:
+        tiles = index.tiles
+        if tiles is not None and {index.name, tiles.end, tiles.program} <= piece.indices.keys():
+            yield tiles, piece.indices[index.name], piece.indices[tiles.end]
+
+
+def _tiles_apart(one: Piece, other: Piece) -> Iterator[Formula]:
+    """Tiles of ragged grids, ``begin .. min(begin + size, end)`` of two programs, do not meet.
+
+    Let program p have group g, the rows ``lo .. hi`` of it, and ``begin = lo + max(p - q, 0) * size`` with
+    ``q = lo // size + g``, where ``end`` is hi if p >= q, else 0, so that the tile is empty. Of two programs p < p'
+    whose tiles are not empty: in one group, lo and q are the same, so that begin' >= begin + size. In groups g < g' the
+    offsets ascend, so that end = hi <= lo' <= begin'; where g > g' likewise. Rows in no group begin at the last
+    offset. Clipping to the rows there are moves a begin to where every end lies before it.
+    """
+    for (mine, begin, end), (its, its_begin, its_end) in product(_tiles(one), _tiles(other)):
+        if mine.grid != its.grid:
+            continue
+        if mine.rest != its.rest:
+            yield its_begin.plus(end, -1) if its.rest else begin.plus(its_end, -1)
+            continue
+        size = mine.size
+        yield Either(
+            (
+                equal(one.indices[mine.program], other.indices[its.program]),
+                its_begin.plus(begin, -1).shifted(-size),
+                its_begin.plus(end, -1),
+                begin.plus(its_begin, -1).shifted(-size),
+                begin.plus(its_end, -1),
+            )
+        )

@@ -107,7 +107,7 @@ class KernelFunction:
     @property
     def dims(self) -> tuple[str, ...]:
         """Names of the symbolic dimensions, in order of appearance."""
-        return tuple(dict.fromkeys(d for t in self.tensors for d in t.dims if isinstance(d, str)))
+        return tuple(dict.fromkeys(symbol_of(d) for t in self.tensors for d in t.dims if isinstance(d, str)))
 
 
 class _Names(dict[str, object]):
@@ -178,16 +178,24 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
     )
 
 
+def symbol_of(dim: str) -> str:
+    """The symbol of an extent, which may be ``"G"`` or ``"G + 1"``."""
+    return dim.partition("+")[0].strip()
+
+
 def _dim(dim: object, name: str, where: Location) -> str | int:
     if isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1:
         return dim
-    if isinstance(dim, str) and dim.isidentifier() and dim.isascii() and not keyword.iskeyword(dim):
-        return dim
+    if isinstance(dim, str) and dim.isascii():
+        symbol, plus, more = (part.strip() for part in dim.partition("+"))
+        known = symbol.isidentifier() and not keyword.iskeyword(symbol)
+        if known and (not plus or (more.isdecimal() and len(more) < 10 and int(more) > 0)):
+            return f"{symbol} + {int(more)}" if plus else symbol
     refuse(
         "LNG001",
         where=where,
         found=f"dimension {dim!r} of {name}",
-        required="an extent of at least 1, or an identifier in ASCII",
+        required='an extent of at least 1, an identifier in ASCII, or one and a number: "G + 1"',
         help='write tw.Tensor["M", 128]',
     )
 
@@ -203,7 +211,7 @@ _OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "deb
 
 
 def _check_names(params: tuple[Param, ...], where: Location) -> None:
-    dims = {d for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
+    dims = {symbol_of(d) for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
     for param in params:
         if param.name in dims:
             refuse(

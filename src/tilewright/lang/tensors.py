@@ -27,6 +27,8 @@ class Promise(Enum):
 
     UNIQUE = "Unique"
     """Stores at coordinates loaded from the tensor reach each element at most once."""
+    OFFSETS = "Offsets"
+    """They begin with 0, ascend, and do not go beyond the extent that they share out."""
 
 
 class TensorSpec:
@@ -269,6 +271,19 @@ class Unique(Tensor):
 
     def __class_getitem__(cls, dims: Any) -> TensorSpec:
         return TensorSpec(_dims(dims), promise=Promise.UNIQUE)
+
+
+class Offsets(Tensor):
+    """Where groups of rows begin and end, ``Offsets["G + 1"]``: group g has the rows ``offsets[g] .. offsets[g + 1]``.
+
+    The first is 0, none is less than the one before it, and the last is at most the number of rows. ``ragged_grid``
+    walks the groups; a step before the kernel checks the promise on the device, as that of ``Unique``.
+    """
+
+    __slots__ = ()
+
+    def __class_getitem__(cls, dims: Any) -> TensorSpec:
+        return TensorSpec(_dims(dims), promise=Promise.OFFSETS)
 
 
 def _dims(dims: Any) -> tuple[str | int, ...]:

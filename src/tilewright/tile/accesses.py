@@ -53,11 +53,13 @@ class Accesses:
         self._in_range = set[Expr]()
         self._loaded = set[str]()
 
-    def loaded_symbol(self) -> str:
-        """A symbol for a loaded integer that was clipped to an extent."""
+    def loaded_symbol(self, most: Expr | None = None) -> str:
+        """A symbol for a loaded integer that was clipped to an extent, or to ``most``."""
         name = own(f"b{len(self._loaded)}")
         self._loaded.add(name)
         self.limits.known = {**self.limits.known, name: (0, MAX_EXTENT)}
+        if most is not None:
+            self.limits.add(name, most + 1)
         return name
 
     def record(self, use: Use, array: Array, coords: Sequence[Coord], varying: Sequence[str]) -> None:

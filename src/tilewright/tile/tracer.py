@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
-from tilewright.base.expr import Const, Expr, sym
+from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
@@ -25,7 +25,7 @@ from tilewright.tile.accesses import Use
 from tilewright.tile.builder import KernelBuilder, handle
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
-from tilewright.tile.ops import program_index
+from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, identity, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
 
@@ -85,7 +85,8 @@ def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, stati
             required="integers",
             help="pass i32 or i64",
         )
-    dims = [Const(d) if isinstance(d, int) else Const(static[d]) if d in static else sym(d) for d in param.dims]
+    fixed = {name: Const(extent) for name, extent in static.items()}
+    dims = [Const(d) if isinstance(d, int) else parse(d).substitute(fixed) for d in param.dims]
     return TensorType.of(dtype, dims, param.name)
 
 
@@ -121,6 +122,8 @@ class Tracer(KernelBuilder):
     ):
         super().__init__(block, dims, scalars, chosen_sizes, limits)
         self._promises = promises
+        self._ragged = set[Coord]()  # tiles of rows of one group, and of rows in none
+        self._rests = dict[Span, Span]()  # these beside those
         self._coordinates = Coordinates(self._accesses)
         self._presences = dict[Presence, Node]()
 
@@ -132,6 +135,12 @@ class Tracer(KernelBuilder):
     def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
         self._record(Use.STORE, array, coords)
         self._emit(dialect.Store(self._value(self._zeroed(value)), _tensor(array), coords))
+        rest = [self._rests.get(c, c) if isinstance(c, Span) else c for c in coords]
+        if rest != list(coords):
+            self._record(Use.STORE, array, rest)
+            zero = arithmetic.convert(self, False if array.dtype.is_bool else 0, array.dtype)
+            zeros = arithmetic.broadcast(self, zero, tuple(c for c in rest if isinstance(c, Span)))
+            self._emit(dialect.Store(self._value(zeros), _tensor(array), rest))
 
     def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
         self._record(Use.ADD, array, coords)
@@ -140,7 +149,10 @@ class Tracer(KernelBuilder):
     def _record(self, use: Use, array: Array, coords: Sequence[Coord]) -> None:
         self._keep_promise(use, array)
         self._use_coords(coords)
-        self._accesses.record(use, array, coords, self._varying())
+        varying = self._varying()
+        if not self._ragged.isdisjoint(coords):  # tiles of programs differ, which their place does not show
+            varying = [v for v in varying if v != program_index(0)]
+        self._accesses.record(use, array, coords, varying)
 
     def _keep_promise(self, use: Use, array: Array) -> None:
         """LNG038 for a kernel that writes integers which it relies on."""
@@ -367,13 +379,78 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Print(format, [self._value(v) for v in values]))
 
     def bind(self, x: Node, most: Expr) -> Expr:
+        return self._bound(x, most, None)
+
+    def _bound(self, x: Node, most: Expr, known: Expr | None) -> Expr:
+        """``x`` clipped to ``0 .. most``, as a symbol; ``known`` is ``most`` where what follows relies on it."""
         self.use(most)
         below = arithmetic.binary(self, BinaryFn.MIN, arithmetic.cast(self, self._zeroed(x), i64), most)
         clipped = arithmetic.binary(self, BinaryFn.MAX, below, 0)
-        symbol = self._accesses.loaded_symbol()
+        symbol = self._accesses.loaded_symbol(known)
         self._bound_in[symbol] = self._blocks[-1]
-        self._emit(dialect.Bind(symbol, self._value(clipped)))
+        self._emit(dialect.Bind(symbol, self._value(clipped), known))
         return sym(symbol)
+
+    # -- ragged grids -------------------------------------------------------------------------------------------------
+    def ragged(self, offsets: Array, extent: Expr, block: int, *, keep: bool) -> tuple[Expr, Span]:
+        """Group g's first tile is program ``offsets[g] // block + g``: there is room, as a tile that two groups share
+        counts for both. The group of a program is the last that begins at or before it, found by counting."""
+        if self._promises.get(offsets.name) is not Promise.OFFSETS:
+            refuse(
+                "LNG038",
+                found=f"a ragged grid over {offsets.name}",
+                required="offsets that are checked to ascend",
+                help=f'annotate it: {offsets.name}: tw.Offsets["G + 1"]',
+            )
+        groups = offsets.dims[0] - 1
+        if not self._accesses.require(Const(1) <= groups):
+            refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
+        (program,) = self.grid([ceildiv(extent, block) + groups], [None])
+        assert isinstance(program, Expr)
+        begun = self._groups_begun(offsets, groups, program, block)
+        last = arithmetic.binary(self, BinaryFn.SUB, begun, 1)
+        group = self._bound(last, groups - 1, groups - 1)
+        first, stop, last = (self._bound(self.load(offsets, [at]), extent, extent) for at in (group, group + 1, groups))
+        span = self._tiles(first, stop, program - (first // block + group), extent, block)
+        if not keep:
+            self._rests[span] = self._tiles(last, extent, program - (last // block + groups), extent, block)
+        return group, span
+
+    def _tiles(self, first: Expr, stop: Expr, ahead: Expr, extent: Expr, block: int) -> Span:
+        """Tile ``ahead`` of the rows from ``first`` to ``stop``; none where that is negative."""
+        begin = self.scalar(first + maximum(ahead, 0) * block, i64)
+        end = self.scalar(stop * minimum(maximum(ahead + 1, 0), 1), i64)
+        origin, until = (self._bound(x, extent, extent) for x in (begin, end))
+        span = Span(origin, block, minimum(extent, until))
+        self._ragged.add(span)
+        return span
+
+    def _groups_begun(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
+        """How many groups begin at or before a program."""
+        zero = arithmetic.convert(self, 0, i64)
+        count = self.fragment(zero)
+        counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
+        trip = ceildiv(groups, _AT_ONCE)
+        self._accesses.limits.add(counter, trip)
+        span = Span(sym(counter) * _AT_ONCE, _AT_ONCE, groups)
+        body = Block()
+        self._emit(dialect.Stream(counter, span, Const(0), trip, Region(body)))
+        self._blocks.append(body)
+        row = arithmetic.cast(self, self.load(offsets, [span]), i64)
+        first = arithmetic.binary(self, BinaryFn.FLOORDIV, row, block)
+        place = arithmetic.binary(self, BinaryFn.ADD, first, arithmetic.cast(self, self.index(span), i64))
+        begun = arithmetic.compare(self, CompareFn.LE, place, program)
+        more = self.reduce(ReduceFn.SUM, arithmetic.cast(self, begun, i64), 0)
+        counted = arithmetic.binary(self, BinaryFn.ADD, self.read(count), more)
+        self._emit(dialect.Write(self._value(count), self._value(counted)))
+        self._emit(dialect.Yield())
+        self._blocks.pop()
+        self._closed.add(counter)
+        return self.read(count)
+
+
+_AT_ONCE = 256
+"""Offsets that a program looks at together."""
 
 
 def _recorded(value: SSAValue) -> Node:
