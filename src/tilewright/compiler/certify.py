@@ -12,7 +12,7 @@ from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
 from tilewright.base.verdict import Proof, Proved
-from tilewright.compiler.loaded import tiles_of
+from tilewright.compiler.loaded import offsets_of, tiles_of
 from tilewright.compiler.passes import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
@@ -111,7 +111,9 @@ def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obliga
     if not isinstance(answer, Proved):
         where = tile.begins_at(kernel)
         raise TilewrightError((diagnose(answer, where),))
-    return tuple(map(recorded, answer.obligations))
+    by = ", ".join(dict.fromkeys(str(promise) for promise in offsets_of(kernel)))
+    found = (recorded(o) for o in answer.obligations)
+    return tuple(replace(o, method=f"{o.method}, by {by}") if by and o.name == "once" else o for o in found)
 
 
 def recorded(proved: verdict.Obligation) -> Obligation:

@@ -96,7 +96,7 @@ def _require_no_promises(request: Request, checks: Checks | None) -> None:
             "SCH003",
             where=request.function.where,
             found=f"a store that relies on {checks.promises[0]}, and a tw.dot",
-            required="stores at computed coordinates, or tw.reduce_add",
+            required="a kernel without products, which promises are checked for",
             help="store the product to a tensor, and move its rows in a kernel of their own",
         )
 

@@ -4,7 +4,7 @@ A kernel that relies on promises becomes several steps on one stream::
 
     zero      broken[k] = 0, and counters
     count     counters[index] += 1          (tw.Unique: one counter for each place that may be stored to)
-    judge     broken[k] += 1 where a counter is above 1
+    judge     broken[k] += 1 where a counter is above 1; of tw.Offsets, where they do not ascend from 0
     report    failed[k] += 1 where broken[k] != 0; ``failed`` outlives the launch, and the next call reads it
     kernel    for _ in range(0 if any(broken) else 1): all of it
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Block, Region
@@ -24,6 +24,7 @@ from xdsl.ir import Block, Region
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.dtypes import DType, i32, i64
 from tilewright.base.expr import OWN, Const, Expr, Sym, all_of, minimum, own, simplify
+from tilewright.compiler.loaded import Ascending, offsets_of
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import Staged
 from tilewright.lang import functions as tw
@@ -67,9 +68,12 @@ class Uniqueness:
         return simplify(total <= MAX_EXTENT, dict.fromkeys(total.symbols, (0, MAX_EXTENT)))
 
 
-def promises_of(kernel: tile.Kernel) -> tuple[Uniqueness, ...]:
-    """What a kernel relies on, in the order of its stores."""
-    found: dict[Uniqueness, None] = {}
+Relied: TypeAlias = Uniqueness | Ascending
+
+
+def promises_of(kernel: tile.Kernel) -> tuple[Relied, ...]:
+    """What a kernel relies on: offsets, then what its stores do in their order."""
+    found: dict[Relied, None] = dict.fromkeys(offsets_of(kernel))
     for op in operations(kernel):
         if isinstance(op, tile.Scatter) and op.indices:
             found[relied_on(op)] = None
@@ -137,7 +141,7 @@ class Check:
 class Checks:
     """The steps before a kernel that relies on ``promises``."""
 
-    promises: tuple[Uniqueness, ...]
+    promises: tuple[Relied, ...]
     broken: Staged
     failed: Staged
     steps: tuple[Check, ...]
@@ -147,7 +151,7 @@ class Checks:
     @property
     def asked(self) -> Expr:
         """What dispatch asks beside what the kernels assume."""
-        return all_of(promise.asked for promise in self.promises)
+        return all_of(promise.asked for promise in self.promises if isinstance(promise, Uniqueness))
 
 
 def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
@@ -160,17 +164,23 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
     steps = [_zero(request, broken, "broken")]
     dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
     judges: list[int] = []
+    blocks = 2
     for number, promise in enumerate(promises):
-        steps += _unique_steps(request, promise, number, broken, dtypes)
+        match promise:
+            case Uniqueness():
+                steps += _unique_steps(request, promise, number, broken, dtypes, blocks)
+                blocks += 1
+            case Ascending():
+                steps.append(_offsets_step(request, promise, number, broken, tensors_of(kernel)))
         judges.append(len(steps) - 1)
     steps.append(_report(request, broken, failed))
     return Checks(promises, broken, failed, tuple(steps), tuple(judges))
 
 
 def _unique_steps(
-    request: Request, promise: Uniqueness, number: int, broken: Staged, dtypes: Mapping[str, DType]
+    request: Request, promise: Uniqueness, number: int, broken: Staged, dtypes: Mapping[str, DType], block: int
 ) -> Iterator[Check]:
-    counts = Staged(f"promises{OWN}counts{number}", i32, promise.extents, len(promise.extents) - 1, 2 + number)
+    counts = Staged(f"promises{OWN}counts{number}", i32, promise.extents, len(promise.extents) - 1, block)
 
     def count(*, bm: int, bn: int, **tensors: Tensor) -> None:
         at = _places(tensors[promise.tensors[0]], bm, bn)
@@ -188,6 +198,26 @@ def _unique_steps(
     yield _zero(request, counts, f"counts{number}")
     yield _check(request, count, f"count{number}", len(promise.dims), (*given, of_counts))
     yield _check(request, judge, f"judge{number}", len(promise.extents), (of_counts, of_broken))
+
+
+def _offsets_step(
+    request: Request, promise: Ascending, number: int, broken: Staged, tensors: Mapping[str, tile.TensorType]
+) -> Check:
+    sizes = {name: [d.expr for d in kind.dims] for name, kind in tensors.items()}
+    long = next((name for name, dims in sizes.items() if promise.most in dims), promise.tensor)
+
+    def judge(*, bm: int, bn: int, **given: Tensor) -> None:
+        offsets = given[promise.tensor]
+        (at,) = _places(offsets, bm, bn)
+        most = promise.most.constant
+        end = given[long].shape[sizes[long].index(promise.most)] if most is None else most
+        here, after = offsets[at].to(i64), offsets[at.index + 1].to(i64).fill(end)
+        broken = (here > after) | ((at.index == 0) & (here != 0))
+        tw.reduce_add(given[BROKEN], number, broken.to(i32).max(0))
+
+    names = dict.fromkeys((promise.tensor, long))
+    given = [_Argument(TensorParam(n, _named(sizes[n])), tensors[n].element, None) for n in names]
+    return _check(request, judge, f"judge{number}", 1, (*given, _workspace(broken)))
 
 
 def _zero(request: Request, item: Staged, what: str) -> Check:

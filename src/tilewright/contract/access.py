@@ -319,12 +319,11 @@ class _Cover:
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
-        loaded = [*_loaded_once(one, other), *_tiles_apart(one, other)]
-        point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, differ, *loaded])
-        if point is None:
-            return None
-        copy = Placed(other, other.points, None, {})
-        return self._twice(point, store, copy)
+        for apart in _ways_to_differ(one, other, differ):
+            point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, *apart])
+            if point is not None:
+                return self._twice(point, store, Placed(other, other.points, None, {}))
+        return None
 
     def _disjoint(self, known: Known, stores: Sequence[Placed]) -> Proof[AccessWitness] | None:
         for a, b in combinations(stores, 2):
@@ -376,6 +375,19 @@ class _Cover:
             source = self.accesses[0] if self.accesses else member.piece.source
             return Refuted(obligation, replay.witness(fault, source, element, points, member.piece.source.location))
         return None
+
+
+def _ways_to_differ(one: Piece, other: Piece, differ: Formula) -> Iterator[list[Formula]]:
+    """What holds of two points of one access; of tiles of ragged grids by itself for two programs and for one."""
+    tiles = next((tiles for tiles, _, _ in _tiles(one)), None)
+    if tiles is None or tiles.program not in other.indices:
+        yield [differ, *_loaded_once(one, other)]
+        return
+    first, second = one.indices[tiles.program], other.indices[tiles.program]
+    yield [second.plus(first, -1).shifted(-1), *_tiles_apart(one, other)]
+    loaded = [i.name for i in one.source.indices if i.role is IndexRole.LOADED and set(i.per) <= {tiles.program}]
+    known = [equal(one.indices[name], other.indices[name]) for name in loaded if name in one.indices]
+    yield [equal(first, second), *known, differ, *_loaded_once(one, other)]
 
 
 def _loaded_once(one: Piece, other: Piece) -> Iterator[Formula]:

@@ -402,6 +402,14 @@ class Tracer(KernelBuilder):
                 required="offsets that are checked to ascend",
                 help=f'annotate it: {offsets.name}: tw.Offsets["G + 1"]',
             )
+        extents = [d.expr for a in self._body.args if isinstance(a.type, TensorType) for d in a.type.dims]
+        if extent.constant is None and extent not in extents:
+            refuse(
+                "LNG021",
+                found=f"a ragged grid over {extent} rows",
+                required="a dimension of a tensor, or a number: what offsets are checked against",
+                help="tw.ragged_grid(offsets, x.shape[0], 64)",
+            )
         groups = offsets.dims[0] - 1
         if not self._accesses.require(Const(1) <= groups):
             refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
