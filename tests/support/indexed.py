@@ -550,6 +550,45 @@ def dispatch(
     tw.reduce_add(count, 0, (place[t] >= 0).to(tw.i32).sum(1).sum(0))
 
 
+# -- ragged grids ------------------------------------------------------------------------------------------------------
+OFFSETS = np.array([0, 5, 5, 5, 30, 33, 33])
+
+
+def _by_group(a: Arrays, group: Callable[[int, np.ndarray], np.ndarray], kept: np.ndarray | None = None) -> np.ndarray:
+    """``group`` of each group's rows of x; other rows 0, or as ``kept``."""
+    made = np.zeros_like(a["x"]) if kept is None else kept.copy()
+    for g, (first, stop) in enumerate(pairwise(a["offsets"])):
+        made[first:stop] = group(g, a["x"][first:stop])
+    return made
+
+
+@case(
+    lambda rng: {
+        "offsets": OFFSETS.astype(np.int32),
+        "scale": floats(rng, 6),
+        "x": floats(rng, 41, 40),
+        "y": stale(41, 40),
+    },
+    lambda a: {"y": _by_group(a, lambda g, rows: rows * a["scale"][g])},
+)
+@tw.kernel
+def scaled_groups(offsets: tw.Offsets["G + 1"], scale: tw.Tensor["G"], x: tw.Tensor["T", "D"], y: tw.Tensor["T", "D"]):
+    g, t = tw.ragged_grid(offsets, x.shape[0], 8)
+    for d in tw.stream(x.shape[1], 32):
+        y[t, d] = x[t, d] * scale[g]
+
+
+@case(
+    lambda rng: {"offsets": OFFSETS.astype(np.int64), "x": floats(rng, 41), "y": stale(41)},
+    lambda a: {"y": _by_group(a, lambda g, rows: rows + np.float32(g), a["y"])},
+)
+@tw.kernel
+def numbered_groups(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T"], y: tw.Tensor["T"]):
+    """Rows in no group stay as they were."""
+    g, t = tw.ragged_grid(offsets, x.shape[0], 4, rest="keep")
+    y[t] = x[t] + tw.where(t.index >= 0, g, 0).to(tw.f32)
+
+
 # -- products ----------------------------------------------------------------------------------------------------------
 @case(
     lambda rng: {

@@ -8,7 +8,7 @@ from itertools import product
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import Const, Expr, Sum, Sym, maximum, minimum
+from tilewright.base.expr import Expr, Sum, Sym, maximum, minimum
 from tilewright.diag import fail
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn
@@ -32,60 +32,50 @@ class Ascending:
 
 def tiles_of(kernel: tile.Kernel) -> dict[str, RaggedTiles]:
     """The integers at which tiles of ragged grids begin, read from the ops that compute them."""
-    binds = [op for op in kernel.body.block.walk() if isinstance(op, tile.Bind)]
-    loads = {op.symbol.data: found for op in binds if (found := _offset(op, kernel)) is not None}
-    computed = {op.symbol.data: found for op in binds if (found := _computed(op)) is not None}
+    binds = [op for op in operations(kernel) if isinstance(op, tile.Bind)]
+    loads = {op.symbol.data: load for op in binds if (load := _offset(op, kernel)) is not None}
+    computed = {op.symbol.data: form for op in binds if (form := _computed(op)) is not None}
     groups = {op.symbol.data for op in binds if op.most is not None}
+    found: dict[str, RaggedTiles] = {}
+    for (low, (offsets, group)), (high, (same, behind)) in product(loads.items(), loads.items()):
+        if same == offsets and behind == group + 1 and isinstance(group, Sym) and group.name in groups:
+            found |= _tiles(computed, offsets, Sym(low), group, Sym(high), rest=False)
+    for last, (offsets, place) in loads.items():
+        if place == offsets.extent - 1:
+            found |= _tiles(computed, offsets, Sym(last), place, offsets.most, rest=True)
+    return found
+
+
+def _tiles(
+    computed: Mapping[str, tuple[Expr, Expr]], offsets: Ascending, low: Sym, group: Expr, end: Expr, *, rest: bool
+) -> dict[str, RaggedTiles]:
+    """Of what was computed, the begins of tiles of the rows from ``low`` to ``end``, each clipped, as its end is."""
     program = program_index(0)
     found: dict[str, RaggedTiles] = {}
-    for (low, (first, group)), (high, (behind, next_)) in product(loads.items(), loads.items()):
-        if first != behind or next_ != group + 1 or not (isinstance(group, Sym) and group.name in groups):
+    for begin, (form, most) in computed.items():
+        size = _size(form, low)
+        if size is None:
             continue
-        for begin, (form, clip) in computed.items():
-            size = _size(form, low)
-            if size is None or clip != first.most:
-                continue
-            place = Sym(low) // size + group
-            if form == Sym(low) + maximum(Sym(program) - place, 0) * size:
-                end = _named(computed, _closed(Sym(high), Sym(program) - place), first.most)
-                found |= {begin: RaggedTiles(f"{first}, {size}", program, end, size, rest=False)} if end else {}
-    for last, (offsets, at) in loads.items():
-        if at != offsets.extent - 1:
-            continue
-        for begin, (form, clip) in computed.items():
-            size = _size(form, last)
-            place = Const(0) if size is None else Sym(last) // size + at
-            if (
-                size is not None
-                and clip == offsets.most
-                and form == Sym(last) + maximum(Sym(program) - place, 0) * size
-            ):
-                end = _named(computed, _closed(offsets.most, Sym(program) - place), offsets.most)
-                found |= {begin: RaggedTiles(f"{offsets}, {size}", program, end, size, rest=True)} if end else {}
+        ahead = Sym(program) - (low // size + group)
+        closed = (end * minimum(maximum(ahead + 1, 0), 1), offsets.most)
+        stop = next((name for name, other in computed.items() if other == closed), None)
+        if form == low + maximum(ahead, 0) * size and most == offsets.most and stop is not None:
+            found[begin] = RaggedTiles(f"{offsets}, {size}", program, stop, size, rest)
     return found
 
 
 def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:
     """The offsets that a kernel's ragged grid relies on."""
-    binds = (op for op in kernel.body.block.walk() if isinstance(op, tile.Bind))
+    binds = (op for op in operations(kernel) if isinstance(op, tile.Bind))
     return tuple(dict.fromkeys(found[0] for op in binds if (found := _offset(op, kernel)) is not None))
 
 
-def _closed(end: Expr, ahead: Expr) -> Expr:
-    """``end``, or 0 for programs that are not as far."""
-    return end * minimum(maximum(ahead + 1, 0), 1)
-
-
-def _size(form: Expr, low: str) -> int | None:
+def _size(form: Expr, low: Sym) -> int | None:
     """The factor of the second term in ``low + max(...) * size``."""
     if not isinstance(form, Sum) or form.offset or len(form.terms) != 2:
         return None
-    factors = [factor for term, factor in form.terms if term != Sym(low)]
+    factors = [factor for term, factor in form.terms if term != low]
     return factors[0] if len(factors) == 1 and factors[0] > 0 else None
-
-
-def _named(computed: Mapping[str, tuple[Expr, Expr]], form: Expr, most: Expr) -> str:
-    return next((name for name, found in computed.items() if found == (form, most)), "")
 
 
 def _computed(op: tile.Bind) -> tuple[Expr, Expr] | None:

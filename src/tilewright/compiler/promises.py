@@ -208,7 +208,7 @@ def _offsets_step(
 
     def judge(*, bm: int, bn: int, **given: Tensor) -> None:
         offsets = given[promise.tensor]
-        (at,) = _places(offsets, bm, bn)
+        at: Any = _places(offsets, bm, bn)[0]
         most = promise.most.constant
         end = given[long].shape[sizes[long].index(promise.most)] if most is None else most
         here, after = offsets[at].to(i64), offsets[at.index + 1].to(i64).fill(end)
