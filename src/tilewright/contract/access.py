@@ -38,6 +38,7 @@ from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelA
 
 __all__ = ["AccessWitness", "Fault", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
+_LOADED = "walk groups of rows with tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets; or tw.reduce_add"
 _NOT_EXACT = "write the coordinates as sums of indices times constants"
 
 
@@ -342,7 +343,8 @@ class _Cover:
         if element is None or element != replay.touches(second, at_b) or one_access or not replay.legal():
             return self.proof.doubt(obligation)
         if any(i.role is IndexRole.LOADED for i in (*first.indices, *second.indices)):
-            return self.proof.doubt(obligation, "what was loaded decides where the program stores")
+            reason = "what was loaded decides where the program stores"
+            return Unknown(obligation, reason, _LOADED, self.proof.place)
         points = [(first, at_a), (second, at_b)]
         return Refuted(obligation, replay.witness(Fault.TWICE, first, element, points, first.location))
 

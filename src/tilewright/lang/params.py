@@ -110,6 +110,15 @@ class KernelFunction:
         return tuple(dict.fromkeys(symbol_of(d) for t in self.tensors for d in t.dims if isinstance(d, str)))
 
 
+class _Dimension(str):
+    """The name of a dimension without quotes, to which a number may be added: ``Offsets[G + 1]``."""
+
+    __slots__ = ()
+
+    def __add__(self, more: object) -> Any:
+        return f"{self} + {more}" if isinstance(more, int) else NotImplemented
+
+
 class _Names(dict[str, object]):
     """Names for annotation text: the definer's, the module's, Python's; any other stands for itself.
 
@@ -120,7 +129,7 @@ class _Names(dict[str, object]):
         super().__init__({**vars(builtins), **fn.__globals__, **(scope.f_locals if scope is not None else {})})
 
     def __missing__(self, name: str) -> str:
-        return name
+        return _Dimension(name)
 
 
 def read_parameters(fn: Callable[..., None], where: Location, scope: FrameType | None) -> tuple[Param, ...]:

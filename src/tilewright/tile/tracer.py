@@ -137,6 +137,13 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Store(self._value(self._zeroed(value)), _tensor(array), coords))
         rest = [self._rests.get(c, c) if isinstance(c, Span) else c for c in coords]
         if rest != list(coords):
+            if self._accesses.is_loaded(array):
+                refuse(
+                    "LNG014",
+                    found=f"{array.name} is loaded, and stored to with zeros for rows in no group",
+                    required="the same Ranges for every load and store of a tensor that is both read and written",
+                    help='keep these rows: tw.ragged_grid(..., rest="keep")',
+                )
             self._record(Use.STORE, array, rest)
             zero = arithmetic.convert(self, False if array.dtype.is_bool else 0, array.dtype)
             zeros = arithmetic.broadcast(self, zero, tuple(c for c in rest if isinstance(c, Span)))
