@@ -17,8 +17,10 @@ from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.distinct import DISTINCT, require_distinct
+from tilewright.compiler.draws import drawn as arguments
 from tilewright.compiler.obligations import require
 from tilewright.compiler.program import plan
+from tilewright.compiler.recipe import declare_workspaces
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.compiler.steps import certify_steps
 from tilewright.hw.target import SM90A
@@ -228,3 +230,18 @@ def test_products_and_promises_are_two_kernels() -> None:
         y[rows[m], n] = acc
 
     assert "SCH003" in error_of(lambda: planned(product, rows="i32", a="bf16", b="bf16"))
+
+
+@pytest.mark.parametrize("name", ["scatter_rows", "scaled_groups"])
+def test_drawn_arguments_keep_promises_mostly(name: str) -> None:
+    """Else execution beside the IR would show kernels that store nothing."""
+    arrays = drawn(name)
+    variant = planned(CASES[name].kernel, **{n: {"f": "f32", "i": "i32"}[a.dtype.kind] for n, a in arrays.items()})
+    lowered = variant.transport.clone()
+    declare_workspaces(lowered, variant.workspaces)
+    found = [given for seed in range(12) if (given := arguments(lowered, seed)) is not None]
+    kept = [given for given in found if not given.tensors["promises$broken"].view.any()]
+    assert len(found) > len(kept) >= 6
+    for given in kept:
+        indices = given.tensors[next(iter(arrays))].view
+        assert len(set(indices.tolist())) == len(indices) or (np.diff(indices) >= 0).all()

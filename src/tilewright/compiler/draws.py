@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym
+from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym, symbol_plus
 from tilewright.compiler.promises import BROKEN
 from tilewright.simulate.values import memory_dtype
 from tilewright.tile.attributes import TensorType, TileType
@@ -167,7 +167,7 @@ def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Gene
         block = _block((last + 1) * dtype.itemsize)
         found[name] = Placed(block, dtype, shape, strides)
         found[name].view[...] = (
-            _kept_promise(name, shape, rng) if promised and dtype.kind == "i" else _data(shape, dtype, rng)
+            _kept_promise(name, kind, shape, rng) if promised and dtype.kind == "i" else _data(shape, dtype, rng)
         )
         symbols[f"{name}.address"] = int(block.__array_interface__["data"][0])
         symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}
@@ -200,10 +200,13 @@ def _block(size: int) -> NDArray[np.uint8]:
     return whole[first : first + size]
 
 
-def _kept_promise(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Integers that a kernel may rely on, whatever it relies on; no promise is found broken."""
+def _kept_promise(name: str, kind: TensorType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Integers that a kernel may rely on: different ones, of G + 1 such that ascend; no promise is found broken."""
     if name == BROKEN:
         return np.zeros(shape, np.int64)
+    known = symbol_plus(kind.dims.data[0].expr)
+    if len(shape) == 1 and known is not None and known[1]:
+        return np.cumsum(rng.integers(0, 9, shape))
     return (rng.permutation(math.prod(shape)) - 3).reshape(shape)
 
 
