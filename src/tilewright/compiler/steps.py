@@ -86,7 +86,9 @@ def _checked(
     for promise, judge in zip(checks, promised.checks.judges, strict=True):
         if promised.checks.broken not in promised.kernels[judge].workspaces.values():
             _refuse("unique", f"{promise} is judged, and its flag not set")
-        yield Obligation(f"{promise}", CHECKED, f"by step {judge + 1} of {len(launched)}, before any store")
+        yield Obligation(
+            f"{promise}", CHECKED, f"by step {judge + 1} of {len(launched)}, before any store, {_UNWRITTEN}"
+        )
 
 
 def _order(steps: Sequence[Step], kernels: Mapping[str, PlannedKernel], kept: Collection[int]) -> dict[int, str]:
@@ -119,6 +121,7 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, PlannedKernel], kept: Co
     return writers
 
 
+_UNWRITTEN = "assuming index-tensors-not-written-during-launch"
 _STORES = (tile.Store, tile.Scatter)
 _ADDS = (tile.ReduceAdd, tile.ScatterAdd)
 

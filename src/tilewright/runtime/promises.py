@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tilewright.diag import fail
-from tilewright.runtime.driver import DriverLike
+from tilewright.runtime.driver import LEGACY_STREAM, DriverLike
 
 _WORD_BYTES = 4
+_WORDS = 1 << 32
 
 
 class Failures:
@@ -33,17 +34,24 @@ class Failures:
         self._driver.bring(self._host, self.device, self.size_bytes, stream)
 
     def wait(self) -> None:
-        """Until everything that was queued has run."""
+        """Until everything that was queued has run, and its counts are here."""
+        self._driver.synchronize(self._context)
+        self._driver.push_context(self._context)
+        try:
+            self.bring(LEGACY_STREAM)
+        finally:
+            self._driver.pop_context()
         self._driver.synchronize(self._context)
 
     def tell(self) -> None:
-        """RUN023, once for each launch that was found out."""
+        """RUN023, once for what was found since the last time. Copies of several streams may arrive out of order: a
+        count that goes back is an old one."""
+        new: list[str] = []
         with _LOCK:
-            found = list(self._words)
-            new = [
-                promise for promise, word, told in zip(self._promises, found, self._told, strict=True) if word != told
-            ]
-            self._told = found
+            for number, word in enumerate(self._words):
+                if 0 < (word - self._told[number]) % _WORDS < _WORDS // 2:
+                    self._told[number] = word
+                    new.append(self._promises[number])
         if new:
             refuse(self._kernel, new)
 
