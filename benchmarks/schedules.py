@@ -73,7 +73,7 @@ def build() -> None:
     import matmul
 
     import tilewright as tw
-    from tilewright.compiler.descriptors import read_kernel
+    from tilewright.compiler.proofs.descriptors import read_kernel
     from tilewright.jit.critical import critical_cycles
     from tilewright.transport.protocol import protocols_of
 

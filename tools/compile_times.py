@@ -20,7 +20,7 @@ import tempfile
 from datetime import date
 from pathlib import Path
 
-from tilewright.compiler.passes import watch
+from tilewright.compiler.timing import watch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 KERNELS = {

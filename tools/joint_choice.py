@@ -34,7 +34,7 @@ from tilewright.legal.asynchronous import (
 )
 from tilewright.legal.tma import TileAccess
 from tilewright.legal.wgmma import Major, Role
-from tilewright.schedule.hopper.arrivals import layouts
+from tilewright.schedule.hopper.operand_layouts import layouts
 from tilewright.schedule.hopper.operands import Analysis
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -135,7 +135,7 @@ def compiled(kernel: tw.Kernel, dtype: DType, extents: dict[str, int]) -> tuple[
     )
     made = Analysis(traced(request), request.facts, 1)
     found = layouts(made.reads())
-    taken = {arrival.load: arrival.map.swizzle for arrival in made.arrivals.values()}
+    taken = {operand.load: operand.map.swizzle for operand in made.chosen_layouts.values()}
     return [list(ways.values()) for ways in found.values()], choose([[found[t][taken[t]]] for t in found])
 
 

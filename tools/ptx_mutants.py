@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tilewright.artifact.bundle import read
 from tilewright.artifact.schema import Launch
-from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.validate.kernel import compare
 
 OTHER = {

@@ -29,10 +29,10 @@ from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.landing import LandingTile
 from tilewright.legal.phases import phases
 from tilewright.legal.prices import Workload
 from tilewright.legal.repairs import Change, Remedy, repairs_of
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
 
 SOURCE = Path(__file__).with_suffix(".cu")
@@ -159,7 +159,7 @@ def way(remedy: Remedy, sample: Sample) -> Way:
     return replace(made, macros=made.macros | macros | ring(remedy.phases.size_bytes), maps=maps)
 
 
-def by_threads(name: str, method: CopyMethod, vector: int, shared: LandingTile, tile: tuple[int, int]) -> Way:
+def by_threads(name: str, method: CopyMethod, vector: int, shared: SmemTile, tile: tuple[int, int]) -> Way:
     """Threads that copy vectors of ``vector`` bytes."""
     row_bytes = tile[1] * shared.element_bytes
     macros: dict[str, int] = {
@@ -197,7 +197,7 @@ def arguments(plan: TensorMapPlan, sample: Sample, address: int = 0, shift: int 
     }
 
 
-def swizzle_mask(shared: LandingTile) -> int:
+def swizzle_mask(shared: SmemTile) -> int:
     """How many bits of the row go into the place of 16 bytes."""
     return max(PATTERNS[shared.swizzle].span_bytes // 16 - 1, 0)
 

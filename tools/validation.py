@@ -27,8 +27,8 @@ from support.generality import CASES
 from tilewright.artifact.bundle import read, write_folder
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.dtypes import DTYPES
-from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
-from tilewright.compiler.passes import watch
+from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
+from tilewright.compiler.timing import watch
 from tilewright.diag import TilewrightError
 from tilewright.jit.arrays import describe
 from tilewright.validate.kernel import compare

@@ -5,7 +5,7 @@
 
 Every operand type, accumulator type, width, major, swizzle and source of A is multiplied once, with random tile
 extents, places in shared memory and rows of the tile. The operands hold small integers, so that products are exact;
-the rest of shared memory holds NaNs. Where the elements lie comes from ``LandingTile``, what the instruction is given
+the rest of shared memory holds NaNs. Where the elements lie comes from ``SmemTile``, what the instruction is given
 from ``legal.wgmma``, who holds which accumulator from ``hw.fragments``.
 """
 
@@ -31,7 +31,7 @@ from tilewright.base.verdict import Illegal, Legal
 from tilewright.hw.fragments import WGMMA_A, WGMMA_ACCUMULATOR, Fragment
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, OPERAND_TYPES
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, plan
 from wgmma_source import Program, Variant, programs
 
@@ -107,7 +107,7 @@ def operand(
     first = step * int(rng.integers(0, 3))
     mn = -(-(first + used + step * int(rng.integers(0, 2))) // step) * step
     extents = (k, mn) if major is Major.K else (mn, k)
-    tile = LandingTile(extents, panel, dtype.bytes, swizzle)
+    tile = SmemTile(extents, panel, dtype.bytes, swizzle)
     chosen = plan(WgmmaOperand(role, dtype, tile, major, program.n, program.accumulator))
     assert isinstance(chosen, Legal), (chosen, tile)
     offset = tile.align_bytes * int(rng.integers(0, 3))
@@ -249,7 +249,7 @@ def admissibility() -> dict[str, dict[str, str]]:
         for major, swizzle in product(Major, Swizzle):
             panel, depth = panel_of(dtype, swizzle), INSTRUCTION_K_BITS // dtype.bits
             extents = (max(panel, depth), 64) if major is Major.K else (max(panel, 64), depth)
-            tile = LandingTile(extents, panel, dtype.bytes, swizzle)
+            tile = SmemTile(extents, panel, dtype.bytes, swizzle)
             answer = plan(WgmmaOperand(Role.B, dtype, tile, major, 64, accumulator))
             core = sorted({v.rule for v in answer.core}) if isinstance(answer, Illegal) else []
             row[f"{major.name} {swizzle.name}"] = f"refused: {', '.join(core)}" if core else "admissible"

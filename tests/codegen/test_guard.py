@@ -15,15 +15,15 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.codegen.planned_flow import planned_flows, role_threads
 from tilewright.codegen.ptx_flow import ptx_flows
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 CASES: dict[str, tuple[tw.Kernel, dict[str, int], Candidate]] = {
     "matmul": (p.nt, {"bm": 128, "bn": 128}, Candidate(2)),
     "cluster": (p.nt, {"bm": 128, "bn": 64}, Candidate(2, cluster=(2, 1))),
-    "turns": (p.nt, {"bm": 64, "bn": 64}, Candidate(1, turns=2)),
+    "turns": (p.nt, {"bm": 64, "bn": 64}, Candidate(1, ping_pong=2)),
     "attention": (p.attention, {}, Candidate(1)),
     "threads": (p.nt, {"bm": 64, "bn": 64}, Candidate(1, copies=False)),
 }

@@ -18,8 +18,8 @@ from tilewright.codegen.assemble import Assembled, assemble
 from tilewright.compiler import assembling
 from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.build import build
-from tilewright.compiler.passes import watch
 from tilewright.compiler.program import plan
+from tilewright.compiler.timing import watch
 from tilewright.diag import TilewrightError, fail
 
 GOOD = 'extern "C" __global__ void {0}(float* x) {{ x[threadIdx.x] = {1}; }}'

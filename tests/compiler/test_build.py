@@ -17,8 +17,8 @@ from tilewright.base.expr import TRUE, Const, Sym, all_of
 from tilewright.base.verdict import Unknown
 from tilewright.codegen.assemble import Assembled, defects
 from tilewright.compiler import build as build_room
-from tilewright.compiler import certify as certify_room
-from tilewright.compiler.certify import certified, prove_stores
+from tilewright.compiler.proofs import stores as certify_room
+from tilewright.compiler.proofs.stores import certified, prove_stores
 from tilewright.diag import TilewrightError
 from tilewright.jit import Kernel
 from tilewright.lang.params import KernelFunction

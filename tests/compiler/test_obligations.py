@@ -12,11 +12,11 @@ from support import products as p
 from tilewright.base.expr import Const, sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.build import build
-from tilewright.compiler.descriptors import judge_kernel, judge_text
-from tilewright.compiler.maps import prove_maps
 from tilewright.compiler.obligations import missing, prove_descriptors
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.copies import prove_copies
+from tilewright.compiler.proofs.descriptors import judge_kernel, judge_text
 from tilewright.compiler.tracing import Tracing
 from tilewright.contract.rules import Rule
 from tilewright.diag import TilewrightError
@@ -96,9 +96,9 @@ MAPS: dict[str, Callable[[t.Kernel], None]] = {
 @pytest.mark.parametrize("name", MAPS)
 def test_a_moved_element_is_found(name: str, product: PlannedKernel) -> None:
     lowered = product.transport.clone()
-    assert isinstance(prove_maps(product.tile, lowered), Proved)
+    assert isinstance(prove_copies(product.tile, lowered), Proved)
     MAPS[name](lowered)
-    assert isinstance(prove_maps(product.tile, lowered), Refuted)
+    assert isinstance(prove_copies(product.tile, lowered), Refuted)
 
 
 DESCRIPTORS: dict[str, tuple[str, Callable[[t.Kernel], None]]] = {
@@ -133,7 +133,7 @@ def test_what_the_class_does_not_say_is_a_fault(product: PlannedKernel) -> None:
     lowered.attributes["assumptions"] = ArrayAttr([x for x in lowered.assumptions if "address" not in x.text])
     assert {f.name for f in judge_kernel(lowered).faults} == {"TMA010"}
     lowered.attributes["assumptions"] = ArrayAttr([x for x in product.transport.assumptions if "stride" not in x.text])
-    assert isinstance(prove_maps(product.tile, lowered), Refuted)  # the stride may be another than the map's
+    assert isinstance(prove_copies(product.tile, lowered), Refuted)  # the stride may be another than the map's
 
 
 def test_each_missing_obligation_blocks_emission(product: PlannedKernel) -> None:

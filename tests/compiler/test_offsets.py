@@ -16,9 +16,9 @@ from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Unknown
 from tilewright.compiler import requests
 from tilewright.compiler.obligations import missing, other_numerics, require
-from tilewright.compiler.offsets import ALIGNED, OFFSETS, prove_offsets
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, prove_offsets
 from tilewright.diag import TilewrightError
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t

@@ -16,13 +16,13 @@ from support.indexed import CASES, Arrays, facts_of
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.dtypes import DTYPES
-from tilewright.compiler.distinct import DISTINCT, require_distinct
 from tilewright.compiler.draws import drawn as arguments
 from tilewright.compiler.obligations import require
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
+from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import declare_workspaces
 from tilewright.compiler.specialisation import Request, default_facts
-from tilewright.compiler.steps import certify_steps
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.runtime import promises

@@ -17,8 +17,8 @@ from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.expr import Max, Min, Sym
 from tilewright.base.verdict import Proved
-from tilewright.compiler.certify import prove_stores
-from tilewright.compiler.loaded import Ascending, offsets_of, require_clipped, tiles_of
+from tilewright.compiler.proofs.loaded import Ascending, offsets_of, require_clipped, tiles_of
+from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 

@@ -13,18 +13,18 @@ from support import products as p
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Legal, Proved, Repairs
-from tilewright.compiler.descriptors import judge_kernel
 from tilewright.compiler.obligations import prove_protocols
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.descriptors import judge_kernel
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts as Known
 from tilewright.legal.repairs import Change, repairs_of
 from tilewright.legal.tma import TileAccess
 from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.simulate import run_steps
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a

@@ -15,12 +15,12 @@ from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, Tensor
 from tilewright.base.dtypes import bf16, e4m3, f16
 from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.compiler.build import build
-from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan, traced
+from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.requests import Observed, Request, observe_facts
 from tilewright.compiler.staging import residual, staged_tensors
-from tilewright.compiler.steps import certify_steps
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.jit import Kernel

@@ -13,8 +13,8 @@ from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
 from tilewright.compiler import tested as beside
-from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.draws import drawn
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.recipe import recipe
 from tilewright.simulate.arguments import bind
 

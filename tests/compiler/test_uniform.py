@@ -11,7 +11,7 @@ from support.lowered import lowered
 from tilewright.base.expr import Sym
 from tilewright.base.verdict import Proved, Unknown
 from tilewright.compiler.obligations import missing
-from tilewright.compiler.uniform import UNIFORM, bound_in, prove_uniform
+from tilewright.compiler.proofs.uniform import UNIFORM, bound_in, prove_uniform
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t
 

@@ -174,5 +174,5 @@ def test_their_operands_come_by_tensor_copies(case: tuple[Any, ...]) -> None:
     dtypes = dict(zip((tensor.name for tensor in kernel.tensors), kinds, strict=True))
     compiled = Kernel(kernel)
     (variant,) = compiled._plan(compiled._ahead("sm_90a", dtypes, None, None, None, {})).variants
-    assert "tensor copies in rings where legal" in variant.notes[0]
-    assert "rings none" not in variant.notes[1]
+    assert "tensor copies in pipelines where legal" in variant.notes[0]
+    assert "pipelines none" not in variant.notes[1]

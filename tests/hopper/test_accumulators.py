@@ -8,10 +8,10 @@ from xdsl.dialects.builtin import IntAttr
 import tilewright as tw
 from support import products as p
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.compiler.maps import prove_maps
+from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.schedule import distribute
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.transport import asynchronous as a
 
 
@@ -32,11 +32,11 @@ def test_what_accumulators_held_is_added_or_ignored_as_the_program_says(kernel: 
     found = lowered(kernel)
     ops = instructions(found)
     assert [op.scale_d.data for op in ops] == adds * (len(ops) // len(adds))
-    assert isinstance(prove_maps(found.tile, found.scheduled.kernel), Proved)
+    assert isinstance(prove_copies(found.tile, found.scheduled.kernel), Proved)
     for op in ops:
         held = op.scale_d
         op.attributes["scale_d"] = IntAttr(1 - held.data)
-        answer = prove_maps(found.tile, found.scheduled.kernel)
+        answer = prove_copies(found.tile, found.scheduled.kernel)
         assert isinstance(answer, Refuted)
         assert "what the accumulators held" in answer.witness
         op.attributes["scale_d"] = held

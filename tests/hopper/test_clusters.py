@@ -19,14 +19,14 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
-from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.recipe import recipe
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.protocol.access import AccessKind, IndexRole
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

@@ -9,8 +9,8 @@ from support import products as p
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 
 CASES: list[tuple[tw.Kernel, dict[str, int], Candidate]] = [
     (p.nt, {"bm": 128, "bn": 256}, Candidate(2)),

@@ -26,7 +26,7 @@ def picked(found: list[Variant], m: int, n: int, k: int) -> tuple[tuple[int, int
     variant = next(v for v in found if v.predicate.evaluate(sizes))
     first = variant.candidates[0] if variant.candidates else None
     tile = (variant.choices[0]["bm"], variant.choices[0]["bn"])
-    return tile, first.cluster if first else (1, 1), first.turns if first else 1
+    return tile, first.cluster if first else (1, 1), first.ping_pong if first else 1
 
 
 @pytest.mark.parametrize(

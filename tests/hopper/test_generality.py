@@ -16,9 +16,9 @@ import tilewright as tw
 from support import products as p
 from tilewright import simulate
 from tilewright.base.verdict import Proved
-from tilewright.compiler.certify import prove_stores
+from tilewright.compiler.proofs.stores import prove_stores
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.transport import dialect as t
 from tilewright.transport.base import registers_of
 

@@ -7,7 +7,7 @@ import pytest
 from tilewright.base.expr import Const
 from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.fragments import wgmma_accumulator, wgmma_operand_a
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.schedule.distribute import Distribution, accumulator_columns, accumulator_rows
 from tilewright.schedule.hopper.products import staging_offset
 
@@ -68,7 +68,7 @@ def test_register_of_finds_rows_and_columns(blocks: int) -> None:
 @pytest.mark.parametrize(("swizzle", "panel"), [(Swizzle.B128, 64), (Swizzle.B64, 32), (Swizzle.B32, 16)])
 @pytest.mark.parametrize("k", [64, 192])
 def test_staged_tiles_lie_as_copies_land(swizzle: Swizzle, panel: int, k: int) -> None:
-    tile = LandingTile((k, 24), panel, 2, swizzle)
+    tile = SmemTile((k, 24), panel, 2, swizzle)
     for row in range(24):
         for inner in range(k):
             mine = staging_offset(tile, Const(inner), Const(row)).constant

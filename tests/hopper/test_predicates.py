@@ -13,8 +13,8 @@ import tilewright as tw
 from support import products as p
 from tilewright import simulate
 from tilewright.compiler.program import traced
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.schedule.hopper.predicates import leading_steps, longest_first
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -64,7 +64,9 @@ def test_the_far_side_of_a_band_is_always_asked() -> None:
     assert len(found[1]) == 1
 
 
-@pytest.mark.parametrize("candidate", [Candidate(1, stages=2), Candidate(1, stages=2, rotated=True)], ids=str)
+@pytest.mark.parametrize(
+    "candidate", [Candidate(1, stages=2), Candidate(1, stages=2, software_pipelined=True)], ids=str
+)
 @pytest.mark.parametrize(("low", "high"), [(0, None), (-40, None), (7, None), (0, 90)])
 def test_values_near_the_diagonal(low: int, high: int | None, candidate: Candidate) -> None:
     found = p.lower(banded(low, high), candidate)

@@ -17,16 +17,16 @@ from support import products as p
 from tilewright import simulate
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.build import build
-from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM80, SM100A, Target
 from tilewright.protocol.cycle import critical_cycle
 from tilewright.protocol.graph import graph_of
 from tilewright.protocol.validate import problems
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.simulate.values import memory_dtype
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocol_of
@@ -210,8 +210,9 @@ def test_accumulators_that_fit_nowhere_are_refused() -> None:
         plan(asked)
     (told,) = caught.value.diagnostics
     assert len(set(told.found.split("; "))) == len(told.found.split("; "))  # each reason once
-    assert "2 consumer warpgroups, tensor copies in rings where legal, stored from registers: accumulators take" in str(
-        told.notes
+    assert (
+        "2 consumer warpgroups, tensor copies in pipelines where legal, stored from registers: accumulators take"
+        in str(told.notes)
     )
     assert "pinned" not in told.help
 
@@ -337,7 +338,7 @@ def test_no_steps_and_no_rows(m: int) -> None:
     ("kernel", "candidate", "extents", "cycles"),
     [
         (p.nt, Candidate(2), {"bm": 128, "bn": 256}, 128 * 256 * 64 * 2 / 4096),
-        (p.nt, Candidate(1, turns=2), {"bm": 128, "bn": 192}, 128 * 192 * 64 * 2 / 4096),
+        (p.nt, Candidate(1, ping_pong=2), {"bm": 128, "bn": 192}, 128 * 192 * 64 * 2 / 4096),
     ],
     ids=["cooperative", "turns"],
 )

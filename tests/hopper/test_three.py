@@ -16,11 +16,11 @@ from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
-from tilewright.compiler.certify import prove_stores
+from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.jit import Kernel
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, candidates
-from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocols_of
@@ -60,8 +60,8 @@ def column_sums(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["B"
     c[m.start // 192, n] = acc.sum(0)
 
 
-def lowered(kernel: tw.Kernel, *, rotated: bool = False, **extents: int) -> p.Lowered:
-    found = p.lower(kernel, Candidate(3, rotated=rotated, stages=2), **extents)
+def lowered(kernel: tw.Kernel, *, software_pipelined: bool = False, **extents: int) -> p.Lowered:
+    found = p.lower(kernel, Candidate(3, software_pipelined=software_pipelined, stages=2), **extents)
     assert not isinstance(found, Refused), found.reason
     found.scheduled.kernel.verify()
     return found
@@ -82,10 +82,10 @@ def test_products_of_192_rows(size: tuple[int, int, int]) -> None:
         assert np.linalg.norm(c.astype(np.float64) - exact) < 6e-3 * np.linalg.norm(exact)
 
 
-@pytest.mark.parametrize("rotated", [False, True])
+@pytest.mark.parametrize("software_pipelined", [False, True])
 @pytest.mark.parametrize("size", [(192, 64), (200, 150), (3, 1)])
-def test_attention_of_192_rows(size: tuple[int, int], rotated: bool) -> None:
-    kernel = lowered(attention, rotated=rotated).scheduled.kernel
+def test_attention_of_192_rows(size: tuple[int, int], software_pipelined: bool) -> None:
+    kernel = lowered(attention, software_pipelined=software_pipelined).scheduled.kernel
     s, length = size
     q, k, v, o = values(s, 64), values(length, 64), values(length, 64), values(s, 64)
     simulate.run(kernel, {"q": q, "k": k, "v": v, "o": o}, {"scale": 0.125}, seed=s, grid_size=1)
@@ -96,10 +96,12 @@ def test_attention_of_192_rows(size: tuple[int, int], rotated: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "rotated", "extents"), [(p.nt, False, {"bm": 192}), (attention, True, {})], ids=["nt", "attention"]
+    ("kernel", "software_pipelined", "extents"),
+    [(p.nt, False, {"bm": 192}), (attention, True, {})],
+    ids=["nt", "attention"],
 )
-def test_it_is_proved_and_assembles(kernel: tw.Kernel, rotated: bool, extents: Mapping[str, int]) -> None:
-    found = lowered(kernel, rotated=rotated, **extents)
+def test_it_is_proved_and_assembles(kernel: tw.Kernel, software_pipelined: bool, extents: Mapping[str, int]) -> None:
+    found = lowered(kernel, software_pipelined=software_pipelined, **extents)
     assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
     for protocol in protocols_of(found.scheduled.kernel):
         assert isinstance(check(protocol), Proved)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.attempts import attempt
 from tilewright.diag import TilewrightError
-from tilewright.layout import words
+from tilewright.layout import gf2_vectors
 from tilewright.layout.f2 import F2Layout
 
 
@@ -137,10 +137,10 @@ def test_solving(columns: list[int], target: int) -> None:
     span = {0: 0}
     for i, c in enumerate(columns):
         span |= {x ^ c: how | 1 << i for x, how in span.items() if x ^ c not in span}
-    solved = words.solve(columns, [target])
+    solved = gf2_vectors.solve(columns, [target])
     if target in span:
         assert not isinstance(solved, int)
-        assert words.apply(columns, solved[0]) == target
+        assert gf2_vectors.apply(columns, solved[0]) == target
     else:
         assert solved == target
 

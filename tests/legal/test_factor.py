@@ -18,8 +18,8 @@ from tilewright.layout.cute import CuteLayout
 from tilewright.layout.equality import ProofKind, f2_of
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
-from tilewright.legal.factor import Carrier, FactoredPlan, SharedLayout, factor, landing_layout, offsets_of
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.factor import Carrier, FactoredPlan, SharedLayout, factor, offsets_of, smem_layout
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TileAccess, plan
 
 WIDE = (4096, 4096)
@@ -30,21 +30,21 @@ def tile(dtype: DType, rows: int, columns: int, *modes: Mode) -> TileAccess:
 
 
 TILES = [
-    LandingTile((64, 16), 64, 2, Mode.B128),
-    LandingTile((128, 16), 64, 2, Mode.B128),
-    LandingTile((32, 24), 16, 2, Mode.B32),
-    LandingTile((64, 4, 3), 32, 1, Mode.B32),
-    LandingTile((96, 5), 96, 4, Mode.NONE),
-    LandingTile((32, 3), 4, 4, Mode.NONE),
-    LandingTile((32, 8), 16, 4, Mode.B64),
+    SmemTile((64, 16), 64, 2, Mode.B128),
+    SmemTile((128, 16), 64, 2, Mode.B128),
+    SmemTile((32, 24), 16, 2, Mode.B32),
+    SmemTile((64, 4, 3), 32, 1, Mode.B32),
+    SmemTile((96, 5), 96, 4, Mode.NONE),
+    SmemTile((32, 3), 4, 4, Mode.NONE),
+    SmemTile((32, 8), 16, 4, Mode.B64),
 ]
 
 
 @pytest.mark.parametrize("landing", TILES, ids=str)
-def test_landing_layouts_are_landing_tiles(landing: LandingTile) -> None:
+def test_landing_layouts_are_landing_tiles(landing: SmemTile) -> None:
     reverse = product(*(range(n) for n in reversed(landing.extents)))
     wanted = [landing.offset(tuple(reversed(c))) // landing.element_bytes for c in reverse]
-    assert offsets_of(landing_layout(landing)) == wanted
+    assert offsets_of(smem_layout(landing)) == wanted
 
 
 def carried_out(access: TileAccess, found: FactoredPlan) -> dict[int, int]:
@@ -118,7 +118,7 @@ def test_carrying_the_residual_out_gives_the_requested_layout(
 def test_what_a_descriptor_produces_has_no_residual(mode: Mode) -> None:
     made = plan(tile(bf16, 64, 64, mode))
     assert isinstance(made, Legal)
-    found = factor(tile(bf16, 64, 64), landing_layout(made.fields.shared))
+    found = factor(tile(bf16, 64, 64), smem_layout(made.fields.shared))
     assert isinstance(found, Legal)
     assert found.fields.swizzle is mode
 

@@ -17,9 +17,9 @@ from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.landing import LandingTile
 from tilewright.legal.reinterpret import Words
 from tilewright.legal.repairs import Change, Remedy, Staging, ThreadCopy, repairs_of
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
@@ -90,7 +90,7 @@ def wanted(access: TileAccess, memory: np.ndarray, first: tuple[int, ...], addre
     return result
 
 
-def tile_of(image: np.ndarray, shared: LandingTile, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+def tile_of(image: np.ndarray, shared: SmemTile, axes: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
     """The tile of ``shape`` (by axis) read out of shared memory; ``axes`` innermost first."""
     size = shared.element_bytes
     result = np.zeros((*shape, size), np.uint8)

@@ -10,7 +10,7 @@ from tilewright.base.dtypes import bf16, e4m3, f16, tf32
 from tilewright.base.verdict import Illegal, Legal
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tcgen05 import UmmaOperand, instruction_descriptor, plan
 from tilewright.legal.wgmma import Major
 
@@ -20,7 +20,7 @@ SPANS = {Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128, Swizzle.NONE: 16}
 @pytest.mark.parametrize("swizzle", SPANS)
 def test_the_instruction_reads_a_k_major_tile(swizzle: Swizzle) -> None:
     span = SPANS[swizzle]
-    tile = LandingTile((128, 64), span // 2, 2, swizzle)
+    tile = SmemTile((128, 64), span // 2, 2, swizzle)
     answer = plan(UmmaOperand(bf16, tile, Major.K, 128, 128))
     assert isinstance(answer, Legal)
     chosen = answer.fields
@@ -37,10 +37,10 @@ def test_the_instruction_reads_a_k_major_tile(swizzle: Swizzle) -> None:
 
 
 def test_mn_major_halves_and_tf32() -> None:
-    half = LandingTile((128, 64), 64, 2, Swizzle.B128)
+    half = SmemTile((128, 64), 64, 2, Swizzle.B128)
     assert isinstance(plan(UmmaOperand(f16, half, Major.MN, 128, 128)), Legal)
     for swizzle, rules in ((Swizzle.B128, {"UMM005"}), (Swizzle.B128_ATOM_32B, set[str]())):
-        answer = plan(UmmaOperand(tf32, LandingTile((64, 32), 32, 4, swizzle), Major.MN, 128, 128))
+        answer = plan(UmmaOperand(tf32, SmemTile((64, 32), 32, 4, swizzle), Major.MN, 128, 128))
         found = {v.rule for v in answer.core} if isinstance(answer, Illegal) else set[str]()
         assert found == rules
 
@@ -50,14 +50,14 @@ def test_mn_major_halves_and_tf32() -> None:
     [(256, 128, 1, "UMM001"), (128, 136, 1, "UMM002"), (128, 272, 1, "UMM002"), (64, 128, 2, "UMM001")],
 )
 def test_shapes_that_do_not_exist(m: int, n: int, group: int, rule: str) -> None:
-    tile = LandingTile((64, 128), 64, 2, Swizzle.B128)
+    tile = SmemTile((64, 128), 64, 2, Swizzle.B128)
     answer = plan(UmmaOperand(bf16, tile, Major.K, m, n, group))
     assert isinstance(answer, Illegal)
     assert rule in {v.rule for v in answer.core}
 
 
 def test_hopper_has_no_tcgen05() -> None:
-    tile = LandingTile((64, 128), 64, 2, Swizzle.B128)
+    tile = SmemTile((64, 128), 64, 2, Swizzle.B128)
     answer = plan(UmmaOperand(bf16, tile, Major.K, 128, 128), SM90A)
     assert isinstance(answer, Illegal)
     assert {v.rule for v in answer.core} == {"UMM014"}

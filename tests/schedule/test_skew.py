@@ -18,9 +18,9 @@ from tilewright.base.dtypes import bf16
 from tilewright.base.expr import Const, Sym
 from tilewright.base.verdict import Refuted
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.requests import Request
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule

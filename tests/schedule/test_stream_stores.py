@@ -12,8 +12,8 @@ import pytest
 import tilewright as tw
 from support.ptx_driver import run_artifact
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.compiler.certify import prove_stores
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.diag import TilewrightError
 from tilewright.transport import dialect as transport
 

@@ -17,8 +17,8 @@ from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, schedule
-from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 
 

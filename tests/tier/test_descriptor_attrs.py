@@ -16,7 +16,7 @@ from tilewright.base.expr import sym
 from tilewright.base.verdict import Legal
 from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
 from tilewright.legal import wgmma
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.tier.descriptor_attrs import OperandNumbers, TmaAttr, TmaNumbers, WgmmaOperandAttr
 from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
 from tilewright.tile.dialect import Tile
@@ -72,7 +72,7 @@ def test_refused(text: str) -> None:
 
 def test_the_template_is_the_judges() -> None:
     for major, extents in ((wgmma.Major.K, (64, 128)), (wgmma.Major.MN, (128, 64))):
-        tile = LandingTile(extents, 64, 2, Swizzle.B128)
+        tile = SmemTile(extents, 64, 2, Swizzle.B128)
         answer = wgmma.plan(wgmma.WgmmaOperand(wgmma.Role.B, bf16, tile, major, 128))
         assert isinstance(answer, Legal)
         fields = answer.fields

@@ -6,7 +6,7 @@ import pytest
 
 from support.generality import CASES
 from tilewright.artifact.schema import Launch
-from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.jit.arrays import describe
 from tilewright.validate.kernel import compare
 

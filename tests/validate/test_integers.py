@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.artifact.schema import Launch
-from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.validate.kernel import compare
 
 

@@ -12,7 +12,7 @@ from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.schema import KernelArg, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr
-from tilewright.compiler.descriptors import read_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.transport import dialect as t
 from tilewright.validate.kernel import compare
 

@@ -11,7 +11,7 @@ import pytest
 from support.example_cases import EXAMPLES_BY_NAME
 from support.generality import CASES
 from support.lowered import example, lowered
-from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.jit.arrays import describe
 from tilewright.validate.lowering.compare import Unlike, compare
 

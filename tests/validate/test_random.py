@@ -16,7 +16,7 @@ from random_programs import judge  # noqa: E402
 from random_programs.families import drawn  # noqa: E402
 from random_programs.text import source  # noqa: E402
 from tilewright.artifact.schema import Launch  # noqa: E402
-from tilewright.compiler.descriptors import read_kernel  # noqa: E402
+from tilewright.compiler.proofs.descriptors import read_kernel  # noqa: E402
 from tilewright.validate.kernel import compare  # noqa: E402
 
 KERNELS = {

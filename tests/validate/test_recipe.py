@@ -37,9 +37,9 @@ from tilewright.base.expr import TRUE, Const, Expr, minimum, parse, sym
 from tilewright.base.verdict import Proved
 from tilewright.compiler import build as building
 from tilewright.compiler.build import build
-from tilewright.compiler.certify import prove_stores
-from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.requests import Observed, Request, default_facts, observe_facts
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A

@@ -12,8 +12,8 @@ from tilewright.jit.critical import critical_cycles, repeated, traced
 from tilewright.jit.pipeline import PROGRAMS, TRIPS, Pipeline, SharedBlock, pipeline_of
 from tilewright.protocol.prices import PRODUCTS
 from tilewright.protocol.timed import Doing, run_timed
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.place import Refused
 from tilewright.viz.report_pipeline import (
     LEFT,
     WIDTH,

@@ -20,8 +20,8 @@ from support.tile_evaluator import evaluate
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler import program
 from tilewright.compiler.build import build
-from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.products import Search
+from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle

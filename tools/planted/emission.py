@@ -93,7 +93,7 @@ _ASYNCHRONOUS = (
     ),
     _bug(
         "first slot alone initialised",
-        "only the first mbarrier of a ring is initialised",
+        "only the first mbarrier of a pipeline is initialised",
         "hopper",
         "for slot in range(kind.slots.data):",
         "for slot in range(1):",

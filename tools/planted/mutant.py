@@ -17,7 +17,7 @@ class Kind(StrEnum):
     VALUES = "value lowering"
     """Tile IR to the maps, folds, conversions and accesses of Transport IR."""
     PROTOCOL = "protocol lowering"
-    """Tile IR to rings, barriers, fences, waits, copies, roles and turns."""
+    """Tile IR to pipelines, barriers, fences, waits, copies, roles and ping-pong."""
     EMISSION = "emission"
     """Transport IR to CUDA C++."""
     OPTIONS = "compiler options"
@@ -40,12 +40,8 @@ TRUSTED = (
     "codegen/guard.py",
     "codegen/planned_flow.py",
     "codegen/ptx_flow.py",
-    "compiler/certify.py",
-    "compiler/descriptors.py",
-    "compiler/maps.py",
     "compiler/obligations.py",
-    "compiler/scratch.py",
-    "compiler/steps.py",
+    "compiler/proofs/",
     "contract/",
     "diag/",
     "hw/",

@@ -163,7 +163,7 @@ _CLASS = (
     _bug(
         "counts unasked",
         "dispatch does not ask whether counters of programs fit",
-        "compiler/counts",
+        "compiler/counter_bounds",
         "if ctas is None:",
         "if True:",
         "nt",

@@ -322,7 +322,7 @@ _ARGUMENTS = (
     _bug(
         "facts of counters",
         "an artifact forgets under what its counters fit",
-        "*(f for planned in program.variants for f in counts_fit(planned))",
+        "*(f for planned in program.variants for f in counters_fit(planned))",
         "*()",
         "nt",
         file="build",

@@ -332,7 +332,7 @@ _MOVES = (
     _bug(
         "staged transposed",
         "an operand written by threads lies transposed",
-        "hopper/by_hand",
+        "hopper/register_staged",
         "staging_offset(shared, places[k], places[mn])",
         "staging_offset(shared, places[mn], places[k])",
         "by_hand",
@@ -340,7 +340,7 @@ _MOVES = (
     _bug(
         "staged unmasked",
         "an operand written by threads is not zero behind its domain",
-        "hopper/by_hand",
+        "hopper/register_staged",
         "result = builder.select(valid, result, builder.constant(0.0, element(value)))\n        buffer = self.registers(hint(value), element(value), builder.count)\n        self.finish(builder, [result], [buffer], dot",
         "pass\n        buffer = self.registers(hint(value), element(value), builder.count)\n        self.finish(builder, [result], [buffer], dot",
         "by_hand",
@@ -348,7 +348,7 @@ _MOVES = (
     _bug(
         "lines of the other side",
         "an ordinary product reads its right operand at the left one's step",
-        "hopper/by_hand",
+        "hopper/register_staged",
         "place = (at, Sym(step)) if side == 0 else (Sym(step), at)",
         "place = (at, Sym(step)) if side == 0 else (at, Sym(step))",
         "ordinary",
@@ -356,7 +356,7 @@ _MOVES = (
     _bug(
         "rotated operand unmasked",
         "the second product's left operand is not zero behind its domain",
-        "hopper/rotate",
+        "hopper/software_pipeline",
         "if valid != TRUE:\n            result = builder.select(valid, result",
         "if valid == TRUE:\n            result = builder.select(valid, result",
         "attention_wide",

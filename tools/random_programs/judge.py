@@ -22,10 +22,10 @@ from support.ptx_driver import MachineDriver
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.build import build
-from tilewright.compiler.descriptors import read_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.planned import Program as PlannedProgram
 from tilewright.compiler.program import plan, traced
+from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A

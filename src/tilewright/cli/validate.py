@@ -30,7 +30,7 @@ def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or fi
 def _validated(bundle: Path) -> int:
     from tilewright.artifact.bundle import read
     from tilewright.artifact.schema import Launch
-    from tilewright.compiler.descriptors import read_kernel, read_tile_kernel
+    from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
     from tilewright.compiler.recipe import recipe
     from tilewright.compiler.tested import tested
     from tilewright.validate.kernel import compare

@@ -12,6 +12,7 @@ from tilewright.base.expr import Const, Expr, Sum
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
+from tilewright.codegen.storage import Storage
 from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
 from tilewright.transport import asynchronous as a
@@ -182,6 +183,8 @@ class HopperEmitter:
                 ThreadCopyWriter(self, op).write()
             case a.CopyOut():
                 CopyOutWriter(self, op).write()
+            case a.ZeroFill():
+                self.zero_fill(op)
             case a.CpAsyncMbarrierArrive():
                 e.line(f"cp_async_arrive({self.barrier(op.bars, op.index.expr)});")
             case a.WgmmaWait():
@@ -192,6 +195,16 @@ class HopperEmitter:
                 self.wgmma(op)
             case _:
                 raise TypeError(f"no code for {op.name}")
+
+    def zero_fill(self, op: a.ZeroFill) -> None:
+        """Vectors of zeros, stored under their guards."""
+        e = self.emitter
+        vector = Storage(t.shared_of(op.shared).dtype.dtype, op.vector.data).vector
+        e.comment(op)
+        with e.registers(op.count.data):
+            guard = "" if e.holds(op.guard.expr) else f"if ({e.c(op.guard.expr)}) "
+            to = self.pointer(op.shared, op.offset.expr)
+            e.line(f"{guard}*reinterpret_cast<{vector}*>({to}) = {vector}{{}};")
 
     def role(self, op: a.Role) -> None:
         """One branch of an if .. else chain, as setmaxnreg wants it."""

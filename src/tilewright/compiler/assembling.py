@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, TypeAlias, TypeVar
 
 from tilewright.codegen.assemble import Assembled
-from tilewright.compiler.passes import timed
+from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError
 
 T = TypeVar("T")

@@ -12,16 +12,16 @@ from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.assembling import Attempts, assemble_all
-from tilewright.compiler.collector import collector_resting
-from tilewright.compiler.counts import counts_fit
-from tilewright.compiler.left_out import Remainder
+from tilewright.compiler.counter_bounds import counters_fit
+from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.obligations import require
-from tilewright.compiler.passes import timed
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
-from tilewright.compiler.steps import certify_steps
+from tilewright.compiler.timing import timed
+from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.validated import NOT_ASKED, PTX, Validated, validated
 from tilewright.diag import TilewrightError, fail
 from tilewright.transport import dialect as transport
@@ -30,7 +30,7 @@ from tilewright.validate.recipe import require_recipe
 _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
-@collector_resting()
+@gc_paused()
 def build(program: Program, *, validate: bool = False) -> Artifact:
     """Compile every variant; a kernel that spills is planned again on more threads.
 
@@ -43,27 +43,27 @@ def build(program: Program, *, validate: bool = False) -> Artifact:
         before.setdefault(same, kernel)
     made = assemble_all([_assembled(planned, validate) for planned in (*before.values(), *program.variants)])
     shared = dict(zip(before, made, strict=False))
-    remainder = Remainder(request, program.left_out)
+    unsupported = UnsupportedClasses(request, program.left_out)
     images: dict[str, KernelImage] = {}
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
     widest = program.variants[-1]
     for planned, own in zip(program.variants, made[len(before) :], strict=True):
-        with remainder.trying(planned.predicate, planned.sizes):
+        with unsupported.trying(planned.predicate, planned.sizes):
             kernels = [_compiled(each) for each in (*(shared[same] for same, _ in planned.before), own)]
             variant, launched = _variant(kernels, request.target.name)
             variants += (variant,)
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
             widest = planned
-    remainder.require_one(variants)
+    unsupported.require_one(variants)
     found = interface(request, widest.tile, widest.sizes)
     artifact = replace(
         found,
-        facts=tuple(dict.fromkeys((*found.facts, *(f for planned in program.variants for f in counts_fit(planned))))),
+        facts=tuple(dict.fromkeys((*found.facts, *(f for planned in program.variants for f in counters_fit(planned))))),
         variants=variants,
         kernels=tuple(images.values()),
-        left_out=remainder.left_out,
+        left_out=unsupported.left_out,
         toolchain=tuple(Toolchain(name, version(name)) for name in _TOOLS),
         plan=tuple(f"{v.name}: {line}" for v in variants for line in v.plan.splitlines()),
         tile_ir=str(widest.tile),

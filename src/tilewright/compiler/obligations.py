@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from tilewright.artifact.schema import Obligation
 from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
-from tilewright.compiler.certify import scatter_domains
-from tilewright.compiler.descriptors import Judged
-from tilewright.compiler.distinct import DISTINCT
-from tilewright.compiler.maps import prove_maps
-from tilewright.compiler.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
-from tilewright.compiler.passes import timed
-from tilewright.compiler.scratch import OBLIGATION, scratch_of
-from tilewright.compiler.uniform import UNIFORM, bound_in
+from tilewright.compiler.proofs.copies import prove_copies
+from tilewright.compiler.proofs.descriptors import Judged
+from tilewright.compiler.proofs.distinct import DISTINCT
+from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
+from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
+from tilewright.compiler.proofs.stores import scatter_domains
+from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
+from tilewright.compiler.timing import timed
 from tilewright.contract import check
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
@@ -36,7 +36,7 @@ def own_proofs(kernel: tile.Kernel, lowered: t.Kernel, judged: Judged) -> tuple[
     """The proofs about tensor maps and wgmma that a kernel needs beside those of its accesses and its protocol."""
     if not any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         return ()
-    return (lambda: prove_maps(kernel, lowered), lambda: prove_descriptors(judged))
+    return (lambda: prove_copies(kernel, lowered), lambda: prove_descriptors(judged))
 
 
 def prove_descriptors(judged: Judged) -> Proof[str]:
@@ -89,7 +89,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         if access.kind is not AccessKind.READ:
             names = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
             found |= {f"{name} of {access.tensor}": None for name in names if (name, access.tensor) not in about}
-    if scratch_of(lowered) and OBLIGATION not in held:
+    if shared_scratch(lowered) and OBLIGATION not in held:
         found[OBLIGATION] = None
     if bound_in(lowered) and UNIFORM not in held:
         found[UNIFORM] = None

@@ -6,16 +6,16 @@ from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
-from tilewright.compiler.certify import certified, prove_stores, recorded
-from tilewright.compiler.distinct import require_distinct
-from tilewright.compiler.loaded import require_clipped
 from tilewright.compiler.obligations import require_protocols
-from tilewright.compiler.offsets import require_offsets
-from tilewright.compiler.passes import timed
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.proofs.distinct import require_distinct
+from tilewright.compiler.proofs.loaded import require_clipped
+from tilewright.compiler.proofs.offsets import require_offsets
+from tilewright.compiler.proofs.shared_memory import require_initialised
+from tilewright.compiler.proofs.stores import certified, prove_stores, recorded
+from tilewright.compiler.proofs.uniform import require_uniform
 from tilewright.compiler.requests import Request, assumptions_of
-from tilewright.compiler.scratch import require_filled
-from tilewright.compiler.uniform import require_uniform
+from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.lower import Lowering
@@ -62,7 +62,7 @@ def plan_kernel(
             break
     require_clipped(kernel, lowered)
     memory = (
-        *require_filled(kernel, lowered),
+        *require_initialised(kernel, lowered),
         *require_uniform(kernel, lowered),
         *require_offsets(kernel, lowered),
         *require_protocols(kernel, lowered),

@@ -15,18 +15,18 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.compiler.certify import prove_stores, recorded
-from tilewright.compiler.descriptors import Judged, judge_kernel
 from tilewright.compiler.obligations import own_proofs, prove_protocols
-from tilewright.compiler.offsets import prove_offsets
-from tilewright.compiler.passes import timed
+from tilewright.compiler.proofs.descriptors import Judged, judge_kernel
+from tilewright.compiler.proofs.offsets import prove_offsets
+from tilewright.compiler.proofs.shared_memory import prove_initialised
+from tilewright.compiler.proofs.stores import prove_stores, recorded
+from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.requests import Request, assumptions_of
-from tilewright.compiler.scratch import prove_scratch
-from tilewright.compiler.uniform import prove_uniform
+from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.lang.schedule import Mode
+from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
-from tilewright.schedule.hopper.place import Refused
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 
@@ -158,7 +158,7 @@ def search_products(
             # ordinary arithmetic wants small tiles
             for extents in reversed(choices) if ordinary else choices:
                 for candidate in candidates(retrace(extents), pins):
-                    kept = pinned(candidate, pins) if candidate.turns == 1 or pins.mode is Mode.PINGPONG else None
+                    kept = pinned(candidate, pins) if candidate.ping_pong == 1 or pins.mode is Mode.PINGPONG else None
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
                         yield retrace(extents), extents, kept
 
@@ -172,7 +172,7 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
     found: list[Obligation] = []
     about_memory = (
         lambda: prove_stores(kernel, lowered),
-        lambda: prove_scratch(lowered),
+        lambda: prove_initialised(lowered),
         lambda: prove_uniform(lowered),
         lambda: prove_offsets(lowered),
     )

@@ -11,9 +11,8 @@ from typing import NoReturn, TypeAlias
 from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import FALSE, TRUE, Expr, all_of
-from tilewright.compiler.collector import collector_resting
-from tilewright.compiler.left_out import Remainder
-from tilewright.compiler.no_steps import no_steps, without_steps
+from tilewright.compiler.empty_streams import extents_without_steps, without_steps
+from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, Program, Promised, StagedCopy
 from tilewright.compiler.products import Found, search_products
@@ -22,6 +21,7 @@ from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
 from tilewright.compiler.staging import Staged, copy_request, residual, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.compiler.tracing import Tracing
+from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.diag import TilewrightError, fail
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
@@ -39,7 +39,7 @@ def traced(request: Request) -> tile.Kernel:
     return Tracing(request)({})
 
 
-@collector_resting()
+@gc_paused()
 def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them.
 
@@ -59,21 +59,21 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     ladder = bound_ladder([b.data for b in smallest.bounds], unaligned)
     promised = None if checks is None else _promised(checks)
     classes = _Classes(request, traces, autos, ladder, products=products, dims=dims, promised=promised)
-    remainder = Remainder(request)
+    unsupported = UnsupportedClasses(request)
     variants: tuple[PlannedKernel, ...] = ()
     for name, choice in classes.named():
-        with remainder.trying(choice.predicate, choice.sizes):
+        with unsupported.trying(choice.predicate, choice.sizes):
             planned = (_product if products else _plain)(request, choice, name)
             variants += (replace(planned, sizes=choice.sizes),)
             if dims is not None:
                 break
-    remainder.require_one(variants)
-    rest = no_steps(variants) if products and dims is None else FALSE
+    unsupported.require_one(variants)
+    rest = extents_without_steps(variants) if products and dims is None else FALSE
     if rest != FALSE:
         widest = next(reversed(variants))
-        with remainder.trying(rest, ()):
+        with unsupported.trying(rest, ()):
             variants += (without_steps(request, widest.tile, rest),)
-    return Program(request, variants, remainder.left_out, traces)
+    return Program(request, variants, unsupported.left_out, traces)
 
 
 def _require_known_bounds(kernel: tile.Kernel) -> None:

@@ -24,7 +24,7 @@ from xdsl.ir import Block, Region
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.dtypes import DType, i32, i64
 from tilewright.base.expr import OWN, Const, Expr, Sym, all_of, minimum, own, simplify
-from tilewright.compiler.loaded import Ascending, offsets_of
+from tilewright.compiler.proofs.loaded import Ascending, offsets_of
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import Staged
 from tilewright.lang import functions as tw

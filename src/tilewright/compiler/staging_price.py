@@ -39,7 +39,7 @@ from tilewright.hw.target import Target
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.legal.wgmma import Role
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.operands import COLUMNS, Analysis, Fed, source_of
+from tilewright.schedule.hopper.operands import COLUMNS, Analysis, ThreadCopiedOperand, source_of
 from tilewright.schedule.tiles import element, moved, tensor_name
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -77,7 +77,7 @@ class _Block:
     """
 
     times: Expr
-    operands: tuple[tuple[str, int, Fed | None], ...]
+    operands: tuple[tuple[str, int, ThreadCopiedOperand | None], ...]
     multiplied: float
     read_bytes: int
 
@@ -106,7 +106,7 @@ def _blocks(kernel: tile.Kernel, facts: Facts) -> Iterator[_Block]:
     dots = [op for op in kernel.walk() if isinstance(op, tile.Dot)]
     for block in dict.fromkeys(dot.parent_block() for dot in dots):
         own = [dot for dot in dots if dot.parent_block() is block]
-        loaded: dict[tile.Load, Fed | None] = {}
+        loaded: dict[tile.Load, ThreadCopiedOperand | None] = {}
         multiplied, read = 0.0, 0
         for dot in own:
             (rows, columns), depth = tile.tile_type(dot.result).shape, tile.tile_type(dot.a).shape[1]
@@ -117,7 +117,7 @@ def _blocks(kernel: tile.Kernel, facts: Facts) -> Iterator[_Block]:
             for value, role in ((dot.a, Role.A), (dot.b, Role.B)):
                 load = source_of(value)[0].owner
                 if isinstance(load, tile.Load) and load.parent_block() is block:
-                    loaded[load] = analysis.fed(value, role, COLUMNS)
+                    loaded[load] = analysis.thread_copied(value, role, COLUMNS)
         operands = tuple((tensor_name(load), _tile_bytes(load), fed) for load, fed in loaded.items())
         yield _Block(_times(kernel, own[0]), operands, multiplied, read)
 

@@ -22,8 +22,8 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
 )
 from tilewright.compiler.draws import Array, Given, Placed, drawn
-from tilewright.compiler.passes import timed
 from tilewright.compiler.recipe import Recipe
+from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import ELEMENT_BITS, Swizzle
 from tilewright.ptx import machine

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.compiler.passes import timed
 from tilewright.compiler.requests import Limits, Request
+from tilewright.compiler.timing import timed
 from tilewright.tile import dialect as tile
 from tilewright.tile.tracer import trace
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.artifact.schema import EXECUTION, NOT_COMPARED, VALIDATION, Launch, Obligation
-from tilewright.compiler.passes import timed
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
+from tilewright.compiler.timing import timed
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.validate.kernel import compare

@@ -89,7 +89,7 @@ MAX_BOX_EXTENT = 256
 MAX_BOX_BYTES = 233_472
 """Largest box, in bytes, that the driver encodes: 228 KiB, the shared memory of one SM on sm_90 and 1 KiB more than one
 CTA can have."""
-MAX_LANDING_BYTES = 232_448
+MAX_SMEM_TILE_BYTES = 232_448
 """Shared memory one CTA can have on sm_90 and sm_100: where the box has to land."""
 ADDRESS_ALIGN_BYTES = 16
 INNER_BOX_ALIGN_BYTES = 16
@@ -144,6 +144,6 @@ ENUMERATORS: dict[str, int] = {
     "MAX_EXTENT": MAX_EXTENT,
     "MAX_STRIDE_BYTES": MAX_STRIDE_BYTES,
     "MAX_BOX_BYTES": MAX_BOX_BYTES,
-    "MAX_LANDING_BYTES": MAX_LANDING_BYTES,
+    "MAX_SMEM_TILE_BYTES": MAX_SMEM_TILE_BYTES,
 }
 """Names that rule predicates may use: enumerators and limits."""

@@ -98,7 +98,7 @@ RUNS: tuple[Rule, ...] = (
         " * ((box_dim_2 + max(element_stride_2, 1) - 1) // max(element_stride_2, 1))"
         " * ((box_dim_3 + max(element_stride_3, 1) - 1) // max(element_stride_3, 1))"
         " * ((box_dim_4 + max(element_stride_4, 1) - 1) // max(element_stride_4, 1))"
-        " * element_bits <= MAX_LANDING_BYTES * 8",
+        " * element_bits <= MAX_SMEM_TILE_BYTES * 8",
         Consequence.FAULT,
         _DOC,
         f"{_API}, elementStrides (the copy rounds up); CUDA Programming Guide, 5.1, shared memory of a block",
@@ -199,7 +199,7 @@ RUNS: tuple[Rule, ...] = (
     ),
     Rule(
         "TMA056",
-        "box_dim_0 * box_dim_1 * box_dim_2 * box_dim_3 * box_dim_4 * interleave * 16 <= MAX_LANDING_BYTES",
+        "box_dim_0 * box_dim_1 * box_dim_2 * box_dim_3 * box_dim_4 * interleave * 16 <= MAX_SMEM_TILE_BYTES",
         Consequence.FAULT,
         _OBS,
         f"{_EXECUTED_SLICES}; CUDA Programming Guide, 5.1, shared memory of a block",

@@ -22,10 +22,10 @@ from tilewright.artifact.disassemble import sass
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Expr
 from tilewright.compiler.build import build
-from tilewright.compiler.passes import Stopwatch, watch
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
+from tilewright.compiler.timing import Stopwatch, watch
 from tilewright.diag import TilewrightError, fail
 from tilewright.hw.target import SM90A
 from tilewright.jit import arrays

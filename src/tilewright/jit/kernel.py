@@ -64,7 +64,7 @@ class Kernel:
         self._partial: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []
         self._unwritten: set[str] = set()
-        self._foretold: set[tuple[Request, str]] = set()
+        self._asked_to_build: set[tuple[Request, str]] = set()
         self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
 
     def __repr__(self) -> str:
@@ -327,10 +327,10 @@ class Kernel:
     def _foretell(self, program: Planned, variant: Variant) -> None:
         """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""
         known = (program.request, str(variant.predicate))
-        if known in self._foretold:
+        if known in self._asked_to_build:
             return
-        self._foretold.add(known)
-        refused = rooms.foretold.refusal(program, variant)
+        self._asked_to_build.add(known)
+        refused = rooms.buildable.refusal(program, variant)
         if refused is not None:
             (reason, *_) = refused.diagnostics
             told = replace(reason, code="JIT006", title="", found=f"{reason.code}: {reason.found}", help=reason.advice)

@@ -10,13 +10,13 @@ from tilewright.diag.missing import refuse_missing
 
 if TYPE_CHECKING:  # what the table below loads, for the type checker and the import contract
     from tilewright import runtime, simulate
-    from tilewright.compiler import build, foretold, program, requests, specialisation
+    from tilewright.compiler import build, buildable, program, requests, specialisation
     from tilewright.jit import arrays
 
 _TABLE = {
     "arrays": "tilewright.jit.arrays",
     "build": "tilewright.compiler.build",
-    "foretold": "tilewright.compiler.foretold",
+    "buildable": "tilewright.compiler.buildable",
     "program": "tilewright.compiler.program",
     "requests": "tilewright.compiler.requests",
     "runtime": "tilewright.runtime",
@@ -26,14 +26,14 @@ _TABLE = {
 _DOES = {
     "arrays": "running on NumPy arrays",
     "build": "compiling",
-    "foretold": "simulating",
+    "buildable": "simulating",
     "program": "compiling",
     "requests": "simulating",
     "runtime": "launching",
     "simulate": "simulating",
 }
 
-__all__ = ["arrays", "build", "foretold", "is_array", "program", "requests", "runtime", "simulate", "specialisation"]
+__all__ = ["arrays", "build", "buildable", "is_array", "program", "requests", "runtime", "simulate", "specialisation"]
 
 
 def __getattr__(name: str) -> object:

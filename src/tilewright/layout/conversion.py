@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tilewright.base.expr import Expr, Sym, expr, own, sym
 from tilewright.diag import fail
-from tilewright.layout import words
+from tilewright.layout import gf2_vectors
 from tilewright.layout.bit_expr import Field, linear_expr
 from tilewright.layout.checks import log2_size
 from tilewright.layout.plan import ConversionPlan, Cost, Pick, PlanKind, RegisterPlan, Round, ShufflePlan
@@ -120,11 +120,11 @@ class _WarpConversion:
 
     def _pick(self, base: int, thread_columns: Sequence[int], name: Refined | None, offset: int) -> Pick:
         """Word ``base`` xor a linear function of the thread bits, as choices and an index."""
-        span = words.eliminate(thread_columns)
-        basis = [thread_columns[i] for i in words.bits(span.pivots)]
-        index_columns = words.solve(basis, thread_columns)
+        span = gf2_vectors.eliminate(thread_columns)
+        basis = [thread_columns[i] for i in gf2_vectors.bits(span.pivots)]
+        index_columns = gf2_vectors.solve(basis, thread_columns)
         assert not isinstance(index_columns, int), "columns lie in their own span"
-        choices = [base ^ words.apply(basis, k) for k in range(1 << len(basis))]
+        choices = [base ^ gf2_vectors.apply(basis, k) for k in range(1 << len(basis))]
         numbers = [c if name is None else name.register(c) + offset for c in choices]
         field = Field(expr(self.thread), len(thread_columns), bounded=True)
         return Pick(tuple(numbers), linear_expr(index_columns, (field,)))
@@ -140,7 +140,7 @@ class _WarpConversion:
         results: dict[int, Pick] = {}
         for from_, to in self.offsets:
             for word in self._groups():
-                pick = self._pick(words.apply(by_register, word), by_thread, self.source, from_)
+                pick = self._pick(gf2_vectors.apply(by_register, word), by_thread, self.source, from_)
                 for copy in self.target.copies:
                     results[to + self.target.register(word) + copy] = pick
         ordered = tuple(results[r] for r in sorted(results))
@@ -188,19 +188,19 @@ class _WarpConversion:
         move = self.move
         part = move.part
         gather = [
-            words.apply(part(move.register, "register"), t) ^ c
+            gf2_vectors.apply(part(move.register, "register"), t) ^ c
             for t, c in zip(found.spread, part(move.register, "lane"), strict=True)
         ]
-        inverse = words.eliminate(found.lane)
+        inverse = gf2_vectors.eliminate(found.lane)
         # who reads lane l: l -> M^-1 (l + L_r k + L_w w), and what that reader wants
         reader = [inverse.reduce(1 << i)[1] for i in range(move.lanes)]
-        wanted = words.multiply(gather, reader)
-        shift = words.apply(part(move.lane, "register"), k)
+        wanted = gf2_vectors.multiply(gather, reader)
+        shift = gf2_vectors.apply(part(move.lane, "register"), k)
         by_warp = [
-            words.apply(wanted, lane) ^ register
+            gf2_vectors.apply(wanted, lane) ^ register
             for lane, register in zip(part(move.lane, "warp"), part(move.register, "warp"), strict=True)
         ]
-        base = words.apply(wanted, shift) ^ words.apply(part(move.register, "register"), k)
+        base = gf2_vectors.apply(wanted, shift) ^ gf2_vectors.apply(part(move.register, "register"), k)
         send = self._pick(base, [*wanted, *by_warp], self.source, offset)
         lanes = [*found.lane, *part(move.lane, "warp")]
         if all(c == 1 << i for i, c in enumerate(found.lane)) and not any(part(move.lane, "warp")):

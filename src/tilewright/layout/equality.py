@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from tilewright.diag import TilewrightError, fail
-from tilewright.layout import words
+from tilewright.layout import gf2_vectors
 from tilewright.layout.cute import CuteLayout, coalesce, merge, static_modes, static_stride
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.int_tuple import IntTuple, idx2crd, leaves
@@ -137,7 +137,7 @@ def cosize(layout: Layout) -> int:
     """One past the largest offset."""
     if isinstance(layout, F2Layout):
         # the largest word of a span: take every leading bit that can be had
-        basis = words.eliminate(layout.columns).leaders
+        basis = gf2_vectors.eliminate(layout.columns).leaders
         largest = 0
         for top in sorted(basis, reverse=True):
             largest = max(largest, largest ^ basis[top][0])
@@ -258,7 +258,7 @@ def _strides(layout: F2Layout, columns: tuple[int, ...]) -> CuteLayout | None:
 
 def _swizzle_of(layout: F2Layout) -> Swizzle | None:
     """The swizzle read off the columns of two bits: each has a source and a target bit at one distance."""
-    pairs = sorted((min(b), max(b)) for b in (list(words.bits(c)) for c in layout.columns) if len(b) == 2)
+    pairs = sorted((min(b), max(b)) for b in (list(gf2_vectors.bits(c)) for c in layout.columns) if len(b) == 2)
     if not pairs:
         return None
     base, distance = pairs[0][0], pairs[0][1] - pairs[0][0]

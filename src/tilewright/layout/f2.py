@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.diag import fail
-from tilewright.layout import axes, words
+from tilewright.layout import axes, gf2_vectors
 from tilewright.layout.axes import Axes
 from tilewright.layout.checks import log2_size
 
@@ -169,7 +169,7 @@ class F2Layout:
     # -- application and composition ------------------------------------------------------------------------------
     def __call__(self, word: int) -> int:
         """The packed image of a packed input (first axis lowest)."""
-        return words.apply(self.columns, word)
+        return gf2_vectors.apply(self.columns, word)
 
     def apply(self, **coordinates: int) -> dict[str, int]:
         """The image of one coordinate per input axis, as a coordinate per output axis."""
@@ -196,7 +196,7 @@ class F2Layout:
                     help="compose with an outer layout that covers the whole axis",
                 )
             gathered += columns[:n]
-        return F2Layout(self.ins, outer.outs, words.multiply(gathered, self.columns))
+        return F2Layout(self.ins, outer.outs, gf2_vectors.multiply(gathered, self.columns))
 
     def product(self, other: F2Layout) -> F2Layout:
         """``self`` on the low bits of shared axes, ``other`` on the bits above; new axes are appended.
@@ -321,12 +321,12 @@ class F2Layout:
     @property
     def rank(self) -> int:
         """Dimension of the image."""
-        return words.rank(self.columns)
+        return gf2_vectors.rank(self.columns)
 
     @property
     def kernel(self) -> tuple[int, ...]:
         """A basis of the packed inputs that map to 0."""
-        return tuple(words.eliminate(self.columns).kernel)
+        return tuple(gf2_vectors.eliminate(self.columns).kernel)
 
     @property
     def is_injective(self) -> bool:
@@ -348,7 +348,7 @@ class F2Layout:
 
         Inputs with all free bits 0 reach every image exactly once.
         """
-        free = ~words.eliminate(self.columns).pivots
+        free = ~gf2_vectors.eliminate(self.columns).pivots
         masks: dict[str, int] = {}
         for (name, n), shift in zip(self.ins, axes.shifts(self.ins), strict=True):
             masks[name] = (free >> shift) & ((1 << n) - 1)
@@ -405,7 +405,7 @@ class F2Layout:
         same = {n for n, _ in outer.ins if n in mine.in_names and mine.axis_columns(n) == outer.axis_columns(n)}
         kept = [n for n, _ in mine.ins if n not in same]
         rest = [n for n, _ in outer.ins if n not in same]
-        solved = words.solve(
+        solved = gf2_vectors.solve(
             [c for n in rest for c in outer.axis_columns(n)], [c for n in kept for c in mine.axis_columns(n)]
         )
         if isinstance(solved, int):
@@ -433,7 +433,7 @@ class F2Layout:
         moved = tuple(a ^ b for a, b in zip(own, theirs, strict=True))
         columns = tuple(c for n in mine.in_names for c in (moved if n == name else mine.axis_columns(n)))
         rest = outer.sublayout([n for n in outer.in_names if n != name], outer.out_names)
-        solved = words.solve(rest.columns, columns)
+        solved = gf2_vectors.solve(rest.columns, columns)
         if isinstance(solved, int):
             fail(
                 "LAY008",

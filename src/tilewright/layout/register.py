@@ -22,7 +22,7 @@ from math import prod
 
 from tilewright.base.expr import Expr, Interval, Sym, all_of, expr, simplify
 from tilewright.diag import fail
-from tilewright.layout import words
+from tilewright.layout import gf2_vectors
 from tilewright.layout.bit_expr import Field, linear_expr
 from tilewright.layout.checks import extent, integer, log2_size
 from tilewright.layout.f2 import F2Layout
@@ -116,7 +116,7 @@ class RegisterLayout:
 
     def _check_cover(self, dim: int, size: int) -> None:
         """The digits of one dimension, smallest first, each start where the ones before end."""
-        digits = [(1 << b, 2) for b in words.bits(self._dim_mask(dim))]
+        digits = [(1 << b, 2) for b in gf2_vectors.bits(self._dim_mask(dim))]
         digits += [(r.stride, r.count) for r in self.repeats if r.dim == dim and r.stride and r.count > 1]
         reach = 1
         for stride, count in sorted(digits):
@@ -272,7 +272,7 @@ class RegisterLayout:
         self._check_dim(dim)
         reduced = self.atom.sublayout(self.atom.in_names, [n for d, n in enumerate(self.atom.out_names) if d != dim])
         registers = reduced.axis_columns("register")
-        pivots = words.eliminate(registers).pivots
+        pivots = gf2_vectors.eliminate(registers).pivots
         kept = tuple(c for i, c in enumerate(registers) if pivots >> i & 1)
         names = tuple((f"dim{d}", b) for d, (_, b) in enumerate(reduced.outs))
         atom = F2Layout(
@@ -290,15 +290,15 @@ class RegisterLayout:
         coordinate without ``dim``. A reduction sums registers with equal entries; a broadcast reads along it."""
         self._check_dim(dim)
         reduced = self.atom.sublayout(("register",), [n for d, n in enumerate(self.atom.out_names) if d != dim])
-        elimination = words.eliminate(reduced.columns)
-        places = {bit: i for i, bit in enumerate(words.bits(elimination.pivots))}
+        elimination = gf2_vectors.eliminate(reduced.columns)
+        places = {bit: i for i, bit in enumerate(gf2_vectors.bits(elimination.pivots))}
         moved: list[int] = []
         for bit, column in enumerate(reduced.columns):
             source = 1 << bit if bit in places else elimination.reduce(column)[1]
-            moved.append(sum(1 << places[b] for b in words.bits(source)))
+            moved.append(sum(1 << places[b] for b in gf2_vectors.bits(source)))
         result: list[int] = []
         for register in range(self.registers):
-            target, scale = words.apply(moved, register & (self.atom_registers - 1)), 1 << len(places)
+            target, scale = gf2_vectors.apply(moved, register & (self.atom_registers - 1)), 1 << len(places)
             rest = register // self.atom_registers
             for repeat in self.repeats:
                 rest, digit = divmod(rest, repeat.count)
@@ -446,7 +446,7 @@ class RegisterLayout:
 def _runs(mask: int) -> list[tuple[int, int]]:
     """Runs of set bits as (start, length), lowest first."""
     runs: list[tuple[int, int]] = []
-    for bit in words.bits(mask):
+    for bit in gf2_vectors.bits(mask):
         if runs and sum(runs[-1]) == bit:
             runs[-1] = (runs[-1][0], runs[-1][1] + 1)
         else:

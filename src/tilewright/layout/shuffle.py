@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.layout import words
+from tilewright.layout import gf2_vectors
 from tilewright.layout.f2 import F2Layout
 
 
@@ -73,11 +73,11 @@ def _place(
             return None
         image ^= warps[bit]
     if axis == "lane":
-        home = words.solve(own, [image ^ near[r + bit]])
+        home = gf2_vectors.solve(own, [image ^ near[r + bit]])
         if not isinstance(home, int):
             return home[0] | 1 << (r + bit)
     for candidates in (own, near):
-        found = words.solve(candidates, [image])
+        found = gf2_vectors.solve(candidates, [image])
         if not isinstance(found, int):
             return found[0]
     return None
@@ -99,11 +99,11 @@ def schedule(move: WarpMap) -> Rounds | None:
     spread = [0] * move.lanes
     chosen = list(stay)
     for i in range(move.lanes):
-        found = words.solve(from_register, [home[i] ^ stay[i]])
+        found = gf2_vectors.solve(from_register, [home[i] ^ stay[i]])
         if not isinstance(found, int):
             spread[i], chosen[i] = found[0], home[i]
     # lanes that cannot read at home: make M invertible with the register directions that are left
-    basis = words.Elimination()
+    basis = gf2_vectors.Elimination()
     for i in sorted(range(move.lanes), key=lambda i: chosen[i] != home[i]):
         if basis.add(chosen[i]):
             continue
@@ -119,9 +119,9 @@ def schedule(move: WarpMap) -> Rounds | None:
 
 def _consistent(move: WarpMap, rounds: Rounds) -> bool:
     """Lanes that read from one lane in one round find their element in one register."""
-    for clash in words.eliminate(rounds.lane).kernel:
-        register = words.apply(move.part(move.register, "lane"), clash)
-        register ^= words.apply(move.part(move.register, "register"), words.apply(rounds.spread, clash))
+    for clash in gf2_vectors.eliminate(rounds.lane).kernel:
+        register = gf2_vectors.apply(move.part(move.register, "lane"), clash)
+        register ^= gf2_vectors.apply(move.part(move.register, "register"), gf2_vectors.apply(rounds.spread, clash))
         if register:
             return False
     return True

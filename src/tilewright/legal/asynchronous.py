@@ -25,7 +25,7 @@ from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal import wgmma
-from tilewright.legal.factor import landing_layout, offsets_of
+from tilewright.legal.factor import offsets_of, smem_layout
 from tilewright.legal.facts import Facts
 from tilewright.legal.prices import plan_cycles
 from tilewright.legal.reading import Reading, reading, vector_along
@@ -167,7 +167,7 @@ def _evaluate(plans: tuple[AsyncPlan, ...], target: Target) -> Choice:
 def _read(plan: TensorMapPlan, reader: Reader, dtype: DType, target: Target) -> Reading | None:
     tile = plan.shared
     if isinstance(reader, FragmentReader):
-        offsets = offsets_of(landing_layout(tile))
+        offsets = offsets_of(smem_layout(tile))
         extents = (tile.extents[0], prod(tile.extents[1:]))
         wide = vector_along(offsets, extents, 0, tile.element_bytes)
         vector = min(wide, reader.layout.contiguous_registers(0))

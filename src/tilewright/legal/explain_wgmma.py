@@ -12,7 +12,7 @@ from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, OPERAND_TYPES
 from tilewright.legal.check import element_type
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, legalise
 
 
@@ -106,7 +106,7 @@ def explain_wgmma(
             help=f"an extent that is a multiple of {max(width, 1)} elements, or narrower rows",
         )
     outer = mn if major is Major.K else k
-    tile = LandingTile((inner, outer), width, kind.bytes, swizzle)
+    tile = SmemTile((inner, outer), width, kind.bytes, swizzle)
     operand = WgmmaOperand(role, kind, tile, major, n, accumulator or _widest(kind), base)
     verdict = legalise(operand, target)
     core = () if isinstance(verdict, Legal) else verdict.core

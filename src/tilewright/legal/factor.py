@@ -1,10 +1,10 @@
 """Shared-memory layouts that no descriptor produces, factored: L = L_desc . L_resid.
 
-A tensor copy lands a tile as one of its landing layouts D. A requested layout L that is none of them is reached by a
-residual R = L . D^-1, a permutation of shared-memory offsets. Whoever reads through registers may fold it into its
-addresses, and nothing moves. Otherwise threads carry it out: vectors are loaded as D has them, exchanged between
-registers by the cheapest plan (nothing, moves, lane shuffles, ldmatrix and stmatrix, a round trip) and stored as L
-wants them::
+A tensor copy lands a tile as one of its layouts D in shared memory. A requested layout L that is none of them is
+reached by a residual R = L . D^-1, a permutation of shared-memory offsets. Whoever reads through registers may fold it
+into its addresses, and nothing moves. Otherwise threads carry it out: vectors are loaded as D has them, exchanged
+between registers by the cheapest plan (nothing, moves, lane shuffles, ldmatrix and stmatrix, a round trip) and stored
+as L wants them::
 
     global --tensor copy--> D --ld.shared--> registers --conversion--> registers --st.shared--> L
 
@@ -31,8 +31,8 @@ from tilewright.layout.plan import ConversionPlan, PlanKind
 from tilewright.layout.register import LANES, RegisterLayout
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.landing import LandingTile
 from tilewright.legal.reading import reading, vector_along
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates
 
 SharedLayout = CuteLayout | ComposedLayout | F2Layout
@@ -46,7 +46,7 @@ BOXES_TRIED = 2
 class Carrier(Enum):
     """Who carries the residual out."""
 
-    READERS = "readers address the landing tile"
+    READERS = "readers address the shared-memory tile"
     REGISTERS = "registers"
     SHUFFLES = "lane shuffles"
     MATRIX = "stmatrix and ldmatrix"
@@ -82,8 +82,8 @@ class Rewrite:
 class FactoredPlan:
     """The descriptor's part and the rest.
 
-    ``residual`` maps offsets of the landing tile to requested ones: an F2 layout, or a table where extents are no
-    powers of two (-1 where the landing tile has padding). ``proof`` is how ``requested == residual . landing`` was
+    ``residual`` maps offsets of the landed tile to requested ones: an F2 layout, or a table where extents are no
+    powers of two (-1 where the landed tile has padding). ``proof`` is how ``requested == residual . landing`` was
     decided. ``cycles`` is the price of one tile, on one SM.
     """
 
@@ -105,7 +105,7 @@ def factor(
 ) -> Legality[TensorMapPlan | FactoredPlan]:
     """A plan that lands ``access`` as ``requested`` says; else a plan with a residual, the cheapest found.
 
-    ``reader`` is the register layout in which the tile is consumed, if it is: then no bytes move, and the landing tile
+    ``reader`` is the register layout in which the tile is consumed, if it is: then no bytes move, and the landed tile
     with the fewest bank conflicts is taken. TMA070 for a layout of another size, or with two elements at one place.
     """
     tile = prod(t for t in access.tile if t is not None)
@@ -115,7 +115,7 @@ def factor(
     found = candidates(access, facts or Facts(), target, limit=8)
     options: list[_Option] = []
     for plan in found.plans:
-        landing = landing_layout(plan.shared)
+        landing = smem_layout(plan.shared)
         if isinstance(equal(requested, landing), Equal):
             return Legal(plan)
         options.extend(_options(plan, landing, offsets, reader))
@@ -133,8 +133,8 @@ def factor(
     return Factored(fields, f"{best.carrier.value}, {best.cycles} cycles a tile")
 
 
-def landing_layout(tile: LandingTile) -> CuteLayout | ComposedLayout:
-    """Where the elements of a landing tile lie, in elements."""
+def smem_layout(tile: SmemTile) -> CuteLayout | ComposedLayout:
+    """Where the elements of a shared-memory tile lie, in elements."""
     row = tile.panel
     panels = -(-tile.extents[0] // tile.panel)
     inner = (tile.panel, panels) if panels > 1 else tile.extents[0]

@@ -10,7 +10,7 @@ before it, or of the same 16 bytes as the tensor's first::
     row 1: 0 1 2 3 4                   ...
 
 Nothing is staged, but readers can't take 16 bytes at a time. A warp that keeps to rows of the same classes looks its
-shifts up once for all tiles, since a tile begins at a row of class 0. The landing tile has no swizzle, so this is for
+shifts up once for all tiles, since a tile begins at a row of class 0. The tile has no swizzle, so this is for
 tiles that threads read, not for operands of products. It is for loads only: a store would write the elements in front.
 """
 
@@ -41,7 +41,7 @@ class RowClass:
 
 @dataclass(frozen=True)
 class Phases:
-    """Classes of rows along tensor axis ``axis``; their landing tiles follow one another in shared memory."""
+    """Classes of rows along tensor axis ``axis``; their tiles follow one another in shared memory."""
 
     axis: int
     dense_axis: int
@@ -49,7 +49,7 @@ class Phases:
 
     @property
     def size_bytes(self) -> int:
-        """Shared memory of all landing tiles."""
+        """Shared memory of all tiles."""
         return sum(c.plan.shared.size_bytes for c in self.classes)
 
 

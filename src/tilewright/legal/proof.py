@@ -3,7 +3,7 @@
 Three obligations, none of which trusts the construction of the plan:
 
 * *addresses*: the descriptor's address of a tile element equals the tensor's, as polynomials over the symbols;
-* *landing*: inside each copy the dense order of the box equals the landing tile's order. Both are affine in the box's
+* *landing*: inside each copy the dense order of the box equals the order of the tile. Both are affine in the box's
   coordinates (a box never crosses a panel), so the origin and one step along each dimension decide;
 * *cover*: the copies' boxes partition the tile.
 """

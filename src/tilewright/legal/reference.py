@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.rules import REFUSES, Consequence, Evidence, Rule
-from tilewright.hw.tensormap import MAX_BOX_BYTES, MAX_EXTENT, MAX_LANDING_BYTES, MAX_STRIDE_BYTES, PATTERNS, Swizzle
+from tilewright.hw.tensormap import MAX_BOX_BYTES, MAX_EXTENT, MAX_SMEM_TILE_BYTES, MAX_STRIDE_BYTES, PATTERNS, Swizzle
 from tilewright.hw.tensormap_rules import RULES
 
 _SECTIONS: tuple[tuple[str, str, frozenset[Consequence]], ...] = (
@@ -55,7 +55,7 @@ def rules_markdown() -> str:
         "without an index holds for every dimension (or stride) below the rank. `element_bits`, `is_float` and",
         "`swizzle_span_bytes` follow from data type and swizzle. A predicate is true where the use is legal.",
         f"MAX_EXTENT is {MAX_EXTENT:,}, MAX_STRIDE_BYTES {MAX_STRIDE_BYTES:,}, MAX_BOX_BYTES {MAX_BOX_BYTES:,},",
-        f"MAX_LANDING_BYTES {MAX_LANDING_BYTES:,}.",
+        f"MAX_SMEM_TILE_BYTES {MAX_SMEM_TILE_BYTES:,}.",
     ]
     for title, lead, consequences in _SECTIONS:
         chosen = sorted((rule for rule in RULES if rule.consequence in consequences), key=lambda rule: rule.id)

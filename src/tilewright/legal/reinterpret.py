@@ -15,7 +15,7 @@ from tilewright.base.dtypes import DType, f16, i32, i64
 from tilewright.base.expr import Expr, divisor, expr, sym
 from tilewright.hw.tensormap import OobFill
 from tilewright.legal.facts import Facts, index_symbol
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TileAccess
 
 WORDS: tuple[DType, ...] = (i64, i32, f16)
@@ -36,10 +36,10 @@ class Words:
         name = index_symbol(self.dense).name
         return {name: sym(name) // self.factor}
 
-    def elements(self, shared: LandingTile, element_bytes: int) -> LandingTile:
-        """A landing tile of words, counted in the tensor's elements; the dense axis is the innermost."""
+    def elements(self, shared: SmemTile, element_bytes: int) -> SmemTile:
+        """A shared-memory tile of words, counted in the tensor's elements; the dense axis is the innermost."""
         extents = (shared.extents[0] * self.factor, *shared.extents[1:])
-        return LandingTile(extents, shared.panel * self.factor, element_bytes, shared.swizzle)
+        return SmemTile(extents, shared.panel * self.factor, element_bytes, shared.swizzle)
 
 
 def as_words(access: TileAccess, dense: int, facts: Facts) -> Iterator[Words]:

@@ -17,13 +17,13 @@ from tilewright.base.expr import TRUE, Expr, ceildiv, divisor, expr, sym
 from tilewright.base.verdict import Illegal, Legal, Refuted, Repair, Repairs
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A, Target
-from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, MAX_LANDING_BYTES, PATTERNS, Direction, Swizzle
+from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, MAX_SMEM_TILE_BYTES, PATTERNS, Direction, Swizzle
 from tilewright.legal.facts import Facts, index_symbol
-from tilewright.legal.landing import LandingTile
 from tilewright.legal.phases import Phases, phases
 from tilewright.legal.prices import Workload, extra_seconds
 from tilewright.legal.proof import prove_view
 from tilewright.legal.reinterpret import as_words
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.symbolic import decide_rules
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields
 
@@ -73,7 +73,7 @@ class ThreadCopy:
 
     method: CopyMethod
     vector_bytes: int
-    shared: LandingTile
+    shared: SmemTile
     tile_axes: tuple[int, ...]
     first_column: int = 0
 
@@ -86,7 +86,7 @@ class Remedy:
     are counted as the view's, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first; coordinates
     are still over the tensor's own ``$index0, $index1, ...``. With ``words`` above 1 the plan counts words of
     so many elements along the dense axis. With ``phases`` there are several maps, of which ``plan`` is the first. With
-    ``tail`` threads store what lies from that column of the tensor on, out of the plan's landing tile.
+    ``tail`` threads store what lies from that column of the tensor on, out of the plan's shared-memory tile.
     """
 
     change: Change
@@ -314,7 +314,7 @@ def thread_copies(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
     if inner is None:
         return
     shared, axes = _landing(access, inner)
-    if shared.size_bytes > MAX_LANDING_BYTES:
+    if shared.size_bytes > MAX_SMEM_TILE_BYTES:
         return
     size = access.dtype.bytes
     vector = size
@@ -328,7 +328,7 @@ def thread_copies(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
     yield Remedy(Change.LOADS, threads=ThreadCopy(CopyMethod.LOADS, max(vector, size), shared, axes), tile=access.tile)
 
 
-def _landing(access: TileAccess, inner: int) -> tuple[LandingTile, tuple[int, ...]]:
+def _landing(access: TileAccess, inner: int) -> tuple[SmemTile, tuple[int, ...]]:
     """Where a tile copied by threads lands: as a tensor copy with the first admissible swizzle would leave it."""
     kept = [i for i, t in enumerate(access.tile) if t is not None]
     axes = (inner, *(i for i in reversed(kept) if i != inner))
@@ -337,8 +337,8 @@ def _landing(access: TileAccess, inner: int) -> tuple[LandingTile, tuple[int, ..
     for swizzle in access.swizzles or (Swizzle.B128, Swizzle.B64, Swizzle.B32):
         span = PATTERNS[swizzle].span_bytes
         if span and extents[0] * size % span == 0:
-            return LandingTile(extents, span // size, size, swizzle), axes
-    return LandingTile(extents, access.panel_bytes // size or extents[0], size, Swizzle.NONE), axes
+            return SmemTile(extents, span // size, size, swizzle), axes
+    return SmemTile(extents, access.panel_bytes // size or extents[0], size, Swizzle.NONE), axes
 
 
 def _dense_axis(access: TileAccess, facts: Facts) -> int | None:

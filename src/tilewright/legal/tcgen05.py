@@ -23,8 +23,8 @@ from tilewright.hw.tcgen05 import (
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS
 from tilewright.legal.bits import pack
-from tilewright.legal.landing import LandingTile
 from tilewright.legal.predicates import broken
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tensormap import cc_of
 from tilewright.legal.wgmma import Major, Role
 
@@ -37,7 +37,7 @@ class UmmaOperand:
     ``cta_group`` are the instruction's."""
 
     dtype: DType
-    shared: LandingTile
+    shared: SmemTile
     major: Major
     m: int
     n: int

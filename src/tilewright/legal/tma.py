@@ -22,8 +22,8 @@ from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import (
     INNER_BOX_ALIGN_BYTES,
     MAX_BOX_EXTENT,
-    MAX_LANDING_BYTES,
     MAX_RANK,
+    MAX_SMEM_TILE_BYTES,
     PATTERNS,
     DataType,
     Direction,
@@ -33,9 +33,9 @@ from tilewright.hw.tensormap import (
     Swizzle,
 )
 from tilewright.legal.facts import Facts, index_symbol
-from tilewright.legal.landing import LandingTile
-from tilewright.legal.shortfalls import inner_bytes, landing_bytes, no_dense_axis, too_many_dimensions
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.symbolic import Unmet, decide_rules
+from tilewright.legal.tma_preconditions import inner_bytes, no_dense_axis, smem_bytes, too_many_dimensions
 
 DATA_TYPES: dict[str, DataType] = {
     "f32": DataType.FLOAT32,
@@ -126,7 +126,7 @@ class TensorMapPlan:
     coordinates: tuple[Expr, ...]
     tile_axes: tuple[int, ...]
     boxes: tuple[Box, ...]
-    shared: LandingTile
+    shared: SmemTile
     direction: Direction
     first_multiple: int
     guard: Expr = TRUE
@@ -242,8 +242,8 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
             entry = _Dimension((axis,), Const(1), step, Const(0), tile)  # every index reads the same elements
         (dropped if tile is None else kept).append(entry)
     size = prod(d.tile for d in kept) * access.dtype.bytes
-    if size > MAX_LANDING_BYTES:
-        return Shortfall((landing_bytes(size),))
+    if size > MAX_SMEM_TILE_BYTES:
+        return Shortfall((smem_bytes(size),))
     dense = [d for d in kept if facts.decide(d.stride.eq(1))]
     inner = next((d for d in reversed(dense) if d.tile > 1), dense[-1] if dense else None)
     if inner is None:
@@ -319,7 +319,7 @@ def _draft(
     """The plan for one swizzle, its guard still open."""
     size = access.dtype.bytes
     kept = [d for d in dimensions if access.tile[d.axes[0]] is not None]
-    shared = LandingTile(tuple(d.tile for d in kept), panel, size, swizzle)
+    shared = SmemTile(tuple(d.tile for d in kept), panel, size, swizzle)
     box, boxes = _cut(shared, len(dimensions))
     return TensorMapPlan(
         data_type,
@@ -338,7 +338,7 @@ def _draft(
     )
 
 
-def _cut(shared: LandingTile, rank: int) -> tuple[tuple[int, ...], tuple[Box, ...]]:
+def _cut(shared: SmemTile, rank: int) -> tuple[tuple[int, ...], tuple[Box, ...]]:
     """Box extents and the copies that fill ``shared``.
 
     The innermost axis is cut into panels. An axis longer than 256 is cut into equal parts; the axes outside it then

@@ -1,7 +1,7 @@
 """Shared-memory operands of wgmma: judged, and their descriptor fields derived from the tile's layout.
 
-An operand is a two-dimensional ``LandingTile``: one axis is K, the other M (for A) or N (for B). K innermost is
-K-major. The canonical layouts of PTX ISA 9.1, 9.7.15.5.1.2.1 are exactly the panels of a ``LandingTile`` whose rows are
+An operand is a two-dimensional ``SmemTile``: one axis is K, the other M (for A) or N (for B). K innermost is
+K-major. The canonical layouts of PTX ISA 9.1, 9.7.15.5.1.2.1 are exactly the panels of a ``SmemTile`` whose rows are
 one swizzle span wide, or 16 bytes without swizzle::
 
     K-major, swizzled     rows of one span; 8 rows are an atom; panels follow along K
@@ -33,9 +33,9 @@ from tilewright.hw.wgmma import (
     RULES,
 )
 from tilewright.legal.bits import pack
-from tilewright.legal.factor import landing_layout, offsets_of, rewrites
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.factor import offsets_of, rewrites, smem_layout
 from tilewright.legal.predicates import broken
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tensormap import cc_of
 
 
@@ -62,7 +62,7 @@ class WgmmaOperand:
 
     role: Role
     dtype: DType
-    shared: LandingTile
+    shared: SmemTile
     major: Major
     n: int
     accumulator: str = "f32"
@@ -95,7 +95,7 @@ class WgmmaOperandPlan:
     stride_bytes: int
     k_offsets: tuple[int, ...]
     align_bytes: int
-    shared: LandingTile
+    shared: SmemTile
 
     @property
     def layout_type(self) -> int:
@@ -140,7 +140,7 @@ class WgmmaOperandPlan:
 def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPlan] | Illegal:
     """Descriptor fields for ``operand``, or every rule its layout breaks.
 
-    The answer is complete for tiles of the ``LandingTile`` family: no other strides describe the same bytes.
+    The answer is complete for tiles of the ``SmemTile`` family: no other strides describe the same bytes.
     """
     return _planned(operand, target)
 
@@ -167,14 +167,14 @@ def _planned(operand: WgmmaOperand, target: Target) -> Legal[WgmmaOperandPlan] |
     )
 
 
-def admissible(dtype: DType, major: Major, mn: int, k: int) -> tuple[LandingTile, ...]:
+def admissible(dtype: DType, major: Major, mn: int, k: int) -> tuple[SmemTile, ...]:
     """Every shared-memory layout of an ``mn`` x ``k`` operand that the instruction reads, widest swizzle first."""
     inner, outer = (k, mn) if major is Major.K else (mn, k)
-    tiles: list[LandingTile] = []
+    tiles: list[SmemTile] = []
     for swizzle in (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE):
         width = PATTERNS[swizzle].span_bytes or CORE_ROW_BYTES
         if inner * dtype.bytes % width == 0:
-            tile = LandingTile((inner, outer), width // dtype.bytes, dtype.bytes, swizzle)
+            tile = SmemTile((inner, outer), width // dtype.bytes, dtype.bytes, swizzle)
             if isinstance(plan(WgmmaOperand(Role.B, dtype, tile, major, 8, OPERAND_TYPES[dtype.name][-1])), Legal):
                 tiles.append(tile)
     return tuple(tiles)
@@ -202,14 +202,14 @@ def legalise(
     return Repairs(answer.core, tuple(sorted(repairs, key=lambda r: r.cost))) if repairs else answer
 
 
-def _rewriting_cycles(source: LandingTile, target: LandingTile, *, transposed: bool) -> float:
+def _rewriting_cycles(source: SmemTile, target: SmemTile, *, transposed: bool) -> float:
     """Cycles to rewrite a tile; where no shape of a warp divides it, its bytes read and written once."""
     inner, rows = source.extents
     if inner % source.panel == 0:
-        wanted = offsets_of(landing_layout(target))
+        wanted = offsets_of(smem_layout(target))
         if transposed:
             wanted = [wanted[y + x * rows] for y in range(rows) for x in range(inner)]
-        ways = rewrites(offsets_of(landing_layout(source)), wanted, (inner, rows), source.element_bytes)
+        ways = rewrites(offsets_of(smem_layout(source)), wanted, (inner, rows), source.element_bytes)
         cycles = min((price for _, price in ways), default=None)
         if cycles is not None:
             return cycles

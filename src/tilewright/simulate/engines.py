@@ -22,7 +22,7 @@ from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.tensor_copy import Encoded, encode, indices
 from tilewright.simulate.tensor_core import ROWS, Descriptor, accumulator_places, fp8_product, operand_places
-from tilewright.simulate.thread_copies import arrive_when_copied, copy_out, load_and_store, start_copies
+from tilewright.simulate.thread_copies import arrive_when_copied, copy_out, load_and_store, start_copies, zero_fill
 from tilewright.simulate.values import memory_dtype, rounded
 from tilewright.transport import asynchronous as a
 from tilewright.transport.dialect import TransportOp
@@ -63,6 +63,8 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
             copy_out(op, agent)
         case a.LoadStore():
             load_and_store(op, agent)
+        case a.ZeroFill():
+            zero_fill(op, agent)
         case a.CpAsyncMbarrierArrive():
             arrive_when_copied(op, agent, _barrier(op, agent, agent.cta))
             yield STEP

@@ -87,6 +87,23 @@ def load_and_store(op: a.LoadStore, agent: Agent) -> None:
     memory[(places + shared.offset) // size] = values
 
 
+def zero_fill(op: a.ZeroFill, agent: Agent) -> None:
+    """Every thread of the agent makes its stores of zeros."""
+    shared, count, symbols = agent.cta.shared[op.shared], op.count.data, agent.symbols
+    shape, size = (len(agent.rows), count), op.store_bytes // op.vector.data
+    places = np.broadcast_to(np.asarray(symbols.of(op.offset.expr, count)), shape)
+    guard = masked(symbols.of(op.guard.expr, count), shape)
+    made = np.ones(shape, np.bool_) if guard is None else guard
+    if (made & ((places + shared.offset) % op.store_bytes != 0)).any():
+        refuse(op, "SIM009", found=f"{op.store_bytes} bytes, misaligned", required="multiples of their size")
+    elements = places[made][:, None] + np.arange(op.vector.data) * size
+    who = np.broadcast_to(agent.rows[:, None], shape)[made].repeat(op.vector.data)
+    shared.inside(op, elements.ravel(), size)
+    shared.written_by(op, elements.ravel(), who, size)
+    memory = agent.cta.arena.bytes.view(np.dtype(f"u{size}"))
+    memory[(elements.ravel() + shared.offset) // size] = 0
+
+
 def copy_out(op: a.CopyOut, agent: Agent) -> None:
     """Every thread of the agent reads its copies, and stores what lies inside of the domain."""
     tensor, shared = agent.launch.arguments.tensors[op.tensor], agent.cta.shared[op.shared]

@@ -62,7 +62,14 @@ from tilewright.transport.tensor_core import (
     WgmmaFence,
     WgmmaWait,
 )
-from tilewright.transport.thread_copies import CopyOut, CpAsync, CpAsyncMbarrierArrive, LoadStore, ThreadCopies
+from tilewright.transport.thread_copies import (
+    CopyOut,
+    CpAsync,
+    CpAsyncMbarrierArrive,
+    LoadStore,
+    ThreadCopies,
+    ZeroFill,
+)
 
 OPS = [*roles.OPS, *mbarriers.OPS, *tensor_copies.OPS, *thread_copies.OPS, *tensor_core.OPS]
 """Registered by the ``Transport`` dialect."""
@@ -109,6 +116,7 @@ __all__ = [
     "WgmmaCommit",
     "WgmmaFence",
     "WgmmaWait",
+    "ZeroFill",
     "mbarriers_of",
     "role_barrier",
     "warpgroups_of",

@@ -255,6 +255,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     a.WgmmaWait: lambda to, op, at: (ops.WgmmaWait(op.pending.data),),
     # what threads do to bytes in shared memory
     a.LoadStore: lambda to, op, at: (ops.Write(to.region(op.shared, op.base, op.bytes, at)),),
+    a.ZeroFill: lambda to, op, at: (ops.Write(to.region(op.shared, op.base, op.bytes, at)),),
     a.CopyOut: lambda to, op, at: (ops.Read(to.region(op.shared, op.base, op.bytes, at)),),
     a.StoreMatrix: lambda to, op, at: (ops.Write(to.region(op.shared, op.base, op.bytes, at)),),
     a.LoadMatrix: lambda to, op, at: (

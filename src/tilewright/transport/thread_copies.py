@@ -139,6 +139,49 @@ class CopyOut(_Copies):
 
 
 @irdl_op_definition
+class ZeroFill(TransportOp):
+    """st.shared of zeros: every executing thread makes ``count`` stores of ``vector`` elements each, store ``r`` at
+    byte ``offset`` of the shared buffer, unless ``guard`` is false.
+
+    All bytes lie in ``bytes`` bytes from ``base`` on. Elements of a product's operand that lie in its tensor and
+    outside of its domain are cleared so: zeros of the other operand do not make a NaN disappear.
+    """
+
+    name = "transport.zero_fill"
+    shared = operand_def(SharedType)
+    offset = attr_def(ExprAttr)
+    guard = attr_def(ExprAttr)
+    vector = attr_def(IntAttr)
+    count = attr_def(IntAttr)
+    base = attr_def(ExprAttr)
+    bytes = attr_def(IntAttr)
+
+    def __init__(self, shared: SSAValue, *, offset: Expr, guard: Expr, vector: int, count: int, base: Expr, bytes: int):
+        super().__init__(
+            operands=[shared],
+            attributes={
+                "offset": ExprAttr.of(offset),
+                "guard": ExprAttr.of(guard),
+                "vector": integer(vector),
+                "count": integer(count),
+                "base": ExprAttr.of(base),
+                "bytes": integer(bytes),
+            },
+        )
+
+    @property
+    def store_bytes(self) -> int:
+        """Bytes of one store."""
+        return self.vector.data * shared_of(self.shared).dtype.dtype.bytes
+
+    def verify_(self) -> None:
+        if self.store_bytes > MAX_VECTOR_BYTES or self.store_bytes & (self.store_bytes - 1):
+            raise VerifyException(f"no access of {self.store_bytes} bytes")
+        if self.count.data < 1:
+            raise VerifyException(f"{self.count.data} stores")
+
+
+@irdl_op_definition
 class CpAsyncMbarrierArrive(TransportOp):
     """cp.async.mbarrier.arrive.noinc: once all earlier cp.async of an executing thread are done, it arrives once."""
 
@@ -150,4 +193,4 @@ class CpAsyncMbarrierArrive(TransportOp):
         super().__init__(operands=[bars], attributes={"index": ExprAttr.of(index)})
 
 
-OPS = [CpAsync, LoadStore, CopyOut, CpAsyncMbarrierArrive]
+OPS = [CpAsync, LoadStore, CopyOut, ZeroFill, CpAsyncMbarrierArrive]

@@ -731,6 +731,15 @@ class Plan:
         least = self.values.lift(lambda x: self.arithmetic.extreme("max", x, self.terms.const(0, 0)), least)
         return self.values.resize(self.values.scale(least, element), 32)
 
+    def zero_fill(self, op: a.ZeroFill) -> None:
+        """Zeros, stored to shared memory."""
+        for r in range(op.count.data):
+            holds = self.cases.both(self.holds, self.predicate(op.guard.expr, r))
+            to, size = self.place(op.shared, self.expr(op.offset.expr, r)), op.store_bytes
+            zero = self.terms.const(8 * size, 0)
+            self.memory.store(self.region, holds, SHARED, to, size, zero, self.where(op), self.next(), NOTHING)
+        self.stored(SHARED, self.holds)
+
     def copy_out(self, op: a.CopyOut) -> None:
         """Copies from shared memory to a tensor, of the elements before ``stop``."""
         name, size = self.tensors[op.tensor], op.copy_bytes
@@ -1147,6 +1156,7 @@ _HANDLERS: dict[type[Operation], Callable[..., None]] = {
     a.BulkWait: Plan.bulk_wait,
     a.CpAsync: Plan.thread_copies,
     a.LoadStore: Plan.thread_copies,
+    a.ZeroFill: Plan.zero_fill,
     a.CopyOut: Plan.copy_out,
     a.CpAsyncMbarrierArrive: Plan.cp_async_arrive,
     a.StoreMatrix: Plan.matrices,

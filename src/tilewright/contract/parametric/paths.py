@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import reduce
 from math import gcd
 from operator import add
 from typing import TypeAlias, TypeVar
@@ -173,26 +174,24 @@ class Paths:
         self, start: N, goal: N, inside: Set[N], edges: Callable[[N], Iterable[tuple[N, tuple[int, ...]]]]
     ) -> tuple[int, ...]:
         """How often each iv turns at most on paths from ``start`` to ``goal`` through places ``inside``; FAR for all
-        where that has no bound."""
-        longest = {start: (0,) * self.j}
-        found = (0,) * self.j
-        changed = [start]
-        for _ in range(len(inside) + 1):
-            moved, changed = changed, list[N]()
-            for at in moved:
-                for x, turned in edges(at):
-                    new = tuple(map(add, longest[at], turned))
+        where that has no bound: where one turns in a cycle."""
+        nothing = (0,) * self.j
+        out = {at: list(edges(at)) for at in (start, *inside)}
+        longest: dict[N, tuple[int, ...]] = {start: nothing}
+        found: tuple[int, ...] = nothing
+        for cycle in _components(start, {at: [x for x, _ in to if x in inside] for at, to in out.items()}):
+            members = set(cycle)
+            value = reduce(_greatest, (longest[at] for at in cycle if at in longest))
+            for at in cycle:
+                for x, turned in out[at]:
+                    if x in inside and x in members and turned != nothing:
+                        return (FAR,) * self.j
+                    new = tuple(map(add, value, turned))
                     if x == goal:
-                        found = tuple(map(max, found, new))
-                    if x in inside:
-                        old = longest.get(x, new)
-                        new = new if new == old else tuple(map(max, old, new))
-                        if x not in longest or new != old:
-                            longest[x] = new
-                            changed.append(x)
-            if not changed:
-                return found
-        return (FAR,) * self.j
+                        found = _greatest(found, new)
+                    if x in inside and x not in members:
+                        longest[x] = _greatest(longest[x], new) if x in longest else new
+        return found
 
     def _open_paths(
         self, first: set[int], edges: list[list[tuple[int, tuple[int, ...]]]], avoiding: frozenset[int]
@@ -244,3 +243,38 @@ class Paths:
                     seen.add(y)
                     pending.append(y)
         return seen
+
+
+def _greatest(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    return a if a == b else tuple(map(max, a, b))
+
+
+def _components(start: N, edges: Mapping[N, Sequence[N]]) -> list[list[N]]:
+    """The strongly connected components that are reached from ``start``, each before those after it (Tarjan,
+    Depth-first search and linear graph algorithms, 1972)."""
+    number: dict[N, int] = {start: 0}
+    low = {start: 0}
+    open_, inside = [start], {start}
+    pending = [(start, iter(edges[start]))]
+    found: list[list[N]] = []
+    while pending:
+        at, rest = pending[-1]
+        for x in rest:
+            if x not in number:
+                number[x] = low[x] = len(number)
+                open_.append(x)
+                inside.add(x)
+                pending.append((x, iter(edges[x])))
+                break
+            if x in inside:
+                low[at] = min(low[at], number[x])
+        else:
+            pending.pop()
+            if pending:
+                low[pending[-1][0]] = min(low[pending[-1][0]], low[at])
+            if low[at] == number[at]:
+                first = open_.index(at) if open_[-1] != at else len(open_) - 1
+                found.append(open_[first:])
+                inside.difference_update(open_[first:])
+                del open_[first:]
+    return found[::-1]

@@ -12,7 +12,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "the steps of a program do not hand their data on",
         "A kernel reads a workspace that no earlier step fills, or fills in part, or that is laid out otherwise than "
         "it assumes. The program is not emitted. This is a defect of the compiler.",
-        source="the order, whole, inside and bound obligations, tilewright.compiler.steps",
+        source="the order, whole, inside and bound obligations, tilewright.compiler.proofs.steps",
         help=_REPORT,
     ),
     Code(
@@ -30,7 +30,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "Threads leave elements in shared memory for each other: partial sums, tiles that change their distribution. "
         "One that is read was not written before, or that can't be told. The kernel is not emitted. This is a defect "
         "of the compiler.",
-        source="tilewright.compiler.scratch",
+        source="tilewright.compiler.proofs.shared_memory",
         help=_REPORT,
     ),
     Code(
@@ -57,7 +57,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "Vectors begin at multiples of their bytes, and offsets are formed in 32 bits where all of them fit. Both must "
         "follow from what the kernel assumes of its arguments, which is asked of every launch. The kernel is not "
         "emitted. This is a defect of the compiler.",
-        source="tilewright.compiler.offsets",
+        source="tilewright.compiler.proofs.offsets",
         help=_REPORT,
     ),
     Code(
@@ -66,7 +66,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "A bound or a coordinate that was loaded becomes a symbol that loops and branches go by: all threads must hold "
         "the same, even where the tensor it came from is overwritten meanwhile. The kernel is not emitted. This is a "
         "defect of the compiler.",
-        source="tilewright.compiler.uniform",
+        source="tilewright.compiler.proofs.uniform",
         help=_REPORT,
     ),
     Code(
@@ -75,7 +75,7 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "A kernel that relies on what is in its tensors (tw.Unique) stores nothing where the steps before it find that "
         "it does not hold: every store stands behind their flags. The kernel is not emitted. This is a defect of the "
         "compiler.",
-        source="tilewright.compiler.distinct",
+        source="tilewright.compiler.proofs.distinct",
         help=_REPORT,
     ),
 )

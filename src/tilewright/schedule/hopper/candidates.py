@@ -11,17 +11,17 @@ from tilewright.hw.target import Target
 from tilewright.lang.schedule import Mode, Schedule
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.arrangement import Arrangement
+from tilewright.schedule.hopper.accumulator_placement import MAX_REGISTERS, Refused, fragment_words, place_around
 from tilewright.schedule.hopper.clusters import Cluster, Share
-from tilewright.schedule.hopper.epilogue import panel_stores
+from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.epilogue_tiles import epilogue_bytes
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
-from tilewright.schedule.hopper.operands import ROWS, Analysis, Brought, Copied, DotPlan, InPlace
-from tilewright.schedule.hopper.panels import panel_bytes
-from tilewright.schedule.hopper.place import MAX_REGISTERS, Refused, fragment_words, place_around
-from tilewright.schedule.hopper.rings import Ring, group
-from tilewright.schedule.hopper.rotate import reordered, rotations
-from tilewright.schedule.hopper.turns import alike
+from tilewright.schedule.hopper.operands import ROWS, Analysis, AsyncOperand, DotPlan, RegisterOperand, TmaOperand
+from tilewright.schedule.hopper.ping_pong import equal_uses
+from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
+from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
+from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import classified
 from tilewright.schedule.tiles import tensor_name
@@ -29,39 +29,43 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 
 STAGES = 5
-"""Stages of a ring of large tiles: more have bought nothing on H200, they are some 3 microseconds of copies."""
+"""Stages of a pipeline of large tiles: more have bought nothing on H200, they are some 3 microseconds of copies."""
 IN_FLIGHT_BYTES = 160 * 1024
-"""What rings of small tiles keep on its way (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages 0.69)."""
+"""What pipelines of small tiles keep in flight (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages 0.69)."""
 MOST_CTAS = 4
 """CTAs of a cluster: with 8 neither the event graph nor canonical runs settle a matmul within minutes."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to schedule: consumer warpgroups that share a tile, how many such sets take turns, whether tensor copies
-    and matrix stores may be used, CTAs of a cluster along the grid's last two axes."""
+    """One way to schedule.
+
+    ``warpgroups`` consumer warpgroups share a tile; ``ping_pong`` such sets alternate over the CTA's tiles. ``copies``
+    allows tensor copies, ``matrix_stores`` stores through shared memory, ``ordinary`` multiplies without wgmma.
+    ``cluster`` counts CTAs along the grid's last two axes.
+    """
 
     warpgroups: int
-    turns: int = 1
+    ping_pong: int = 1
     copies: bool = True
     matrix_stores: bool = True
     ordinary: bool = False
     stages: int | None = None
-    ringed: bool = False
-    """Refused where no stream has a ring: somebody asked for its stages."""
+    pipelined: bool = False
+    """Refused where no stream has a pipeline: somebody asked for its stages."""
     cluster: tuple[int, int] = (1, 1)
-    rotated: bool = False
+    software_pipelined: bool = False
     whole_stores: bool = False
     """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
 
     def __str__(self) -> str:
-        how = "tensor copies in rings where legal" if self.copies else "tiles staged by the threads themselves"
+        how = "tensor copies in pipelines where legal" if self.copies else "tiles staged by the threads themselves"
         if self.ordinary:
             how = "products by ordinary arithmetic"
         out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
         clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
-        turns = "" if self.turns == 1 else f"{self.turns} times in turn "
-        clusters += ", streams rotated" if self.rotated else ""
+        turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "
+        clusters += ", software-pipelined streams" if self.software_pipelined else ""
         return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
 
 
@@ -77,10 +81,10 @@ class Scheduled:
 
 
 CANDIDATES = (
-    Candidate(1, turns=2),
-    Candidate(3, rotated=True),
+    Candidate(1, ping_pong=2),
+    Candidate(3, software_pipelined=True),
     Candidate(3),
-    Candidate(2, rotated=True),
+    Candidate(2, software_pipelined=True),
     Candidate(2),
     Candidate(1),
     Candidate(2, matrix_stores=False),
@@ -106,12 +110,12 @@ def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
 
 def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
     """The candidate with a person's pins in place; None if it is another one than he asked for."""
-    if pins.consumers is not None and candidate.warpgroups * candidate.turns != pins.consumers:
+    if pins.consumers is not None and candidate.warpgroups * candidate.ping_pong != pins.consumers:
         return None
-    if pins.mode is not None and (candidate.turns > 1) != (pins.mode is Mode.PINGPONG):
+    if pins.mode is not None and (candidate.ping_pong > 1) != (pins.mode is Mode.PINGPONG):
         return None
     cluster = pins.cluster or candidate.cluster
-    return replace(candidate, stages=pins.stages, ringed=pins.stages is not None, cluster=cluster)
+    return replace(candidate, stages=pins.stages, pipelined=pins.stages is not None, cluster=cluster)
 
 
 def unknown_pins(pins: Schedule) -> str:
@@ -143,7 +147,7 @@ def schedule(
     if not (candidate.ordinary or target.has_wgmma):
         return Refused(f"{target} has no wgmma")
     kernel, classes = classified(kernel)
-    if candidate.rotated:
+    if candidate.software_pipelined:
         moved = reordered(kernel)
         if moved is None:
             return Refused("no stream with two products of which the last can wait a step")
@@ -154,10 +158,10 @@ def schedule(
     placement = placed(kernel, classes, dots, facts, target, candidate, assumptions)
     if isinstance(placement, Refused):
         return placement
-    arrangement = arranged(kernel, dots, facts, candidate, placement)
-    if isinstance(arrangement, Refused):
-        return arrangement
-    return deepest(kernel, placement, facts, candidate, arrangement)
+    configuration = configured(kernel, dots, facts, candidate, placement)
+    if isinstance(configuration, Refused):
+        return configuration
+    return deepest(kernel, placement, facts, candidate, configuration)
 
 
 def placed(
@@ -179,76 +183,79 @@ def placed(
     if isinstance(placement, Refused):
         return placement
     words = fragment_words(kernel, dots, placement)
-    if words > MAX_REGISTERS[candidate.warpgroups * candidate.turns]:
+    if words > MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong]:
         return Refused(f"accumulators take {words} registers of each thread")
     return placement
 
 
-def arranged(
+def configured(
     kernel: tile.Kernel, dots: tuple[DotPlan, ...], facts: Facts, candidate: Candidate, placement: Placement
-) -> Arrangement | Refused:
-    """The candidate's cluster, turns, stores and rotated streams, without rings yet; or what the kernel lacks."""
+) -> ScheduleConfiguration | Refused:
+    """The candidate's cluster, ping-pong, stores and software-pipelined streams, its pipelines still empty; or what the
+    kernel lacks."""
     cluster = None
     if candidate.cluster != (1, 1):
         cluster = clustered(kernel, dots, candidate.cluster)
         if isinstance(cluster, Refused):
             return cluster
-    if candidate.turns > 1 and not turns_fit(kernel, dots):
-        return Refused("turns need tiles of tensor copies alone, as many for every program")
-    turned = rotations(kernel, dots) if candidate.rotated else {}
-    if candidate.rotated and not turned:
+    if candidate.ping_pong > 1 and not ping_pong_fits(kernel, dots):
+        return Refused("ping-pong needs tiles of tensor copies alone, as many for every program")
+    pipelined_streams = software_pipelines(kernel, dots) if candidate.software_pipelined else {}
+    if candidate.software_pipelined and not pipelined_streams:
         return Refused("no stream with two products of copied tiles of which the last can wait a step")
-    return Arrangement(
+    return ScheduleConfiguration(
         dots,
         (),
         candidate.warpgroups,
-        candidate.turns,
+        candidate.ping_pong,
         cluster,
-        stores=panel_stores(kernel, facts, placement, candidate.warpgroups) if candidate.matrix_stores else {},
+        stores=shared_memory_epilogues(kernel, facts, placement, candidate.warpgroups)
+        if candidate.matrix_stores
+        else {},
         whole_stores=candidate.whole_stores,
-        rotations=turned,
+        software_pipelines=pipelined_streams,
     )
 
 
 def deepest(
-    kernel: tile.Kernel, placement: Placement, facts: Facts, candidate: Candidate, arrangement: Arrangement
+    kernel: tile.Kernel, placement: Placement, facts: Facts, candidate: Candidate, configuration: ScheduleConfiguration
 ) -> Scheduled | Refused:
     """The kernel lowered with the most stages, or those pinned, that fit into shared memory."""
     limit = placement.target.shared_per_cta_bytes
-    single = group(arrangement.dots, 1)
-    turning = [r for r in single if r.turns]
-    if candidate.ringed and not turning:
-        return Refused(f"no ring to have {candidate.stages} stages")
-    shares = {} if arrangement.cluster is None else shared_tiles(arrangement.cluster, single)
+    single = group(configuration.dots, 1)
+    streamed = [r for r in single if r.in_stream]
+    if candidate.pipelined and not streamed:
+        return Refused(f"no pipeline to have {candidate.stages} stages")
+    shares = {} if configuration.cluster is None else shared_tiles(configuration.cluster, single)
     if isinstance(shares, Refused):
         return shares
-    most = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in turning)))
+    most = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in streamed)))
     tried = range(most, 0, -1) if candidate.stages is None else (candidate.stages,)
-    beside = panel_bytes(arrangement.consumers) if arrangement.stores else 0
+    beside = epilogue_bytes(configuration.consumers) if configuration.stores else 0
     reason = ""
     for stages in tried:
-        rings = tuple(r.deep(stages) for r in single)
-        estimate = sum(r.stages * r.stage_bytes for r in rings)
+        pipelines = tuple(r.with_stages(stages) for r in single)
+        estimate = sum(r.stages * r.stage_bytes for r in pipelines)
         if estimate > limit or (estimate + beside > limit and stages > tried[-1]):
             reason = f"{stages} stages take {estimate} bytes of shared memory"
             continue
-        lowering = RoleLowering(kernel, placement, facts, replace(arrangement, rings=rings, shares=shares))
+        lowering = RoleLowering(kernel, placement, facts, replace(configuration, pipelines=pipelines, shares=shares))
         lowered = lowering.run()
         size = lay_out(lowered)
         if size <= limit:
-            depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in rings)
-            notes = (f"rings {depth or 'none'}; {size} bytes of shared memory",)
+            depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in pipelines)
+            notes = (f"pipelines {depth or 'none'}; {size} bytes of shared memory",)
             return Scheduled(lowered, placement, notes, tuple(dict.fromkeys(lowering.guards)))
         reason = f"{stages} stages take {size} bytes of shared memory"
-        if not rings:
+        if not pipelines:
             break
     return Refused(reason)
 
 
-def turns_fit(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:
-    """Warpgroups can take turns at the kernel's programs: all share one ring of copies and nothing else."""
-    brought = all(isinstance(p.a, Brought | InPlace) and isinstance(p.b, Brought) for p in dots)
-    return bool(dots) and brought and alike(kernel, group(dots, 1))
+def ping_pong_fits(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:
+    """Warpgroups can alternate over the kernel's programs: all share one pipeline of copies and nothing else."""
+    brought = all(isinstance(p.a, AsyncOperand | RegisterOperand) and isinstance(p.b, AsyncOperand) for p in dots)
+    return bool(dots) and brought and equal_uses(kernel, group(dots, 1))
 
 
 def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, int]) -> Cluster | Refused:
@@ -258,7 +265,7 @@ def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, in
     if prod(shape) > MOST_CTAS:
         return Refused(f"a cluster of {prod(shape)} CTAs: protocols of more than {MOST_CTAS} are not proved in minutes")
     cluster = Cluster(*shape, len(kernel.grid))
-    if not any(isinstance(operand, Copied) for plan in dots for operand in (plan.a, plan.b)):
+    if not any(isinstance(operand, TmaOperand) for plan in dots for operand in (plan.a, plan.b)):
         return Refused("no tile is brought by tensor copies, so a cluster has nothing to share")
     for stream in kernel.walk():
         if isinstance(stream, tile.Stream) and cluster.varies(stream.trip.expr.symbols):
@@ -266,11 +273,11 @@ def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, in
     return cluster
 
 
-def shared_tiles(cluster: Cluster, rings: Sequence[Ring]) -> dict[tile.Load, Share] | Refused:
+def shared_tiles(cluster: Cluster, pipelines: Sequence[TilePipeline]) -> dict[tile.Load, Share] | Refused:
     """Each CTA's share of every copied tile."""
     found: dict[tile.Load, Share] = {}
-    for slot in (slot for ring in rings for slot in ring.slots):
-        share = cluster.share(slot.copied.load, slot.copied.map) if isinstance(slot.copied, Copied) else None
+    for slot in (slot for pipeline in pipelines for slot in pipeline.slots):
+        share = cluster.share(slot.copied.load, slot.copied.map) if isinstance(slot.copied, TmaOperand) else None
         if share is None:
             return Refused(f"a tile of {tensor_name(slot.copied.load)} can't be cut into parts for a cluster")
         found[slot.copied.load] = share

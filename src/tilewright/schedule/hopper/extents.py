@@ -31,7 +31,7 @@ TURN_WIDTHS = {208: 99, 192: 99, 160: 103}
 columns exceed."""
 SHARED_WIDTHS = {256: 100, 224: 101}
 """The same for clusters of two CTAs, which read a shared operand half as often."""
-TURNS = (Candidate(1, turns=2, whole_stores=True),)
+TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
 CLUSTERS = (Candidate(2, cluster=(2, 1), whole_stores=True),)
 LINE_BYTES = 128
 """Rows that begin inside of an L2 line touch one line more each; two CTAs that share what they read then gain more than

@@ -8,8 +8,8 @@ with the plain machinery, on registers laid out as wgmma's accumulators, and pro
 
 A stream that only accumulates keeps one group in flight: stage i - 1 is released in iteration i, the last one after it.
 
-In turns (ping-pong) every consumer warpgroup has whole tiles of its own, and order barriers keep their products apart,
-so that one's epilogue runs under the other's products. Each skips the ring's stages of the others' tiles.
+With ping-pong every consumer warpgroup has whole tiles of its own, and order barriers keep their products apart,
+so that one's epilogue runs under the other's products. Each skips the pipeline's stages of the others' tiles.
 """
 
 from __future__ import annotations
@@ -25,15 +25,24 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum,
 from tilewright.lang.axes import Span
 from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.arrangement import Arrangement
-from tilewright.schedule.hopper.feeding import RingLowering, counter
-from tilewright.schedule.hopper.operands import Brought, DotPlan, InPlace, Operand, Staged, Widened, source_of
-from tilewright.schedule.hopper.panels import meet
+from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
+from tilewright.schedule.hopper.operands import (
+    AsyncOperand,
+    DotPlan,
+    Operand,
+    RegisterOperand,
+    StagedOperand,
+    WidenedOperand,
+    source_of,
+)
+from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, uses_per_program
+from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering, counter
 from tilewright.schedule.hopper.predicates import leading_steps, longest_first
 from tilewright.schedule.hopper.products import issue
-from tilewright.schedule.hopper.rings import Ring, accumulates, other_uses
-from tilewright.schedule.hopper.rotate import RotatedLoop
-from tilewright.schedule.hopper.turns import Turn, pass_turn, uses
+from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
+from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
+from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, other_uses
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.tiles import element, hint, owner
@@ -53,7 +62,7 @@ GROUP = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class StepRange:
     """Steps ``begin .. end`` of a stream. ``whole``: they lie inside of its domain, and the conditions ``holds`` are
     true for all their elements."""
 
@@ -64,25 +73,25 @@ class Part:
     holds: frozenset[SSAValue] = frozenset()
 
 
-class RoleLowering(RingLowering):
+class RoleLowering(PipelineLowering):
     warps_meet = False
     """Lowers one kernel under one candidate schedule."""
 
     kept_registers = 128
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, arrangement: Arrangement):
-        super().__init__(kernel, placement, facts, arrangement)
-        self.dots = {p.dot: p for p in arrangement.dots}
-        self.by_write = {p.write: p for p in arrangement.dots if p.write is not None}
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+        super().__init__(kernel, placement, facts, configuration)
+        self.dots = {p.dot: p for p in configuration.dots}
+        self.by_write = {p.write: p for p in configuration.dots if p.write is not None}
         self.accumulations = {
-            op for op in kernel.walk() if isinstance(op, tile.Stream) and accumulates(op, arrangement.dots)
+            op for op in kernel.walk() if isinstance(op, tile.Stream) and accumulates(op, configuration.dots)
         }
         self.producing = False
         self.panels: SSAValue | None = None
         self.in_flight: dict[SSAValue, Expr] = {}
         self.number: Expr = Sym(a.WARPGROUP)
         """The executing warpgroup's number among all consumers."""
-        self.turn: Turn | None = None
+        self.ping_pong: PingPongOrder | None = None
         self.required: list[Expr] = []
         self.holds: frozenset[SSAValue] = frozenset()
         """Conditions that are true for all elements in the steps being lowered."""
@@ -90,13 +99,13 @@ class RoleLowering(RingLowering):
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> t.Kernel:
         source = self.kernel
-        producers = 1 if self.rings else 0
+        producers = 1 if self.pipelines else 0
         kernel = t.Kernel(
             source.sym_name.data,
             [n.data for n in source.arg_names],
             [arg.type for arg in source.body.block.args],
             target=self.placement.target,
-            threads=a.WARPGROUP_THREADS * (self.arrangement.consumers + producers),
+            threads=a.WARPGROUP_THREADS * (self.configuration.consumers + producers),
             min_ctas=1,
             index_bits=self.facts.index_bits,
             numerics=source.numerics.data.value,
@@ -108,14 +117,14 @@ class RoleLowering(RingLowering):
         self.declare()
         roles = [*([self.producer()] if producers else []), *self.consumers(a.WARPGROUP_THREADS * producers)]
         opening: list[Operation] = []
-        if self.rings:
+        if self.pipelines:
             bars = [*self.full.values(), *self.empty.values()]
             opening.append(a.Elected(t.block([*(a.MbarrierInit(b) for b in bars), a.FenceMbarrierInit()])))
-            opening += self.meeting()
+            opening += self.rendezvous()
         kernel.body.block.add_ops([*self.declarations, *self.shared, *opening, *roles])
         kernel.attributes["assumptions"] = exprs([*self.placement.assumptions, *dict.fromkeys(self.required)])
-        if self.arrangement.cluster is not None:
-            kernel.attributes["cluster"] = IntAttr(self.arrangement.cluster.size)
+        if self.configuration.cluster is not None:
+            kernel.attributes["cluster"] = IntAttr(self.configuration.cluster.size)
         return contracted(kernel)
 
     def require(self, condition: Expr) -> None:
@@ -125,8 +134,8 @@ class RoleLowering(RingLowering):
             self.guards.append(condition)
 
     def programs(self, body: Block) -> t.Programs:
-        """The loop over this CTA's programs, in a turn over the warpgroup's own."""
-        grid, cluster = [g.expr for g in self.kernel.grid], self.arrangement.cluster
+        """The loop over this CTA's programs; with ping-pong, over the warpgroup's own."""
+        grid, cluster = [g.expr for g in self.kernel.grid], self.configuration.cluster
         group, shape = GROUP if len(grid) >= 2 else None, None
         if cluster is not None:
             grid, group, shape = cluster.extents(grid), max(1, GROUP // cluster.rows), cluster.shape
@@ -137,7 +146,7 @@ class RoleLowering(RingLowering):
             Region(body),
             group,
             cluster=shape,
-            turn=None if self.turn is None else (self.turn.place, self.turn.count),
+            turn=None if self.ping_pong is None else (self.ping_pong.place, self.ping_pong.count),
             descending=longest_first(self.kernel),
         )
 
@@ -148,34 +157,37 @@ class RoleLowering(RingLowering):
         with self.into(inner):
             self.body(self.kernel.body.block, split=True)
         self.producing = False
-        counters = [a.Counter(counter(ring)) for ring in self.rings]
+        counters = [a.Counter(counter(pipeline)) for pipeline in self.pipelines]
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(self.register_shares[0]))
         walk = [*counters, self.programs(inner)]
-        body.add_ops(walk if self.fed else [a.Elected(t.block(walk))])
-        body.add_ops(self.parting())
+        body.add_ops(walk if self.thread_copied else [a.Elected(t.block(walk))])
+        body.add_ops(self.role_end())
         return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
 
     @property
     def redistributes(self) -> bool:
         """Registers move from the producer to the consumers: the compiler's even share would not do."""
-        return bool(self.rings) and self.arrangement.consumers in REGISTERS
+        return bool(self.pipelines) and self.configuration.consumers in REGISTERS
 
     @property
     def register_shares(self) -> tuple[int, int]:
         """Registers of a producer's and of a consumer's thread."""
-        return (COPYING_REGISTERS if self.fed else REGISTERS)[self.arrangement.consumers]
+        return (COPYING_REGISTERS if self.thread_copied else REGISTERS)[self.configuration.consumers]
 
     def consumers(self, first: int) -> list[a.Role]:
-        """The warpgroups that multiply, and do everything else: one role, or one for each turn."""
-        count = self.arrangement.turns
+        """The warpgroups that multiply, and do everything else: one role, or one for each set that alternates."""
+        count = self.configuration.ping_pong
         if count == 1:
             return [self.consumer("consumer", first)]
         roles: list[a.Role] = []
         for place in range(count):
-            self.turn, self.number = Turn.of(self.kernel, self.arrangement.dots, place, count), Const(place)
+            self.ping_pong, self.number = (
+                PingPongOrder.of(self.kernel, self.configuration.dots, place, count),
+                Const(place),
+            )
             roles.append(
-                self.consumer(f"consumer{place}", first + a.WARPGROUP_THREADS * self.arrangement.warpgroups * place)
+                self.consumer(f"consumer{place}", first + a.WARPGROUP_THREADS * self.configuration.warpgroups * place)
             )
         return roles
 
@@ -187,55 +199,60 @@ class RoleLowering(RingLowering):
             self.skip(lambda turn: turn.count - 1)
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(self.register_shares[1]))
-        body.add_ops([a.Counter(counter(ring)) for ring in self.rings])
+        body.add_ops([a.Counter(counter(pipeline)) for pipeline in self.pipelines])
         with self.into(body):
             self.skip(lambda turn: turn.place)
-            self.first_turn()
+            self.open_order()
         body.add_op(self.programs(inner))
-        if self.arrangement.copies_out:
+        if self.configuration.copies_out:
             body.add_op(a.Elected(t.block([a.BulkWait(0, read=False)])))
-        body.add_ops(self.parting())
-        return a.Role(label, first, a.WARPGROUP_THREADS * self.arrangement.warpgroups, Region(body))
+        body.add_ops(self.role_end())
+        return a.Role(label, first, a.WARPGROUP_THREADS * self.configuration.warpgroups, Region(body))
 
-    def first_turn(self) -> None:
-        """The last of the warpgroups that take turns gives the first its first one."""
-        if self.turn is not None and self.turn.opens:
-            self.emit(self.turn.passed())
-        shared = self.arrangement.warpgroups
-        if self.arrangement.rotations and shared > 1:
+    def open_order(self) -> None:
+        """Opens the order: the last of the warpgroups that alternate arrives for the first."""
+        if self.ping_pong is not None and self.ping_pong.opens:
+            self.emit(self.ping_pong.arrive())
+        shared = self.configuration.warpgroups
+        if self.configuration.software_pipelines and shared > 1:
             last = Sym(a.WARPGROUP).eq(shared - 1)
-            self.emit(t.If(last, t.block([pass_turn(Const(shared - 1), shared)]), t.block()))
+            self.emit(t.If(last, t.block([order_arrive(Const(shared - 1), shared)]), t.block()))
 
-    def skip(self, programs: Callable[[Turn], int]) -> None:
+    def skip(self, programs: Callable[[PingPongOrder], int]) -> None:
         """Passes over the stages of programs that others take."""
-        if self.turn is None or programs(self.turn) == 0:
+        if self.ping_pong is None or programs(self.ping_pong) == 0:
             return
-        for ring in self.rings:
-            self.emit(a.Advance(counter(ring), uses(ring) * programs(self.turn)))
+        for pipeline in self.pipelines:
+            self.emit(a.Advance(counter(pipeline), uses_per_program(pipeline) * programs(self.ping_pong)))
 
     # -- walk -----------------------------------------------------------------------------------------------------
     def body(self, block: Block, *, split: bool) -> None:
         for op in block.ops:
-            for ring in self.rings:
-                if ring.block is block and ring.first is op:
-                    self.fill(ring) if self.producing else self.await_full(ring)
-            if self.turn is not None and op is self.turn.first:
-                self.emit(self.turn.taken())
+            for pipeline in self.pipelines:
+                if pipeline.block is block and pipeline.first is op:
+                    self.fill(pipeline) if self.producing else self.await_full(pipeline)
+            if self.ping_pong is not None and op is self.ping_pong.first:
+                self.emit(self.ping_pong.wait())
             self.op(op, split=split)
-            if self.turn is not None and op is self.turn.last and not self.accumulating(op):
-                self.emit(self.turn.passed())
-            for ring in self.rings:
-                if ring.block is block and ring.last is op and not self.producing and not self.deferred(ring):
+            if self.ping_pong is not None and op is self.ping_pong.last and not self.accumulating(op):
+                self.emit(self.ping_pong.arrive())
+            for pipeline in self.pipelines:
+                if (
+                    pipeline.block is block
+                    and pipeline.last is op
+                    and not self.producing
+                    and not self.deferred(pipeline)
+                ):
                     if isinstance(op, tile.Stream):
                         # a stream of no steps multiplies nothing: only a barrier says that all warps saw the tile
-                        self.emit(meet(self))
-                    self.release(ring, Sym(counter(ring)))
-                    self.emit(a.Advance(counter(ring)))
+                        self.emit(warpgroup_barrier(self))
+                    self.release(pipeline, Sym(counter(pipeline)))
+                    self.emit(a.Advance(counter(pipeline)))
 
     def op(self, op: Operation, *, split: bool) -> None:
         if self.producing:
             if isinstance(op, tile.Stream) and any(
-                r.block.parent_op() is not None and self.within(r, op) for r in self.rings
+                r.block.parent_op() is not None and self.within(r, op) for r in self.pipelines
             ):
                 self.loops_of(op, split=split)
             return
@@ -255,14 +272,14 @@ class RoleLowering(RingLowering):
                 super().op(op, split=split)
 
     @staticmethod
-    def within(ring: Ring, op: tile.Stream) -> bool:
-        """The ring's block lies in the stream."""
-        parent = ring.block.parent_op()
+    def within(pipeline: TilePipeline, op: tile.Stream) -> bool:
+        """The pipeline's block lies in the stream."""
+        parent = pipeline.block.parent_op()
         return parent is not None and op.is_ancestor(parent)
 
-    def deferred(self, ring: Ring) -> bool:
-        """The ring's stages are released one iteration late."""
-        return self.accumulating(ring.block.parent_op())
+    def deferred(self, pipeline: TilePipeline) -> bool:
+        """The pipeline's stages are released one iteration late."""
+        return self.accumulating(pipeline.block.parent_op())
 
     def accumulating(self, op: Operation | None) -> bool:
         """A stream whose body only adds products to fragments."""
@@ -272,11 +289,14 @@ class RoleLowering(RingLowering):
     def product(self, plan: DotPlan) -> None:
         """One product, waited for at once unless its stream keeps it in flight."""
         buffer = self.accumulator(plan)
-        if isinstance(plan.a, Widened):
+        if isinstance(plan.a, WidenedOperand):
             self.ordinary_product(plan, buffer, fresh=plan.write is None)
             return
         left = self.left(plan)
         flies = self.accumulating(plan.dot.parent_op())
+        beyond = rows_beyond(plan)
+        if beyond is not None and beyond not in self.scope.full and not self.inside(beyond):
+            clear_rows(self, plan, {})
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
             self.emit(t.Pin(buffer))
@@ -285,9 +305,9 @@ class RoleLowering(RingLowering):
             self.in_flight[buffer] = Const(1)
             return
         self.emit(a.WgmmaCommit())
-        held = [buffer] + ([left[0]] if isinstance(plan.a, InPlace) else [])
+        held = [buffer] + ([left[0]] if isinstance(plan.a, RegisterOperand) else [])
         self.emit(a.WgmmaWait(0, held))
-        if isinstance(plan.a, Staged) or isinstance(plan.b, Staged):
+        if isinstance(plan.a, StagedOperand) or isinstance(plan.b, StagedOperand):
             self.emit(t.Barrier())  # nobody writes the staged tiles again before all have multiplied
 
     def accumulator(self, plan: DotPlan) -> SSAValue:
@@ -309,16 +329,16 @@ class RoleLowering(RingLowering):
             self.emit(op, plan.dot)
 
     def left(self, plan: DotPlan) -> tuple[SSAValue, Expr]:
-        if isinstance(plan.a, InPlace):
+        if isinstance(plan.a, RegisterOperand):
             return self.masked(plan.a.value, 1, plan.dot), Const(0)
         return self.shared_operand(plan.a, plan.dot)
 
     def shared_operand(self, operand: Operand, dot: tile.Dot) -> tuple[SSAValue, Expr]:
         """Buffer and byte offset of an operand's tile."""
-        if isinstance(operand, Brought):
-            ring, slot = self.copied[operand.load]
-            return self.data[ring.name], self.stage(ring, Sym(counter(ring))) + slot.offset
-        assert isinstance(operand, Staged)
+        if isinstance(operand, AsyncOperand):
+            pipeline, slot = self.copied[operand.load]
+            return self.data[pipeline.name], self.stage(pipeline, Sym(counter(pipeline))) + slot.offset
+        assert isinstance(operand, StagedOperand)
         return self.stage_value(operand, dot), Const(0)
 
     # -- streams --------------------------------------------------------------------------------------------------
@@ -328,33 +348,33 @@ class RoleLowering(RingLowering):
             return
         written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))
         self.snapshot([f for f in written if f in self.scope.buffers], op)
-        rings = [r for r in self.rings if r.block is op.body.block]
+        pipelines = [r for r in self.pipelines if r.block is op.body.block]
         block = Block()
-        previous = {r.name: Sym(counter(r)) - 1 for r in rings}
+        previous = {r.name: Sym(counter(r)) - 1 for r in pipelines}
         with self.into(block):
             self.body(op.body.block, split=False)
             self.emit(a.WgmmaCommit())
             self.emit(a.WgmmaWait(1))
-            earlier = [op for r in rings for op in self.releases(r, previous[r.name])]
+            earlier = [op for r in pipelines for op in self.releases(r, previous[r.name])]
             release = a.Elected(t.block(earlier))
             self.emit(t.If(Sym(op.counter.data) > 0, t.block([release]), t.block()))
-            for ring in rings:
-                self.emit(a.Advance(counter(ring)))
+            for pipeline in pipelines:
+                self.emit(a.Advance(counter(pipeline)))
         trip = op.trip.expr
         self.emit(t.For(op.counter.data, Const(0), trip, expr(1), Region(block)), op)
-        if self.turn is not None and op is self.turn.last:
-            self.emit(self.turn.passed())  # the others may multiply while the last group ends
+        if self.ping_pong is not None and op is self.ping_pong.last:
+            self.emit(self.ping_pong.arrive())  # the others may multiply while the last group ends
         self.emit(a.WgmmaWait(0, list(self.in_flight)))
         self.in_flight.clear()
-        last = [op for r in rings for op in self.releases(r, previous[r.name])]
+        last = [op for r in pipelines for op in self.releases(r, previous[r.name])]
         self.emit(t.If(trip > 0, t.block([a.Elected(t.block(last))]), t.block()))
 
-    def parts(self, op: tile.Stream, first: int, *, split: bool) -> list[Part]:
+    def step_ranges(self, op: tile.Stream, first: int, *, split: bool) -> list[StepRange]:
         """The steps of a stream from ``first`` on: those that need no guards, then the rest."""
         span, trip, begin = op.axis.data, op.trip.expr, Const(first)
         leading = leading_steps(op)
         if not split or (self.inside(span) and leading is None):
-            return [Part(begin, trip, op)]
+            return [StepRange(begin, trip, op)]
         whole = trip
         if not self.inside(span):
             whole = minimum(whole, (span.stop - span.origin.substitute({op.counter.data: 0})) // span.size)
@@ -362,15 +382,18 @@ class RoleLowering(RingLowering):
             whole = minimum(whole, leading[0])
         holds = leading[1] if leading is not None else frozenset[SSAValue]()
         if simplify(whole - trip, self.placement.bounds) == Const(0):
-            return [Part(begin, trip, op, whole=True, holds=holds)]
+            return [StepRange(begin, trip, op, whole=True, holds=holds)]
         if simplify(whole <= begin, self.placement.bounds) == TRUE:  # a loop without steps would be in no PTX
-            return [Part(begin, trip, op)]
+            return [StepRange(begin, trip, op)]
         name = f"{op.counter.data}_full"
         self.emit(t.Let(name, whole))
-        return [Part(begin, Sym(name), op, whole=True, holds=holds), Part(maximum(Sym(name), begin), trip, op)]
+        return [
+            StepRange(begin, Sym(name), op, whole=True, holds=holds),
+            StepRange(maximum(Sym(name), begin), trip, op),
+        ]
 
     @contextmanager
-    def within_part(self, part: Part) -> Generator[None]:
+    def within_range(self, part: StepRange) -> Generator[None]:
         """What is known of every step of a part."""
         full, holds = self.scope.full, self.holds
         if part.whole:
@@ -387,12 +410,14 @@ class RoleLowering(RingLowering):
         if self.accumulating(op):
             self.loop(op, Const(0), op.trip.expr, split=False)
             return
-        rotation = self.arrangement.rotations.get(op)
-        if rotation is not None:
-            RotatedLoop(self, rotation, {load: ring for load, (ring, _) in self.copied.items()}).lower(split=split)
+        software_pipeline = self.configuration.software_pipelines.get(op)
+        if software_pipeline is not None:
+            SoftwarePipelinedLoop(
+                self, software_pipeline, {load: pipeline for load, (pipeline, _) in self.copied.items()}
+            ).lower(split=split)
             return
-        for part in self.parts(op, 0, split=split):
-            with self.within_part(part):
+        for part in self.step_ranges(op, 0, split=split):
+            with self.within_range(part):
                 self.loop(op, part.begin, part.end, split=split and part.whole)
 
     def trivial(self, value: SSAValue) -> bool:
@@ -408,11 +433,11 @@ class RoleLowering(RingLowering):
 
     # -- stores ---------------------------------------------------------------------------------------------------
     def store(self, op: tile.Store | tile.ReduceAdd) -> None:
-        plan = self.arrangement.stores.get(op) if isinstance(op, tile.Store) else None
+        plan = self.configuration.stores.get(op) if isinstance(op, tile.Store) else None
         if plan is not None:
             plan.lower(self)
-        elif self.home_parts(op):
+        elif self.chunked(op):
             self.prepare(op)
-            self.store_parts(op)
+            self.store_chunks(op)
         else:
             super().store(op)

@@ -1,9 +1,10 @@
-"""Where each ``tile.dot`` finds its operands: a tile that tensor copies bring, registers, or a tile staged by hand.
+"""Where each ``tile.dot`` finds its operands: a tile copied by TMA, registers, or a register-staged tile.
 
-Copied      the operand is a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
-Fed         a loaded tile that no map delivers: the producer's threads copy it into the same layout
-InPlace     a 16-bit left operand whose registers are those of an accumulator already
-Staged      any other value: written to shared memory in the swizzled layout by the threads that hold it
+TmaOperand            a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
+ThreadCopiedOperand   a loaded tile that no map delivers: the producer's threads copy it into the same layout
+RegisterOperand       a 16-bit left operand whose registers are those of an accumulator already
+StagedOperand         any other value: written to shared memory in the swizzled layout by the threads that hold it
+WidenedOperand        a value in shared memory in the accumulator's type, for products without wgmma
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
 from tilewright.legal.facts import index_axis, index_symbol
-from tilewright.legal.landing import LandingTile
 from tilewright.legal.repairs import Remedy, ThreadCopy, thread_copies
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import Role as OperandRole
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.arrivals import Read, together
-from tilewright.schedule.hopper.in_place import RowsInPlace
+from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
+from tilewright.schedule.hopper.register_operand import RegisterRows
 from tilewright.schedule.tiles import coords_of, element, tensor_name
 from tilewright.tile import dialect as tile
 
@@ -46,27 +47,27 @@ SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 
 @dataclass(frozen=True)
-class Brought:
+class AsyncOperand:
     """A loaded tile that arrives in shared memory, laid out as wgmma reads it, while others are multiplied."""
 
     load: tile.Load
     plan: WgmmaOperandPlan
 
     @property
-    def shared(self) -> LandingTile:
+    def shared(self) -> SmemTile:
         """Where its elements lie."""
         return self.plan.shared
 
 
 @dataclass(frozen=True)
-class Copied(Brought):
+class TmaOperand(AsyncOperand):
     """A tile brought by tensor copies."""
 
     map: TensorMapPlan
 
 
 @dataclass(frozen=True)
-class Fed(Brought):
+class ThreadCopiedOperand(AsyncOperand):
     """A tile brought by threads; ``remedy`` is what the legality rules offered where they allow no map."""
 
     remedy: Remedy
@@ -89,14 +90,14 @@ class Fed(Brought):
 
 
 @dataclass(frozen=True)
-class InPlace:
+class RegisterOperand:
     """A left operand in registers."""
 
     value: SSAValue
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedOperand:
     """A value that its holders write to shared memory, K innermost."""
 
     value: SSAValue
@@ -106,13 +107,13 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Widened:
+class WidenedOperand:
     """A value written to shared memory in the accumulator's type, for products without wgmma."""
 
     value: SSAValue
 
 
-Operand: TypeAlias = Copied | Fed | InPlace | Staged | Widened
+Operand: TypeAlias = TmaOperand | ThreadCopiedOperand | RegisterOperand | StagedOperand | WidenedOperand
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class Analysis:
 
     def dot(self, op: tile.Dot) -> DotPlan | str:
         if self.ordinary:
-            return DotPlan(op, Widened(op.a), Widened(op.b), COLUMNS, accumulation(op))
+            return DotPlan(op, WidenedOperand(op.a), WidenedOperand(op.b), COLUMNS, accumulation(op))
         dtype = element(op.a)
         if dtype != element(op.b):
             return f"operands of {dtype} and {element(op.b)}: this schedule multiplies those of one dtype"
@@ -193,56 +194,54 @@ class Analysis:
         rows, columns = tile.tile_type(op.result).shape
         n = instruction_columns(-(-columns // COLUMNS) * COLUMNS)
         depth = tile.tile_type(op.a).shape[1]
-        zeroed = False
-        a = self.brought(op, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
-        b = self.brought(op, OperandRole.B, n) if columns % COLUMNS == 0 else None
+        a = self.asynchronous(op, OperandRole.A, n) if rows % (ROWS * self.warpgroups) == 0 else None
+        b = self.asynchronous(op, OperandRole.B, n) if columns % COLUMNS == 0 else None
         left: Operand
         loaded = isinstance(source_of(op.a)[0].owner, tile.Load)
         if a is not None:
-            left, zeroed = a, isinstance(a, Fed) or self.filled(op.a, 1)
-        elif dtype.bits == 16 and depth % 16 == 0 and not loaded and self.rows_in_place.take(op):
-            left, zeroed = InPlace(op.a), True
+            left = a
+        elif dtype.bits == 16 and depth % 16 == 0 and not loaded and self.register_rows.take(op):
+            left = RegisterOperand(op.a)
         else:
-            left, zeroed = self.staged(op.a, OperandRole.A, n), True
-        if isinstance(b, Copied) and not zeroed and not self.filled(op.b, 0):
-            b = None
+            left = self.staged(op.a, OperandRole.A, n)
         right: Operand = b if b is not None else self.staged(op.b, OperandRole.B, n)
         return DotPlan(op, left, right, n, accumulation(op))
 
     # -- operands -------------------------------------------------------------------------------------------------
     @cached_property
-    def rows_in_place(self) -> RowsInPlace:
+    def register_rows(self) -> RegisterRows:
         """Which computed left operands stay in registers."""
-        return RowsInPlace(self.kernel, self.products)
+        return RegisterRows(self.kernel, self.products)
 
     @cached_property
     def products(self) -> tuple[tile.Dot, ...]:
         return tuple(op for op in self.kernel.walk() if isinstance(op, tile.Dot))
 
-    def brought(self, op: tile.Dot, role: OperandRole, n: int) -> Copied | Fed | None:
+    def asynchronous(self, op: tile.Dot, role: OperandRole, n: int) -> TmaOperand | ThreadCopiedOperand | None:
         """The operand as tensor copies bring it, else as threads do that copy without waiting."""
-        found = self.arrivals.get((op, role))
-        return self.fed(op.a if role is OperandRole.A else op.b, role, n) if found is None else found
+        found = self.chosen_layouts.get((op, role))
+        return self.thread_copied(op.a if role is OperandRole.A else op.b, role, n) if found is None else found
 
     @cached_property
-    def arrivals(self) -> Mapping[tuple[tile.Dot, OperandRole], Copied]:
+    def chosen_layouts(self) -> Mapping[tuple[tile.Dot, OperandRole], TmaOperand]:
         """How the loaded operands of all products are copied, chosen together."""
-        return together(self.reads())
+        return choose_layouts(self.reads())
 
-    def reads(self) -> tuple[Read[Copied], ...]:
-        """What the kernel's products read, with the ways in which tensor copies could bring it."""
-        found: list[Read[Copied]] = []
+    def reads(self) -> tuple[OperandRead[TmaOperand], ...]:
+        """What the kernel's products read, with the maps by which tensor copies could bring it."""
+        found: list[OperandRead[TmaOperand]] = []
         for op in self.products:
             n = instruction_columns(-(-tile.tile_type(op.result).shape[1] // COLUMNS) * COLUMNS)
             for value, role in ((op.a, OperandRole.A), (op.b, OperandRole.B)):
-                found.append(Read(op, role, n, tuple(self.ways(value, role, n))))
+                ways = self.candidates(value, role, n) if self.bounded(op, role) else ()
+                found.append(OperandRead(op, role, n, tuple(ways)))
         return tuple(found)
 
-    def copied(self, value: SSAValue, role: OperandRole, n: int) -> Copied | None:
+    def copied(self, value: SSAValue, role: OperandRole, n: int) -> TmaOperand | None:
         """The operand through a tensor map, if the rules allow one whose layout wgmma reads."""
-        return next(self.ways(value, role, n), None)
+        return next(self.candidates(value, role, n), None)
 
-    def ways(self, value: SSAValue, role: OperandRole, n: int) -> Iterator[Copied]:
+    def candidates(self, value: SSAValue, role: OperandRole, n: int) -> Iterator[TmaOperand]:
         """The operand through every tensor map that the rules allow and whose layout wgmma reads, widest swizzle
         first."""
         for load, extents, swizzle, major in self.layouts(value, role):
@@ -254,9 +253,9 @@ class Analysis:
                 continue
             answer = wgmma.plan(WgmmaOperand(role, element(load.result), map_plan.shared, major, n, "f32"))
             if isinstance(answer, Legal):
-                yield Copied(load, answer.fields, map_plan)
+                yield TmaOperand(load, answer.fields, map_plan)
 
-    def fed(self, value: SSAValue, role: OperandRole, n: int) -> Fed | None:
+    def thread_copied(self, value: SSAValue, role: OperandRole, n: int) -> ThreadCopiedOperand | None:
         """The operand copied by threads, if wgmma reads where they put it: by cp.async before loads and stores."""
         for load, extents, swizzle, major in self.layouts(value, role):
             for remedy in thread_copies(tile_access(load, extents, (swizzle,), self.known), self.known):
@@ -265,7 +264,7 @@ class Analysis:
                     continue
                 answer = wgmma.plan(WgmmaOperand(role, element(load.result), copies.shared, major, n, "f32"))
                 if isinstance(answer, Legal):
-                    return Fed(load, answer.fields, remedy)
+                    return ThreadCopiedOperand(load, answer.fields, remedy)
         return None
 
     def layouts(
@@ -290,15 +289,18 @@ class Analysis:
         """What the class says, for the rules."""
         return legal_facts(self.kernel, self.facts)
 
-    def filled(self, value: SSAValue, axis: int) -> bool:
-        """Elements of a copied operand beyond the domain of ``axis`` arrive as zeros, or there are none."""
-        source, perm = source_of(value)
-        load = source.owner
-        assert isinstance(load, tile.Load)
-        return reaches_edge(load, perm[axis])
+    def bounded(self, op: tile.Dot, role: OperandRole) -> bool:
+        """A tensor copy brings no element of an operand that lies outside of the domain along k, or consumers can clear
+        these: whatever memory holds there, NaN too, is no part of the product. ``tails`` clears right operands."""
+        value, axis = (op.a, 1) if role is OperandRole.A else (op.b, 0)
+        load = source_of(value)[0].owner
+        if not isinstance(load, tile.Load) or ends_with_tensor(value, axis):
+            return True
+        computed = not isinstance(source_of(op.a)[0].owner, tile.Load)
+        return role is OperandRole.B and computed and runs_across(value, axis, self.facts)
 
-    def staged(self, value: SSAValue, role: OperandRole, n: int) -> Staged:
-        """The operand written to shared memory by hand, K-major, padded to whole instructions."""
+    def staged(self, value: SSAValue, role: OperandRole, n: int) -> StagedOperand:
+        """The operand written to shared memory from registers, K-major, padded to whole instructions."""
         dtype = element(value)
         shape = tile.tile_type(value).shape
         mn, k = (shape[0], shape[1]) if role is OperandRole.A else (shape[1], shape[0])
@@ -307,10 +309,10 @@ class Analysis:
         mn, k = -(-mn // step) * step, -(-k // deep) * deep
         spans = ((s, PATTERNS[s].span_bytes // dtype.bytes) for s in SWIZZLES)
         swizzle, panel = next((s, p) for s, p in spans if k % p == 0)
-        shared = LandingTile((k, mn), panel, dtype.bytes, swizzle)
+        shared = SmemTile((k, mn), panel, dtype.bytes, swizzle)
         answer = wgmma.plan(WgmmaOperand(role, dtype, shared, Major.K, n, "f32"))
         assert isinstance(answer, Legal), answer
-        return Staged(value, answer.fields, transposed=role is OperandRole.B)
+        return StagedOperand(value, answer.fields, transposed=role is OperandRole.B)
 
 
 def tensor_map(
@@ -379,6 +381,23 @@ def reaches_edge(access: tile.Load | tile.Store, axis: int) -> bool:
     dim, span = spans[axis]
     extent = tile.tensor_type(access.tensor).dims.data[dim].expr
     return span.stop == extent or simplify(span.origin + span.size <= span.stop, {}) == TRUE
+
+
+def ends_with_tensor(value: SSAValue, axis: int) -> bool:
+    """The domain of an axis of a loaded operand ends where its tensor does: tensor copies bring zeros beyond it."""
+    source, perm = source_of(value)
+    load = source.owner
+    assert isinstance(load, tile.Load)
+    return reaches_edge(load, perm[axis])
+
+
+def runs_across(value: SSAValue, axis: int, facts: Facts) -> bool:
+    """Memory of a loaded operand runs along another axis than ``axis``, whose elements are whole rows."""
+    source, perm = source_of(value)
+    load = source.owner
+    assert isinstance(load, tile.Load)
+    spans = [d for d, c in enumerate(coords_of(load)) if isinstance(c, Span)]
+    return facts.of(tensor_name(load)).unit_axis in (set(spans) - {spans[perm[axis]]})
 
 
 def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:

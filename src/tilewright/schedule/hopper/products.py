@@ -8,10 +8,10 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
-from tilewright.legal.landing import LandingTile
+from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, WgmmaOperandPlan
 from tilewright.schedule.distribute import Digits
-from tilewright.schedule.hopper.operands import ROWS, DotPlan, InPlace
+from tilewright.schedule.hopper.operands import ROWS, DotPlan, RegisterOperand
 from tilewright.schedule.mapping import ClassId
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile.dialect import DTypeAttr
@@ -81,10 +81,10 @@ def operand_numbers(plan: WgmmaOperandPlan) -> OperandNumbers:
 
 
 def _shared_plan(operand: object) -> WgmmaOperandPlan | None:
-    return None if isinstance(operand, InPlace) else getattr(operand, "plan")  # noqa: B009
+    return None if isinstance(operand, RegisterOperand) else getattr(operand, "plan")  # noqa: B009
 
 
-def staging_offset(shared: LandingTile, inner: Expr, row: Expr) -> Expr:
+def staging_offset(shared: SmemTile, inner: Expr, row: Expr) -> Expr:
     """Element offset of (row, inner) in a tile that is staged by hand, ``inner`` along the panel's rows."""
     tile = shared.shared_tile
     assert tile is not None, "staged tiles are whole panels of whole swizzle periods"

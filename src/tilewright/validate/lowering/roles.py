@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, Min, Sym, divisor, maximum
+from tilewright.base.expr import Const, Expr, Min, Not, Sym, divisor, maximum
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile.attributes import TensorType
 from tilewright.tile.ops import ops_in
@@ -291,6 +291,19 @@ class RoleThreads(Threads):
         at = replace(place, number=np.broadcast_to(place.number, shape)[mask])
         self.memory.write(op.shared, at, kind_of(op.shared).bytes, self.around, flat)
 
+    def zero_fill(self, op: a.ZeroFill) -> None:
+        """Elements keep what was copied where the guard is false."""
+        count, vector, size = op.count.data, op.vector.data, kind_of(op.shared).bytes
+        self.place(count)
+        guard = self.resolved(self.integers.bounds(Not(op.guard.expr)))
+        offset, shape = self.integers(op.offset.expr), (self.count, count)
+        elements = np.broadcast_to(offset.number, shape)[:, :, None] + np.arange(vector) * size
+        place = Number(elements.reshape(-1), offset.rest, offset.symbol)
+        kept = Bounds(_each(guard.mask, count, vector), {f: _each(c, count, vector) for f, c in guard.atoms.items()})
+        held = self.memory.read(op.shared, place, size, self.around)
+        value = chosen(_flat(kept), held, Value(np.zeros(1, np.uint64)))
+        self.memory.write(op.shared, place, size, self.around, value)
+
     def copy_out(self, op: a.CopyOut) -> None:
         coords, bounds, active, place = self._copies(op)
         shape = (self.count, op.count.data * op.vector.data)
@@ -489,6 +502,7 @@ _VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     a.TmaStore: RoleThreads.tma_store,
     a.CpAsync: RoleThreads.copies_in,
     a.LoadStore: RoleThreads.copies_in,
+    a.ZeroFill: RoleThreads.zero_fill,
     a.CopyOut: RoleThreads.copy_out,
     t.SharedWrite: RoleThreads.shared_write,
     t.SharedRead: RoleThreads.shared_read,

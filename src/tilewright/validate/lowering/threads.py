@@ -626,6 +626,7 @@ _COPIES = {
     a.TmaStore,
     a.CpAsync,
     a.LoadStore,
+    a.ZeroFill,
     a.CopyOut,
     a.StoreMatrix,
 }

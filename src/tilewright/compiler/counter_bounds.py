@@ -1,0 +1,40 @@
+"""What the counters of a kernel whose CTAs walk programs reach: programs, and the uses of a ring that a CTA makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.expr import TRUE, Const, Expr, Interval, ceildiv, minimum, simplify
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.recipe import ctas_at_once, programs_of
+from tilewright.tile import dialect as tile
+from tilewright.tile.limits import Limits
+from tilewright.tile.ops import program_index
+
+
+def counters_fit(planned: PlannedKernel) -> tuple[Expr, ...]:
+    """Predicates over extents and scalars under which no counter of the kernel wraps around."""
+    ctas = ctas_at_once(planned.transport)
+    if ctas is None:
+        return ()
+    kinds = [arg.type for arg in planned.tile.body.block.args if isinstance(arg.type, tile.TensorType)]
+    dims = frozenset[str]().union(*(d.expr.symbols for kind in kinds for d in kind.dims))
+    known: dict[str, Interval] = dict.fromkeys(dims, (0, MAX_EXTENT))
+    found = (simplify(count <= MAX_EXTENT, known) for count in _counts(planned, ctas, dims))
+    return tuple(dict.fromkeys(p for p in found if p != TRUE))
+
+
+def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator[Expr]:
+    """The programs, and for each stream the steps of all programs of a CTA."""
+    limits, total = Limits(dims), programs_of(planned.transport)
+    for axis, extent in enumerate(planned.tile.grid):
+        limits.add(program_index(axis), extent.expr)
+    yield total
+    steps: dict[tile.Stream, Expr] = {}
+    for stream in (op for op in planned.tile.walk() if isinstance(op, tile.Stream)):
+        limits.add(stream.counter.data, stream.trip.expr)
+        around, most = stream.parent_op(), limits.upper(stream.trip.expr)
+        own = Const(MAX_EXTENT) if most is None else minimum(most, MAX_EXTENT)  # its positions stay in a tensor
+        steps[stream] = own * (steps[around] if isinstance(around, tile.Stream) else Const(1))
+        yield ceildiv(total, ctas) * steps[stream]

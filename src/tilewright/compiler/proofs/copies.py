@@ -1,0 +1,439 @@
+"""Proves that tensor copies and products move what the tile program says: the ``map`` obligation of a certificate.
+
+Everything is read from the lowered kernel and compared with the tile program:
+
+    tensors    a map's address, extents and strides are the tensor's, for all arguments of the class
+    loads      every element of an operand's tile lands where the product's instructions read it: the boxes' coordinates
+               are the load's plus constants (as polynomials), the bytes inside the tile are compared one by one
+    products   the instructions pair the same k of both operands, and each row, column and k once; the first along k of
+               a product that adds to nothing ignores what its registers held, all others add
+    stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'
+
+Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
+fields (9.7.15.5.1.2). Operands that threads stage element by element are compared in `staged_maps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
+from tilewright.base.verdict import Obligation, Proof, Proved, Refuted
+from tilewright.compiler.proofs.epilogue_copies import (
+    Ints,
+    WrongError,
+    box_bytes,
+    name_of,
+    panel,
+    place_of,
+    rows_of_panel,
+    swizzled,
+    tensor_of,
+)
+from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
+from tilewright.compiler.proofs.staged_operands import staged_operand
+from tilewright.compiler.proofs.thread_copies import place_copies
+from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
+from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
+from tilewright.lang.axes import Coord, Span
+from tilewright.legal.domain import Domain
+from tilewright.legal.facts import Facts
+from tilewright.schedule.hopper.operands import accumulation, source_of
+from tilewright.schedule.tiles import coords_of, place, tensor_name
+from tilewright.tier.descriptor_attrs import OperandNumbers
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+_LOOK_AHEAD = (0, -1, 1, -2, 2)
+"""A software-pipelined loop reads the stage of a step before or after the one that the producer's counter names."""
+
+
+def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
+    """Whether the copies and products of ``lowered`` are those of ``kernel``."""
+    try:
+        program, inside = operations(kernel), operations(lowered)
+        maps = [op for op in inside if isinstance(op, a.TensorMap)]
+        known = where_it_matters(tuple(x.expr for x in lowered.assumptions))
+        for op in maps:
+            _tensor(op, known)
+        loads = _loads(program, inside)
+        operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
+        stores = [op for op in program if isinstance(op, tile.Store)]
+        panels = sum(panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore))
+        panels += sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
+    except WrongError as error:
+        return Refuted("map", str(error))
+    subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"
+    return Proved((Obligation("map", "identity, enumerated", subject),))
+
+
+# -- tensors ----------------------------------------------------------------------------------------------------------
+def _tensor(op: a.TensorMap, known: Facts) -> None:
+    """A map's fields against the tensor's own."""
+    kind = op.tensor.type
+    assert isinstance(kind, t.TensorType)
+    name, numbers = kind.tensor_name.data, op.numbers
+    size = kind.element.bytes
+    if numbers.address != Sym(f"{name}.address") or ELEMENT_BITS[numbers.data_type] != 8 * size:
+        raise WrongError(f"{op.hint.data}: {numbers.data_type.name} at {numbers.address}")
+    if len(set(numbers.axes)) != len(numbers.axes):
+        raise WrongError(f"{op.hint.data}: axes {numbers.axes}")
+    for axis, dim in enumerate(kind.dims):
+        if axis not in numbers.axes and dim.expr != Const(1):
+            raise WrongError(f"{op.hint.data}: no dimension for axis {axis} of {name}")
+    steps = (Const(size), *numbers.strides_bytes)
+    for axis, extent, step in zip(numbers.axes, numbers.dims, steps, strict=True):
+        own = Sym(f"{name}.stride{axis}") * size
+        if extent != kind.dims.data[axis].expr:
+            raise WrongError(f"{op.hint.data}: extent {extent} for axis {axis} of {name}")
+        if extent != Const(1) and not _same_stride(step, own, known):
+            raise WrongError(f"{op.hint.data}: a step of {step} bytes along axis {axis} of {name}, which has {own}")
+
+
+@lru_cache(maxsize=64)
+def where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
+    """A kernel's assumptions about axes with more than one element: strides of others address nothing. The kernels of a
+    class assume alike."""
+    found: list[Expr] = []
+    for assumption in assumptions:
+        match assumption:
+            case Any_((Compare("<=", _, Const(1)), rest)) | Any_((rest, Compare("<=", _, Const(1)))):
+                found.append(rest)
+            case other:
+                found.append(other)
+    return Domain.of(*found).facts
+
+
+@lru_cache(maxsize=256)
+def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
+    """``step`` equals ``own``, or is ``own`` rounded to what a map takes where that changes nothing."""
+    if known.residual(own.eq(step)) == TRUE or known.apply(own) == step:
+        return True
+    whole = known.residual((own % 16).eq(0)) == TRUE
+    (symbol,) = own.symbols or {""}
+    forward = known.residual(Const(0) < Sym(symbol)) == TRUE
+    return step == maximum(own // 16 * 16, 16) and whole and forward
+
+
+# -- loads and products -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A load of the tile program, and the tensor axes that are mn and k in the products that use it, by side."""
+
+    load: tile.Load
+    where: tuple[str, str]
+    coords: tuple[Coord, ...]
+    axes: Mapping[str, Sequence[tuple[int, int]]]
+
+
+def _sources(program: Sequence[Operation]) -> list[_Source]:
+    axes: dict[SSAValue, dict[str, list[tuple[int, int]]]] = {}
+    for dot in program:
+        if isinstance(dot, tile.Dot):
+            for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
+                origin, perm = source_of(operand)
+                if isinstance(origin.owner, tile.Load):
+                    spans = [d for d, c in enumerate(coords_of(origin.owner)) if isinstance(c, Span)]
+                    axes.setdefault(origin, {}).setdefault(side, []).append((spans[perm[mn]], spans[perm[k]]))
+    loads = (op for op in program if isinstance(op, tile.Load))
+    return [_Source(x, (tensor_name(x), place(x)), coords_of(x), axes.get(x.result, {})) for x in loads]
+
+
+@dataclass(frozen=True)
+class _Load:
+    """A copy as the CTA of rank ``receiver`` sees it, and the loads of the tile program that it may belong to.
+
+    Of copies by threads ``offset`` is that of the whole tile; their coordinates are read from the op.
+    """
+
+    op: a.TmaLoad | a.ThreadCopies
+    receiver: int
+    coords: tuple[Expr, ...]
+    offset: Expr
+    sources: tuple[_Source, ...]
+
+
+def _loads(program: Sequence[Operation], lowered: Sequence[Operation]) -> dict[SSAValue, list[_Load]]:
+    """Copies by the buffer they fill."""
+    sources = _sources(program)
+    programs = next(op for op in lowered if isinstance(op, t.Programs))
+    found: dict[SSAValue, list[_Load]] = {}
+    for op in lowered:
+        if isinstance(op, a.TmaLoad):
+            mine = tuple(s for s in sources if s.where == (tensor_of(op), place_of(op)))
+            for sender, receiver in _deliveries(op, programs):
+                rank = {a.CTA_RANK: sender}
+                coords = tuple(c.expr.substitute(rank) for c in op.coords)
+                found.setdefault(op.shared, []).append(
+                    _Load(op, receiver, coords, op.offset.expr.substitute(rank), mine)
+                )
+        elif isinstance(op, a.ThreadCopies):
+            mine = tuple(s for s in sources if s.where == (name_of(op.tensor), place_of(op)))
+            found.setdefault(op.shared, []).append(_Load(op, 0, (), op.base.expr, mine))
+    return found
+
+
+def _deliveries(op: a.TmaLoad, programs: t.Programs) -> Iterator[tuple[int, int]]:
+    """Ranks of issuing and receiving CTAs of a cluster. What one brings to another must be the same tile for both: its
+    coordinates don't name the program along an axis in which the two differ."""
+    shape, names = programs.cluster_shape, [n.data for n in programs.names]
+    size = shape[0] * shape[1]
+    for sender in range(size):
+        receivers = [int(c.expr.evaluate({a.CTA_RANK: sender})) for c in op.ctas] or [sender]
+        for receiver in receivers:
+            differs = (sender // shape[1] != receiver // shape[1], sender % shape[1] != receiver % shape[1])
+            apart = {n for n, d in zip(names[-2:], differs, strict=False) if d}
+            if apart & {s for c in op.coords for s in c.expr.symbols}:
+                raise WrongError(f"a copy for several CTAs at {', '.join(str(c.expr) for c in op.coords)}")
+            yield sender, receiver
+
+
+def _products(lowered: Sequence[Operation]) -> Iterator[list[a.Wgmma]]:
+    """Instructions of one product: one line of the user's, the same tiles."""
+    groups: dict[object, list[a.Wgmma]] = {}
+    for op in lowered:
+        if isinstance(op, a.Wgmma):
+            key = (place_of(op), op.accumulator, op.a, op.b, op.a_region.expr, op.b_region.expr, op.parent_block())
+            groups.setdefault(key, []).append(op)
+    yield from groups.values()
+
+
+def _product(
+    kernel: tile.Kernel, lowered: Sequence[Operation], group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]
+) -> int:
+    """Both operands of a product, and the pairing of its instructions; returns how many operands were compared."""
+    first = group[0]
+    bits = first.dtype.dtype.bits
+    step = INSTRUCTION_K_BITS // bits
+    warpgroups = range(a.warpgroups_of(first))
+    right = _reading(first.b_operand.data, bits)
+    left = _reading(first.a_operand.data, bits) if first.a_operand is not None else None
+    seen: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
+    compared = 0
+    for side, reading in (("a", left), ("b", right)):
+        copies = loads.get(first.a if side == "a" else first.b, [])
+        if reading is None:
+            continue
+        if not copies:
+            staged_operand(kernel, lowered, first, side, reading.swizzled, reading.bytes)
+        elif not _lands(reading, copies, first.a_region.expr if side == "a" else first.b_region.expr, side):
+            raise WrongError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
+        else:
+            _excluded(group, side, copies, reading)
+        compared += 1
+    for op in group:
+        for w in warpgroups:
+            b_start = _start(op.b_offset.expr - op.b_region.expr, w)
+            column, k = _matrix(right, b_start, op.n.data, step, op)
+            if left is not None:
+                row, k_left = _matrix(left, _start(op.a_offset.expr - op.a_region.expr, w), INSTRUCTION_M, step, op)
+            else:
+                depth = first.b_operand.data.k // step
+                block, k_index = divmod(op.a_register.data // (step // 2), depth)
+                row, k_left = (block * len(warpgroups) + w) * INSTRUCTION_M, k_index * step
+            if k_left != k:
+                raise WrongError(f"product of {place_of(op)}: k of {k_left} on the left, {k} on the right")
+            seen.setdefault((op.first.data, w), set()).add((row, column, k))
+    depth = first.b_operand.data.k // step
+    if len(group) * len(warpgroups) != sum(map(len, seen.values())):
+        raise WrongError(f"product of {place_of(first)}: an instruction twice")
+    if any(len({(r, c) for r, c, _ in s}) != 1 or len(s) != depth for s in seen.values()):
+        raise WrongError(f"product of {place_of(first)}: accumulators of several tiles, or of part of k")
+    if len({next(iter(s))[:2] for s in seen.values()}) != len(seen):
+        raise WrongError(f"product of {place_of(first)}: a tile of the result in two accumulators")
+    _adds(kernel, group)
+    return compared
+
+
+def _excluded(group: Sequence[a.Wgmma], side: str, copies: Sequence[_Load], reading: _Reading) -> None:
+    """What lies outside of an operand's domain along k, but in its tensor, takes no part in a product."""
+    buffer, region = (group[0].a, group[0].a_region) if side == "a" else (group[0].b, group[0].b_region)
+    sources = {source for copy in copies if isinstance(copy.op, a.TmaLoad) for source in copy.sources}
+    for source in sources:
+        extents = tile.tensor_type(source.load.tensor).dims.data
+        for _, k_axis in dict.fromkeys(source.axes.get(side, ())):
+            span = source.coords[k_axis]
+            assert isinstance(span, Span)
+            if ends_with_tensor(span, extents[k_axis].expr):
+                continue
+            stream = source.load.parent_op()
+            ragged = Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
+            if not excluded(group[0], buffer, region.expr, ragged):
+                raise WrongError(f"operand {side} of {place_of(group[0])}: elements from {span.stop} on are multiplied")
+
+
+def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
+    """What each instruction does with what its accumulators held, in the order in which they are issued."""
+    here = [op for op in operations(kernel) if isinstance(op, tile.Dot) and place(op) == place_of(group[0])]
+    fresh = {accumulation(dot) is None for dot in here}
+    scales: dict[int, list[int]] = {}
+    for op in group:
+        scales.setdefault(op.first.data, []).append(op.scale_d.data)
+    for first, *others in scales.values():
+        if (first == 0) not in fresh or 0 in others:
+            found = ", ".join("adds" if scale else "ignores" for scale in (first, *others))
+            raise WrongError(f"product of {place_of(group[0])}: what the accumulators held it {found}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """Byte of every (mn, k) of a tile as descriptors read it, from the tile's begin; ``starts`` are the first bytes of
+    matrices, swizzle apart."""
+
+    numbers: OperandNumbers
+    bytes: int
+    plain: Ints
+    swizzled: Ints
+
+
+@lru_cache(maxsize=64)
+def _reading(numbers: OperandNumbers, bits: int) -> _Reading:
+    size = bits // 8
+    mn, k = np.arange(numbers.mn)[:, None], np.arange(numbers.k)[None, :]
+    leading, stride = numbers.leading_bytes, numbers.stride_bytes
+    span = PATTERNS[numbers.swizzle].span_bytes
+    unit = CORE_ROW_BYTES // size
+    if numbers.major and span:  # rows of one k along mn; leading between chunks of mn, stride between groups of k
+        width = span // size
+        of_mn = mn // width * leading + mn % width * size
+        of_k = k // CORE_ROWS * stride + k % CORE_ROWS * span
+    elif numbers.major:
+        of_mn = mn // unit * stride + mn % unit * size
+        of_k = k // CORE_ROWS * leading + k % CORE_ROWS * CORE_ROW_BYTES
+    elif span:  # a panel for every span of k, one after the other; the descriptor knows only one of them
+        width = span // size
+        of_mn = mn // CORE_ROWS * stride + mn % CORE_ROWS * span
+        of_k = k // width * (numbers.mn * span) + k % width * size
+    else:
+        of_mn = mn // CORE_ROWS * stride + mn % CORE_ROWS * CORE_ROW_BYTES
+        of_k = k // unit * leading + k % unit * size
+    plain = of_mn + of_k
+    return _Reading(numbers, size, plain, swizzled(plain, numbers.swizzle))
+
+
+def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) -> tuple[int, int]:
+    """First row (or column) and first k of the matrix at byte ``start``, which is read as part of the tile."""
+    found = _matrix_at(reading, start, rows, step)
+    if isinstance(found, str):
+        raise WrongError(f"product of {place_of(op)}: {found}")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _matrix_at(reading: _Reading, start: int, rows: int, step: int) -> tuple[int, int] | str:
+    """The same for every instruction that reads there; or what is wrong."""
+    found = np.flatnonzero(reading.plain == start)
+    if len(found) != 1:
+        return f"no matrix at byte {start} of its tile"
+    mn, k = divmod(int(found[0]), reading.numbers.k)
+    part = reading.plain[mn : mn + rows, k : k + step]
+    alone = _reading(_only(reading.numbers, rows, step), 8 * reading.bytes).plain
+    if part.shape != (rows, step) or not np.array_equal(part - start, alone):
+        return f"the matrix at byte {start} leaves its tile"
+    return mn, k
+
+
+def _only(numbers: OperandNumbers, mn: int, k: int) -> OperandNumbers:
+    return OperandNumbers(numbers.major, mn, k, numbers.swizzle, numbers.leading_bytes, numbers.stride_bytes)
+
+
+def _start(offset: Expr, warpgroup: int) -> int:
+    value = offset.substitute({a.WARPGROUP: warpgroup}).constant
+    if value is None:
+        raise WrongError(f"the offset {offset} inside a tile is no constant")
+    return int(value)
+
+
+def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, side: str) -> bool:
+    """For some look-ahead and some load of the tile program, the copies bring exactly the tile."""
+    counters = sorted({s for copy in copies for s in copy.offset.symbols})
+    for ahead in _LOOK_AHEAD:
+        moved = {name: Sym(name) + ahead for name in counters}
+        # a loop may be peeled: every copy of it fills the ring, in every CTA of a cluster
+        sites: dict[tuple[Block | None, int], list[tuple[int, _Load]]] = {}
+        for copy in copies:
+            at = (copy.offset.substitute(moved) - region).constant
+            if at is not None and 0 <= int(at) < reading.plain.size * reading.bytes:
+                sites.setdefault((copy.op.parent_block(), copy.receiver), []).append((int(at), copy))
+        brought = (
+            any(_brings(reading, inside, source, side) for source in {s for _, c in inside for s in c.sources})
+            for inside in sites.values()
+        )
+        if sites and all(brought):
+            return True
+    return False
+
+
+def _brings(reading: _Reading, copies: Sequence[tuple[int, _Load]], source: _Source, side: str) -> bool:
+    """The copies put every element of the operand that ``source`` loads where it is read."""
+    if not all(source in copy.sources for _, copy in copies):
+        return False
+    for axes, step in product(dict.fromkeys(source.axes.get(side, ())), _steps(source.load)):
+        landed = np.full(reading.plain.shape, -1)
+        fits = (_place(landed, at, copy, source, step, axes, reading) for at, copy in copies)
+        if all(fits) and np.array_equal(landed, reading.swizzled):
+            return True
+    return False
+
+
+def _steps(source: tile.Load) -> Iterator[dict[str, Expr]]:
+    """Which step of its stream a copy may be for: a software-pipelined loop fills a stage for a step nearby,
+    and the last one after the loop. That the steps come in order is proved of the pipeline's phases by its
+    protocol."""
+    stream = source.parent_op()
+    if not isinstance(stream, tile.Stream):
+        yield {}
+        return
+    name = stream.counter.data
+    for begin in (Sym(name), stream.trip.expr):
+        yield from ({name: begin + ahead} for ahead in _LOOK_AHEAD)
+
+
+def _place(
+    landed: Ints,
+    at: int,
+    copy: _Load,
+    source: _Source,
+    step: Mapping[str, Expr],
+    axes: tuple[int, int],
+    reading: _Reading,
+) -> bool:
+    """Writes the bytes of one copy's elements; False where its coordinates are not the load's."""
+    if isinstance(copy.op, a.ThreadCopies):
+        return place_copies(landed, at, copy.op, source.load, step, axes)
+    declared = copy.op.map.owner
+    assert isinstance(declared, a.TensorMap)
+    numbers, (mn_axis, k_axis) = declared.numbers, axes
+    if numbers.swizzle is not reading.numbers.swizzle:
+        return False
+    first: dict[int, int] = {}
+    for axis, coordinate in zip(numbers.axes, copy.coords, strict=True):
+        own = source.coords[axis]
+        begin = (own.origin if isinstance(own, Span) else own).substitute(step)
+        offset = (coordinate - begin).constant
+        if offset is None or (axis not in axes and offset != 0):
+            return False
+        first[axis] = int(offset)
+    extents = dict(zip(numbers.axes, numbers.box, strict=True))
+    if not first.keys() >= set(axes) or any(x > 1 for d, x in extents.items() if d not in axes):
+        return False
+    (mn, rows), (k, columns) = (first[mn_axis], extents[mn_axis]), (first[k_axis], extents[k_axis])
+    part = landed[mn : mn + rows, k : k + columns]
+    if mn < 0 or k < 0 or part.shape != (rows, columns) or (part != -1).any():
+        return False
+    whole, begin = divmod(at, t.SHARED_BASE_ALIGN_BYTES)
+    # innermost varies fastest
+    if numbers.axes.index(k_axis) < numbers.axes.index(mn_axis):
+        bytes_ = box_bytes(columns, rows, reading.bytes, numbers.swizzle, begin)
+    else:
+        bytes_ = box_bytes(rows, columns, reading.bytes, numbers.swizzle, begin).T
+    part[:] = bytes_ + whole * t.SHARED_BASE_ALIGN_BYTES
+    return True

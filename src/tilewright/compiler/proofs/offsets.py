@@ -1,0 +1,111 @@
+"""Vectors begin at multiples of their size, and offsets fit: the ``aligned`` and ``offsets`` obligations.
+
+Read from the lowered kernel alone. An access of several elements at once lies along an axis whose stride its
+assumptions make 1; the tensor's address and its other strides are multiples of the vector's bytes by those assumptions,
+and the coordinate along the axis is one of the vector's elements, whatever the thread. Where offsets are formed in 32
+bits, the assumptions say that those of every element fit. What assumptions say is asked of every launch. Tiles that are
+laid from a boundary before their row (``schedule.skew``) begin there by the definition of their distance: whether their
+vectors are aligned is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from tilewright.base import verdict
+from tilewright.base.expr import TRUE, Const, Expr, Sym, divisor, maximum, simplify
+from tilewright.base.verdict import Proof, Proved, Unknown
+from tilewright.compiler.proofs.copies import where_it_matters
+from tilewright.compiler.timing import timed
+from tilewright.diag import fail
+from tilewright.legal.facts import Facts
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations, tensor_type
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+ALIGNED, OFFSETS = "aligned", "offsets"
+METHODS = {ALIGNED: "multiples", OFFSETS: "assumed"}
+Access: TypeAlias = t.Load | t.Store | a.CopyOut | a.CpAsync
+
+
+def vectors_of(lowered: t.Kernel) -> tuple[Access, ...]:
+    """Accesses to tensors that move several elements at once, tiles laid from boundaries apart."""
+    inside = operations(lowered)
+    skewed = {op.symbol.data for op in inside if isinstance(op, t.Let)}
+    return tuple(
+        op
+        for op in inside
+        if isinstance(op, Access)
+        and op.vector.data > 1
+        and skewed.isdisjoint(op.coords.data[op.axis.data].expr.symbols)
+    )
+
+
+def narrow_of(lowered: t.Kernel) -> tuple[tile.TensorType, ...]:
+    """The tensors whose elements' offsets are formed in 32 bits."""
+    kinds = (arg.type for arg in lowered.body.block.args)
+    return tuple(k for k in kinds if isinstance(k, tile.TensorType)) if lowered.index_bits.data == 32 else ()
+
+
+@timed("prove")
+def prove_offsets(lowered: t.Kernel) -> Proof[str]:
+    """Whether every vector begins at a multiple of its bytes, and every offset fits, for all arguments of the class."""
+    accesses, narrow = vectors_of(lowered), narrow_of(lowered)
+    assumptions = tuple(x.expr for x in lowered.assumptions)
+    known = where_it_matters(assumptions)
+    for op in accesses:
+        for open_ in _open(op, known):
+            where = op.loc.data if op.loc is not None else "no line"
+            return Unknown(ALIGNED, f"{op.name} at {where}: {open_}", f"vectors of {_bytes(op)} bytes at multiples")
+    for kind in narrow:
+        fits = _reach(kind) < Const(1 << 31)
+        if fits not in (TRUE, *assumptions):
+            return Unknown(OFFSETS, f"{fits} is open", "offsets of 64 bits, or an assumption")
+    vectors = ", ".join(dict.fromkeys(tensor_type(op.tensor).tensor_name.data for op in accesses))
+    offsets = ", ".join(kind.tensor_name.data for kind in narrow)
+    found = ((ALIGNED, vectors), (OFFSETS, offsets))
+    return Proved(tuple(verdict.Obligation(name, METHODS[name], of) for name, of in found if of))
+
+
+def require_offsets(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:
+    """The obligations of a kernel's offsets; CRT008 if one is not met."""
+    answer = prove_offsets(lowered)
+    if isinstance(answer, Proved):
+        return answer.obligations
+    assert isinstance(answer, Unknown)
+    fail("CRT008", where=tile.begins_at(kernel), found=answer.reason, required=answer.settle)
+
+
+def _reach(kind: tile.TensorType) -> Expr:
+    """The greatest offset of an element, in elements."""
+    reach: Expr = Const(0)
+    for axis, dim in enumerate(kind.dims):
+        stride = Sym(f"{kind.tensor_name.data}.stride{axis}")
+        reach = reach + maximum(dim.expr - 1, 0) * maximum(stride, -stride)
+    return reach
+
+
+def _bytes(op: Access) -> int:
+    """What the access moves at once."""
+    return op.vector.data * tensor_type(op.tensor).element.bytes
+
+
+def _open(op: Access, known: Facts) -> Iterator[str]:
+    """What does not follow."""
+    kind, size = tensor_type(op.tensor), _bytes(op)
+    name = kind.tensor_name.data
+    if known.residual((Sym(f"{name}.address") % size).eq(0)) != TRUE:
+        yield f"{name}.address % {size} is open"
+    for axis, coord in enumerate(c.expr for c in op.coords):
+        stride = Sym(f"{name}.stride{axis}")
+        if axis == op.axis.data:
+            width = op.vector.data
+            begin = simplify(coord.substitute({t.REGISTER: Sym(t.REGISTER) * width}), {t.REGISTER: (0, None)})
+            if isinstance(op, t.Load | t.Store) and divisor(begin, {}) % width:
+                yield f"{begin} % {width} is open"
+            if known.residual(stride.eq(1)) != TRUE:
+                yield f"{stride} is not 1"
+        elif coord != Const(0) and known.residual((stride * kind.element.bytes % size).eq(0)) != TRUE:
+            yield f"{stride} * {kind.element.bytes} % {size} is open"

@@ -1,0 +1,181 @@
+"""Shared memory in which threads leave elements for each other: none is read that was not written.
+
+Read from the lowered kernel alone: the offset and guard of every shared access, at every thread and register. A write
+counts for a read if it comes before, and is executed whenever the read is; that barriers stand between them is not
+asked here. Buffers that tensor copies, matrices or copies by threads fill too are left to ``compiler.proofs.copies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from xdsl.ir import Block, Operation, SSAValue
+
+from tilewright.base import verdict
+from tilewright.base.expr import Expr, conjuncts
+from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
+from tilewright.compiler.timing import timed
+from tilewright.diag import fail
+from tilewright.hw.spaces import WARPGROUP_THREADS
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.transport.every_thread import values_at
+
+OBLIGATION = "filled"
+METHOD = "every thread and register"
+_ALWAYS = (t.Kernel, t.Programs, a.Role)
+"""Bodies that are executed whenever what is around them is; a loop without programs has no reads either."""
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def shared_scratch(lowered: t.Kernel) -> dict[SSAValue, list[t.SharedWrite | t.SharedRead]]:
+    """The buffers that threads alone access, one element or vector at a time, with these accesses in order."""
+    found: dict[SSAValue, list[t.SharedWrite | t.SharedRead]] = {}
+    others: set[SSAValue] = set()
+    for op in operations(lowered):
+        if isinstance(op, t.SharedWrite | t.SharedRead):
+            found.setdefault(op.shared, []).append(op)
+        else:
+            others.update(op.operands)
+    return {shared: ops for shared, ops in found.items() if shared not in others}
+
+
+@timed("prove")
+def prove_initialised(lowered: t.Kernel) -> Proof[str]:
+    """Whether every element that threads read from shared memory was written by some thread before."""
+    buffers = shared_scratch(lowered)
+    for shared, ops in buffers.items():
+        accesses = [_Access.of(op, lowered) for op in ops]
+        for number, read in enumerate(accesses):
+            if read.writes:
+                continue
+            where = f"{_name(shared)}, read at {read.op.loc.data if read.op.loc is not None else 'no line'}"
+            asked = read.elements(assumed=True)
+            if asked is None:
+                return Unknown(OBLIGATION, f"{where}: elements at {read.op.offset.expr}", "offsets by thread, register")
+            before = [w for n, w in enumerate(accesses) if w.writes and (n < number or w.role is not read.role)]
+            written = np.zeros_like(asked)
+            for write in before:
+                if write.made_whenever(read) and (made := write.elements(assumed=False)) is not None:
+                    written |= made
+            left = np.flatnonzero(asked & ~written)
+            if left.size:
+                return Refuted(OBLIGATION, f"{where}: nobody writes element {left[0]} of {asked.size}")
+    names = ", ".join(dict.fromkeys(map(_name, buffers)))
+    return Proved((verdict.Obligation(OBLIGATION, METHOD, names),) if buffers else ())
+
+
+def require_initialised(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:
+    """The obligation of a kernel's shared memory; CRT005 if it is not met."""
+    answer = prove_initialised(lowered)
+    if isinstance(answer, Proved):
+        return answer.obligations
+    where = tile.begins_at(kernel)
+    found = str(answer.witness if isinstance(answer, Refuted) else answer.reason)
+    fail("CRT005", where=where, found=found, required="every element that is read was written")
+
+
+def _name(shared: SSAValue) -> str:
+    assert isinstance(shared.owner, t.Shared)
+    return shared.owner.hint.data
+
+
+@dataclass(frozen=True)
+class _Access:
+    """One op, the role whose threads execute it, the blocks around it that may be skipped, and the loops whose
+    iterations are known."""
+
+    op: t.SharedWrite | t.SharedRead
+    role: Operation
+    threads: int
+    perhaps: tuple[Block, ...]
+    loops: dict[str, range]
+
+    @classmethod
+    def of(cls, op: t.SharedWrite | t.SharedRead, lowered: t.Kernel) -> _Access:
+        role: Operation = lowered
+        threads = lowered.threads.data
+        perhaps: list[Block] = []
+        loops: dict[str, range] = {}
+        for block, parent in _around(op):
+            if isinstance(parent, a.Role):
+                role, threads = parent, parent.threads.data
+            if isinstance(parent, t.For) and (known := _iterations(parent)):
+                loops[parent.counter.data] = known
+            elif not isinstance(parent, _ALWAYS):
+                perhaps.insert(0, block)
+        return cls(op, role, threads, tuple(perhaps), loops)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes."""
+        return isinstance(self.op, t.SharedWrite)
+
+    def made_whenever(self, read: _Access) -> bool:
+        """Whether this write is executed when ``read`` is, all of it: not one part an iteration of a loop around
+        both."""
+        together = self.loops.keys() & read.loops.keys() & self.op.offset.expr.symbols
+        return read.perhaps[: len(self.perhaps)] == self.perhaps and not together
+
+    def elements(self, *, assumed: bool) -> Mask | None:
+        """The elements of the buffer that are accessed; where a guard asks for more than thread and register tell,
+        ``assumed`` is the answer. None if the offset does."""
+        known = {t.THREAD, t.REGISTER, a.WARPGROUP, *self.loops}
+        guard = conjuncts(self.op.guard.expr)
+        told = tuple(g for g in guard if g.symbols <= known)
+        if not self.op.offset.expr.symbols <= known or (len(told) < len(guard) and not assumed):
+            return None
+        used = self.op.offset.expr.symbols.union(*(g.symbols for g in told))
+        registers = range(0, t.registers_of(self.op.buffer).count.data, self.op.vector.data)
+        loops = tuple((name, values) for name, values in self.loops.items() if name in used)
+        size = t.shared_of(self.op.shared).count.data
+        return _elements(self.op.offset.expr, told, self.threads, registers, self.op.vector.data, loops, size)
+
+
+def _around(op: Operation) -> Iterator[tuple[Block, Operation]]:
+    """The blocks around an op with what has them, innermost first."""
+    block = op.parent
+    while block is not None and (parent := block.parent_op()) is not None:
+        yield block, parent
+        block = parent.parent
+
+
+def _iterations(loop: t.For) -> range | None:
+    """The counter's values, if they are constants and at least one."""
+    bounds = [e.expr.constant for e in (loop.begin, loop.end, loop.step)]
+    known = [b for b in bounds if b is not None]
+    return range(*known) if len(known) == len(bounds) and len(range(*known)) > 0 else None
+
+
+@lru_cache(maxsize=1024)
+def _elements(
+    offset: Expr,
+    guard: Sequence[Expr],
+    threads: int,
+    registers: range,
+    vector: int,
+    loops: Sequence[tuple[str, range]],
+    size: int,
+) -> Mask | None:
+    """Which of ``size`` elements threads access; None if one lies beyond."""
+    thread, register = np.meshgrid(np.arange(threads), np.array(registers), indexing="ij")
+    found = np.zeros(size, np.bool_)
+    for iteration in product(*(values for _, values in loops)):
+        at = {t.THREAD: thread, t.REGISTER: register, a.WARPGROUP: thread // WARPGROUP_THREADS}
+        at |= {name: np.full_like(thread, value) for (name, _), value in zip(loops, iteration, strict=True)}
+        taken = np.ones(thread.shape, np.bool_)
+        for condition in guard:
+            taken &= values_at(condition, at).astype(np.bool_)
+        first = values_at(offset, at)[taken]
+        if first.size and (first.min() < 0 or first.max() + vector > size):
+            return None
+        found[(first[:, None] + np.arange(vector)).ravel()] = True
+    return found

@@ -1,0 +1,160 @@
+"""Certifies a program of several steps: what a kernel reads from a workspace has been written there, all of it.
+
+order       a workspace is filled by one kernel, before any other touches it, on the same stream; added to by others
+            before any reads it
+whole       that kernel writes every element of the tensor, each once
+inside      the tensor, at the strides that all kernels use, fits the workspace
+bound       what the kernels assume of workspaces follows from their layout and alignment, or is asked at dispatch
+unique      what stores rely on is counted and judged by steps before, behind whose flags they stand
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NoReturn
+
+from tilewright.artifact.schema import (
+    CHECKED,
+    EncodeTensorMap,
+    Launch,
+    Obligation,
+    Step,
+    TensorMapArg,
+    WorkspacePointer,
+    workspace_address,
+)
+from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts, own
+from tilewright.base.verdict import Proved
+from tilewright.compiler.planned import PlannedKernel, Promised
+from tilewright.compiler.promises import promises_of
+from tilewright.compiler.proofs.stores import prove_domains
+from tilewright.compiler.requests import assumptions_of
+from tilewright.compiler.staging import Staged, residual
+from tilewright.diag import fail
+from tilewright.legal.repairs import STAGING_PITCH_BYTES
+from tilewright.protocol.access import Index, IndexRole, StoreDomain
+from tilewright.schedule.tiles import tensor_name
+from tilewright.tile import dialect as tile
+
+
+def certify_steps(
+    steps: Sequence[Step], kernels: Mapping[str, PlannedKernel], predicate: Expr, promised: Promised | None = None
+) -> tuple[Obligation, ...]:
+    """The obligations of a variant's steps, CRT003 for one that does not hold; none where there is no workspace.
+
+    ``kernels`` are the launched kernels by symbol, ``promised`` those that check what the last of them relies on.
+    """
+    items: dict[int, Staged] = {}
+    for symbol, kernel in kernels.items():
+        for item in kernel.workspaces.values():
+            if items.setdefault(item.index, item) != item:
+                _refuse("inside", f"{symbol} takes workspace {item.index} for another tensor than kernels before it")
+    if not items:
+        return ()
+    kept = set[int]() if promised is None else {promised.checks.failed.index}
+    writers = _order(steps, kernels, kept)
+    found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
+    for index, symbol in writers.items():
+        found.append(_whole(kernels[symbol], items[index]))
+        found.append(Obligation("inside", _inside(items[index])))
+    found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
+    asked = set(conjuncts(predicate))
+    for kernel in kernels.values():
+        rest = residual(assumptions_of(kernel.tile, kernel.request.facts), kernel.binding)
+        open_ = set(conjuncts(rest)) - asked
+        if open_:
+            _refuse("bound", f"{kernel.transport.sym_name.data} assumes {', '.join(map(str, open_))}")
+    found.append(Obligation("bound", "divisors of strides and addresses, the rest asked at dispatch"))
+    return (*found, *_checked(steps, kernels, promised))
+
+
+def _checked(
+    steps: Sequence[Step], kernels: Mapping[str, PlannedKernel], promised: Promised | None
+) -> Iterator[Obligation]:
+    """Every promise that the last kernel relies on has been judged by the steps before it."""
+    launched = [step.kernel for step in steps if isinstance(step, Launch)]
+    relied_on = promises_of(kernels[launched[-1]].tile)
+    checks = () if promised is None else promised.checks.promises
+    if relied_on != checks:
+        _refuse("unique", f"{', '.join(map(str, relied_on))} relied on, {', '.join(map(str, checks))} checked")
+    if promised is None:
+        return
+    wanted = [kernel.tile for kernel in promised.kernels]
+    if [kernels[symbol].tile for symbol in launched[:-1]] != wanted:
+        _refuse("unique", f"the steps {', '.join(launched)}, not those of the checks")
+    for promise, judge in zip(checks, promised.checks.judges, strict=True):
+        if promised.checks.broken not in promised.kernels[judge].workspaces.values():
+            _refuse("unique", f"{promise} is judged, and its flag not set")
+        yield Obligation(
+            f"{promise}", CHECKED, f"by step {judge + 1} of {len(launched)}, before any store, {_UNWRITTEN}"
+        )
+
+
+def _order(steps: Sequence[Step], kernels: Mapping[str, PlannedKernel], kept: Collection[int]) -> dict[int, str]:
+    """The kernel that fills each workspace, from the steps as they will be launched; ``kept`` are only added to."""
+    read: dict[int, str] = {}
+    blocks = {workspace_address(i.index): i.index for k in kernels.values() for i in k.workspaces.values()}
+    mapped: dict[int, set[int]] = {}
+    writers: dict[int, str] = {}
+    for step in steps:
+        if isinstance(step, EncodeTensorMap):
+            mapped[step.slot] = {blocks[name] for name in step.recipe.address.symbols & blocks.keys()}
+        if not isinstance(step, Launch):
+            continue
+        kernel = kernels[step.kernel]
+        touched = {a.index for a in step.args if isinstance(a, WorkspacePointer)}
+        touched |= {i for a in step.args if isinstance(a, TensorMapArg) for i in mapped[a.slot]}
+        written, added = _written(kernel, _STORES), _written(kernel, _ADDS)
+        for index in touched:
+            if index in written and (index in writers or index in kept):
+                _refuse("order", f"{step.kernel} and {writers.get(index, 'the launch')} both fill workspace {index}")
+            if index not in written and index not in writers and index not in kept:
+                _refuse("order", f"{step.kernel} reads workspace {index} before anything fills it")
+            if index in added and index in read:
+                _refuse("order", f"{step.kernel} adds to workspace {index} after {read[index]} has read it")
+            if index not in written | added:
+                if index in kept:
+                    _refuse("order", f"{step.kernel} reads workspace {index}, which outlives a launch")
+                read.setdefault(index, step.kernel)
+        writers |= dict.fromkeys(written, step.kernel)
+    return writers
+
+
+_UNWRITTEN = "assuming index-tensors-not-written-during-launch"
+_STORES = (tile.Store, tile.Scatter)
+_ADDS = (tile.ReduceAdd, tile.ScatterAdd)
+
+
+def _written(kernel: PlannedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[int]:
+    stored = {tensor_name(op) for op in kernel.tile.walk() if isinstance(op, tile.WRITES) and isinstance(op, ops)}
+    return {item.index for name, item in kernel.workspaces.items() if name in stored}
+
+
+def _whole(kernel: PlannedKernel, item: Staged) -> Obligation:
+    """The kernel's stores are exactly the whole tensor."""
+    name = next(n for n, i in kernel.workspaces.items() if i == item)
+    axes = [Index(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
+    everything = StoreDomain(name, "", tuple(axes), tuple(Sym(axis.name) for axis in axes))
+    answer = prove_domains(kernel.transport, (everything,))
+    if not isinstance(answer, Proved):
+        _refuse("whole", f"{answer}")
+    domain = next(o for o in answer.obligations if o.name == "domain")
+    return Obligation("whole", domain.method, domain.subject)
+
+
+def _inside(item: Staged) -> str:
+    """Rows are as long as the extent rounded up; each outer axis steps over all of the one inside it, and the size over
+    the outermost."""
+    unit = STAGING_PITCH_BYTES // item.element.bytes
+    axes = [d for d in reversed(range(len(item.dims))) if d != item.unit_axis]
+    steps = [*(item.strides[d] for d in axes), item.size_bytes // item.element.bytes]
+    rows = steps[0] == ceildiv(item.dims[item.unit_axis], unit) * unit and item.strides[item.unit_axis] == Const(1)
+    nested = all(outer == inner * item.dims[d] for d, (inner, outer) in zip(axes, pairwise(steps), strict=True))
+    if not rows or not nested:
+        _refuse("inside", f"{item.name}: strides {', '.join(map(str, item.strides))}, {item.size_bytes} bytes")
+    return f"{item.copy_name}: rows of {steps[0]} elements, axes nested"
+
+
+def _refuse(obligation: str, found: str) -> NoReturn:
+    fail("CRT003", found=f"{obligation}: {found}", required="steps that hand a whole tensor on")

@@ -1,0 +1,245 @@
+"""Certifies a plain kernel: what its stores promise is written once, and nothing outside a tensor is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from xdsl.ir import Operation
+
+from tilewright.artifact.schema import MAX_EXTENT, Obligation
+from tilewright.base import verdict
+from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
+from tilewright.base.verdict import Proof, Proved
+from tilewright.compiler.proofs.loaded import offsets_of, tiles_of
+from tilewright.compiler.timing import timed
+from tilewright.contract.access import AccessWitness, prove_accesses
+from tilewright.contract.access_report import diagnose
+from tilewright.diag import TilewrightError
+from tilewright.lang.axes import Span, axis_symbol
+from tilewright.protocol.access import AccessMap, Definition, Index, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
+from tilewright.schedule.tiles import tensor_name
+from tilewright.tile import dialect as tile
+from tilewright.tile.indirect import scatter_number
+from tilewright.tile.ops import operations, program_index
+from tilewright.transport import dialect as transport
+from tilewright.transport.access import accesses_of, scatter_name
+
+
+@timed("prove")
+def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
+    """Whether every store's domain is written once and nothing outside a tensor is touched."""
+    return prove_domains(lowered, store_domains(kernel), tiles_of(kernel))
+
+
+def prove_domains(
+    lowered: transport.Kernel, domains: Sequence[StoreDomain], tiles: Mapping[str, RaggedTiles] | None = None
+) -> Proof[AccessWitness]:
+    """Whether the stores write exactly ``domains``, each element once, and nothing outside a tensor is touched.
+
+    Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself. ``tiles`` are
+    those of ragged grids, by the integer at which they begin.
+    """
+    accesses = accesses_of(lowered)
+    if tiles:
+        accesses = replace(accesses, accesses=tuple(_with_tiles(access, tiles) for access in accesses.accesses))
+    # facts about strides and addresses say nothing of coordinates
+    about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
+    proved: dict[tuple[str, str], dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
+    for case in _cases(replace(accesses, assumptions=about_extents)):
+        apart = _shifted(case) or any(map(_bounded_by_others, domains))
+        answer = prove_accesses(case, [_by_step(d) for d in domains] if apart else domains)
+        if not isinstance(answer, Proved):
+            return answer
+        for o in answer.obligations:
+            proved.setdefault((o.name, o.subject), {}).update(dict.fromkeys(o.method.split(", ")))
+    return Proved(tuple(verdict.Obligation(name, ", ".join(by), of) for (name, of), by in proved.items()))
+
+
+def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMap:
+    scope = (replace(i, tiles=tiles.get(i.name)) if isinstance(i, Index) else i for i in access.scope)
+    return replace(access, scope=tuple(scope))
+
+
+def _shifted(accesses: KernelAccesses) -> bool:
+    """Tiles are laid from a place that a program finds out for itself: then each is proved by itself."""
+    return any(
+        isinstance(item, Definition) and any(item.name in coord.symbols for coord in access.coords)
+        for access in accesses.accesses
+        for item in access.scope
+    )
+
+
+def _bounded_by_others(domain: StoreDomain) -> bool:
+    """A stream ends or begins where the program, or a stream around it, says, or a program writes where it has loaded:
+    its steps are no box of indices."""
+    if any(i.tiles is not None for i in domain.indices):
+        return True
+    names = {i.name for i in domain.indices}
+    ends = (i.end for i in domain.indices if i.role is IndexRole.COUNTER)
+    return any(not names.isdisjoint(end.symbols) for end in ends)
+
+
+def _by_step(domain: StoreDomain) -> StoreDomain:
+    """The promise of each step of each program by itself."""
+    return replace(domain, instances=tuple(i.name for i in domain.indices if i.role is not IndexRole.AXIS))
+
+
+def _cases(accesses: KernelAccesses) -> Iterator[KernelAccesses]:
+    """The accesses of every way that branches on extents can go."""
+    extents = {p.name for p in accesses.parameters}
+    conditions = dict.fromkeys(c for access in accesses.accesses for c in access.conditions if c.symbols <= extents)
+    condition = next(iter(conditions), None)
+    if condition is None:
+        yield accesses
+        return
+    for truth in (condition, negate(condition)):
+        kept = tuple(
+            replace(access, conditions=tuple(c for c in access.conditions if c != truth))
+            for access in accesses.accesses
+            if negate(truth) not in access.conditions
+        )
+        yield from _cases(replace(accesses, accesses=kept, assumptions=(*accesses.assumptions, truth)))
+
+
+def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obligation, ...]:
+    """The proved obligations of one lowered kernel; ACC001 to ACC004 with the witness, ACC005 with the open question.
+
+    No certificate, no code: an unproved kernel is never emitted.
+    """
+    if not isinstance(answer, Proved):
+        where = tile.begins_at(kernel)
+        raise TilewrightError((diagnose(answer, where),))
+    by = ", ".join(dict.fromkeys(str(promise) for promise in offsets_of(kernel)))
+    found = (recorded(o) for o in answer.obligations)
+    return tuple(replace(o, method=f"{o.method}, by {by}") if by and o.name == "once" else o for o in found)
+
+
+def recorded(proved: verdict.Obligation) -> Obligation:
+    """What was proved, as an artifact keeps it."""
+    return Obligation(proved.name, proved.method, proved.subject)
+
+
+def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
+    """What every store of the tile program promises to write."""
+    programs = _programs(kernel)
+    found: list[StoreDomain] = []
+    for op in operations(kernel):
+        if not isinstance(op, tile.WRITES):
+            continue
+        indices = [*programs, *_counters(op)]
+        loaded = isinstance(op, tile.Scatter) and bool(op.indices)
+        adds = loaded or isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
+        tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
+        indices = [*_loaded(kernel, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
+        instances = tuple(i.name for i in indices) if adds else ()
+        found.append(StoreDomain(tensor, _location(op), (*indices, *axes), tuple(coords), all_of(guard), instances))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class ScatterDomain:
+    """The points of scatter ``number`` of a tile program, a plain store at loaded coordinates, where ``guard`` holds:
+    ``places`` gives the coordinates along the axes of its tile over ``indices``."""
+
+    op: tile.Scatter
+    number: int
+    location: str
+    indices: tuple[Index, ...]
+    places: Mapping[str, Expr]
+    guard: tuple[Expr, ...]
+
+
+def scatter_domains(kernel: tile.Kernel) -> Iterator[ScatterDomain]:
+    """Every plain store at loaded coordinates."""
+    for op in operations(kernel):
+        if isinstance(op, tile.Scatter) and op.indices:
+            indices = [*_programs(kernel), *_counters(op)]
+            places, guard, axes = _places(op)
+            indices = [*_loaded(kernel, [*guard, *(i.end for i in indices)], indices), *indices, *axes]
+            yield ScatterDomain(op, scatter_number(op), _location(op), tuple(indices), places, tuple(guard))
+
+
+def _programs(kernel: tile.Kernel) -> list[Index]:
+    extents = (extent.expr for extent in kernel.grid)
+    return [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(extents)]
+
+
+def _location(op: Operation) -> str:
+    location = tile.location_of(op)
+    return str(location) if location is not None else ""
+
+
+def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[Index]) -> Iterator[Index]:
+    """Integers that the program loads, of those that a store depends on."""
+    symbols = frozenset[str]().union(*(e.symbols for e in asked))
+    tiles = {begin: found for begin, found in tiles_of(kernel).items() if found.end in symbols}
+    for op in operations(kernel):
+        if isinstance(op, tile.Bind) and op.symbol.data in symbols:
+            inside = {*(i.name for i in _counters(op)), *(program_index(i) for i in range(len(kernel.grid)))}
+            per = tuple(i.name for i in indices if i.name in inside)
+            end = Const(MAX_EXTENT + 1) if op.most is None else minimum(op.most.expr, MAX_EXTENT) + 1
+            yield Index(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per, tiles=tiles.get(op.symbol.data))
+
+
+_Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[Index]]
+"""What is written, at which coordinates, where, over which positions in the tile."""
+
+
+def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
+    """A box of a tensor."""
+    coords: list[Expr] = []
+    guard: list[Expr] = []
+    axes: list[Index] = []
+    for position, coord in enumerate(c.data for c in op.coords):
+        if not isinstance(coord, Span):
+            coords.append(coord)
+            continue
+        at = _along(axes, position, coord)
+        coords.append(at)
+        guard.append(at < coord.stop)
+    return tensor_name(op), coords, guard, axes
+
+
+def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
+    """The elements at computed coordinates that lie in the tensor; at loaded ones all of the tile, by their places."""
+    places, guard, axes = _places(op)
+    name = tensor_name(op)
+    if op.indices:
+        return scatter_name(name, scatter_number(op)), list(places.values()), guard, axes
+    coords = [c.expr.substitute(places) for c in op.coords]
+    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
+    inside = [test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)]
+    return name, coords, [*guard, *inside], axes
+
+
+def _places(op: tile.Scatter | tile.ScatterAdd) -> tuple[dict[str, Expr], list[Expr], list[Index]]:
+    """Coordinates along the axes of what is written, where they lie in its domain, and the indices they are over."""
+    axes: list[Index] = []
+    guard: list[Expr] = []
+    places: dict[str, Expr] = {}
+    for position, axis in enumerate(tile.tile_type(op.value).axes_tuple):
+        at = _along(axes, position, axis) if isinstance(axis, Span) else Const(0)
+        places[axis_symbol(position)] = at
+        if isinstance(axis, Span):
+            guard.append(at < axis.stop)
+    return places, guard, axes
+
+
+def _along(axes: list[Index], position: int, span: Span) -> Expr:
+    """The coordinate along an axis of the tile, of which ``axes`` gets the index."""
+    name = own(f"axis{position}")
+    axes.append(Index(name, IndexRole.AXIS, Const(0), Const(span.size)))
+    return span.origin + Sym(name)
+
+
+def _counters(op: Operation) -> list[Index]:
+    """Counters of the streams around an op, outermost first."""
+    found: list[Index] = []
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, tile.Stream):
+            found.insert(0, Index(parent.counter.data, IndexRole.COUNTER, Const(0), parent.trip.expr))
+        parent = parent.parent_op()
+    return found

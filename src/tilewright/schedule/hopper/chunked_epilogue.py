@@ -1,0 +1,145 @@
+"""Chunked epilogues: large values are computed and stored from registers a chunk at a time."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import Const, Sym, all_of
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.lower import Lowering
+from tilewright.schedule.mapping import Buffered, MapBuilder
+from tilewright.schedule.plan import Placement
+from tilewright.schedule.tiles import element, hint, is_arithmetic, is_elementwise, owner
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+CHUNK_REGISTERS = 32
+"""Registers of a large value that are computed and stored at a time."""
+
+
+class ChunkedStores(Lowering):
+    """Lowers stores chunk by chunk; loads that one store alone needs are issued with its chunks."""
+
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+        super().__init__(kernel, placement, facts)
+        self.configuration = configuration
+        self.copied = {s.copied.load: (pipeline, s) for pipeline in configuration.pipelines for s in pipeline.slots}
+        self.postponed = self.late_loads()
+
+    def chunked(self, op: tile.Store | tile.ReduceAdd) -> bool:
+        """The value has so many registers that it is better computed and stored part by part, or late loads feed it."""
+        return op in self.postponed or self.placement.home.registers(self.axes_of[op.value]) > CHUNK_REGISTERS
+
+    def prepare(self, op: tile.Store | tile.ReduceAdd) -> None:
+        """Computes what has fewer axes than the stored value once, before its parts; not what late loads feed."""
+        wanted = {c for c in self.axes_of[op.value] if c is not None}
+        late: set[SSAValue] = {load.results[0] for load in self.postponed.get(op, ())}
+        pending = [op.value]
+        while pending:
+            value = pending.pop()
+            source = owner(value)
+            if source is None or value in self.scope.buffers or not is_elementwise(source):
+                continue
+            fewer = {c for c in self.axes_of[value] if c is not None} < wanted
+            if fewer and is_arithmetic(source) and not feeds(late, value):
+                self.materialise(value)
+            else:
+                pending += source.operands
+
+    def store_chunks(self, op: tile.Store | tile.ReduceAdd) -> None:
+        """Stores from registers, in parts."""
+        value = op.value
+        coords, guard, width, axis = self.access(op, value, self.placement.home)
+        guard = all_of([self.placement.home.layout(self.axes_of[value]).owner_predicate(Sym(t.THREAD)), guard])
+        kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
+        count = self.placement.home.registers(self.axes_of[value])
+        for first in range(0, count, CHUNK_REGISTERS):
+            source, at = self.chunk(value, op, first, min(CHUNK_REGISTERS, count - first), alone=True)
+            here = {t.REGISTER: Sym(t.REGISTER) + (first - at)}
+            self.emit(
+                kind(
+                    self.arguments[op.tensor],
+                    source,
+                    [c.substitute(here) for c in coords],
+                    guard.substitute(here),
+                    vector=width,
+                    axis=axis,
+                ),
+                op,
+            )
+
+    def chunk(
+        self, value: SSAValue, op: tile.Store | tile.ReduceAdd, first: int, count: int, *, alone: bool = False
+    ) -> tuple[SSAValue, int]:
+        """A buffer that holds registers ``first .. first + count`` of a value, and where in it they begin.
+
+        Loads that only this store needs are issued with their part. ``alone``: the buffer holds nothing else.
+        """
+        if value in self.scope.buffers and not alone:
+            return self.scope.buffers[value].buffer, first
+        axes = self.axes_of[value]
+        buffers = dict(self.scope.buffers)
+        home = self.placement.home
+        for load in self.postponed.get(op, ()):
+            loaded = load.results[0]
+            own = self.axes_of[loaded]
+            places = [home.register_of(own, axes, Const(r)).constant for r in range(first, first + count)]
+            begin = int(min(r for r in places if r is not None))
+            size = int(max(r for r in places if r is not None)) + 1 - begin
+            coords, guard, width, axis = self.access(load, loaded, home)
+            here = {t.REGISTER: Sym(t.REGISTER) + begin}
+            buffer = self.registers(hint(loaded), element(loaded), size)
+            moved = [c.substitute(here) for c in coords]
+            copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
+            self.emit(copy, load)
+            buffers[loaded] = Buffered(buffer, own, begin)
+        builder = MapBuilder(home, axes, buffers, self.axes_of, self.arguments, (first, count))
+        result = builder.value(value)
+        buffer = self.registers(hint(value), element(value), count)
+        self.emit(builder.finish([result], [buffer]), op)
+        return buffer, 0
+
+    def late_loads(self) -> dict[Operation, list[tile.Load]]:
+        """Loads that one store alone needs, elementwise and in its own axes, with nothing written in between."""
+        found: dict[Operation, list[tile.Load]] = {}
+        for op in self.kernel.walk():
+            if not isinstance(op, tile.Load) or op in self.copied:
+                continue
+            store = sole_store(op)
+            if store is None or not set(self.axes_of[op.results[0]]) <= set(self.axes_of[store.value]):
+                continue
+            home = self.placement.home
+            if (
+                home.registers(self.axes_of[store.value]) <= CHUNK_REGISTERS
+                or home.registers(self.axes_of[op.results[0]]) <= 8
+            ):
+                continue
+            writes = [u.operation for u in op.tensor.uses if isinstance(u.operation, tile.Store | tile.ReduceAdd)]
+            if all(w is store for w in writes) and op.parent_block() is store.parent_block():
+                found.setdefault(store, []).append(op)
+        return found
+
+
+def feeds(sources: set[SSAValue], value: SSAValue) -> bool:
+    """``value`` is computed from one of ``sources`` through element-wise ops."""
+    op = owner(value)
+    if value in sources:
+        return True
+    return op is not None and is_elementwise(op) and any(feeds(sources, v) for v in op.operands)
+
+
+def sole_store(load: tile.Load) -> tile.Store | tile.ReduceAdd | None:
+    """The one store that a loaded tile goes to, through element-wise ops only."""
+    stores: set[tile.Store | tile.ReduceAdd] = set()
+    pending = [load.results[0]]
+    while pending:
+        for use in pending.pop().uses:
+            match use.operation:
+                case tile.Store() | tile.ReduceAdd():
+                    stores.add(use.operation)
+                case op if is_elementwise(op):
+                    pending.append(op.results[0])
+                case _:
+                    return None
+    return next(iter(stores)) if len(stores) == 1 else None

@@ -1,0 +1,87 @@
+"""Loaded operands chosen together: one layout for every tile that tensor copies bring, whoever multiplies it.
+
+All tiles of a step share the copy unit, the stages of a pipeline and the bandwidth of shared memory, so their
+layouts are one choice (``legal.asynchronous.choose``), not one for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from tilewright.hw.tensormap import Swizzle
+from tilewright.legal.asynchronous import AsyncPlan, ProductReader, async_plan, choose
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.legal.wgmma import Role, WgmmaOperandPlan
+from tilewright.schedule.tiles import element
+from tilewright.tile import dialect as tile
+
+
+class OperandCandidate(Protocol):
+    """A loaded tile with its map, as one product reads it."""
+
+    @property
+    def load(self) -> tile.Load: ...
+    @property
+    def map(self) -> TensorMapPlan: ...
+    @property
+    def plan(self) -> WgmmaOperandPlan: ...
+
+
+T = TypeVar("T", bound=OperandCandidate)
+
+
+@dataclass(frozen=True)
+class OperandRead(Generic[T]):
+    """What one product reads as one operand, with every map by which tensor copies could bring it."""
+
+    dot: tile.Dot
+    role: Role
+    n: int
+    candidates: tuple[T, ...]
+
+
+def choose_layouts(reads: Sequence[OperandRead[T]]) -> Mapping[tuple[tile.Dot, Role], T]:
+    """The candidate by which each read is served: of all combinations the one with the shortest step of a pipeline.
+
+    A tile that several products read lands in one layout, which all of them can read; where there is none, each takes
+    the first of its own.
+    """
+    options = layouts(reads)
+    legal = {load: candidates for load, candidates in options.items() if candidates}
+    best = choose([list(candidates.values()) for candidates in legal.values()]) if legal else None
+    swizzles = {load: p.plan.swizzle for load, p in zip(legal, best.plans, strict=True)} if best else {}
+    found: dict[tuple[tile.Dot, Role], T] = {}
+    for read in reads:
+        if read.candidates:
+            swizzle = swizzles.get(read.candidates[0].load)
+            found[read.dot, read.role] = next(
+                (w for w in read.candidates if w.map.swizzle is swizzle), read.candidates[0]
+            )
+    return found
+
+
+def layouts(reads: Sequence[OperandRead[T]]) -> dict[tile.Load, dict[Swizzle, AsyncPlan]]:
+    """The layouts in which each loaded tile could land for all who read it."""
+    tiles: dict[tile.Load, list[OperandRead[T]]] = {}
+    for read in reads:
+        if read.candidates:
+            tiles.setdefault(read.candidates[0].load, []).append(read)
+    return {load: _shared_layouts(own) for load, own in tiles.items()}
+
+
+def _shared_layouts(reads: Sequence[OperandRead[T]]) -> dict[Swizzle, AsyncPlan]:
+    """Layouts of one tile that all its readers can read, with their asynchronous plans."""
+    result: dict[Swizzle, AsyncPlan] = {}
+    for candidate in reads[0].candidates:
+        swizzle = candidate.map.swizzle
+        candidates = [next((w for w in read.candidates if w.map.swizzle is swizzle), None) for read in reads]
+        readers = [
+            ProductReader(r.role, w.plan.major, r.n) for r, w in zip(reads, candidates, strict=True) if w is not None
+        ]
+        if len(readers) == len(reads):
+            plan = async_plan(candidate.map, readers, element(candidate.load.result))
+            if plan is not None:
+                result[swizzle] = plan
+    return result

@@ -1,0 +1,202 @@
+"""The pipelines of a kernel: barriers and maps declared, stages filled by the producer, awaited and released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.expr import Const, Expr, Sym, conjuncts, maximum, own
+from tilewright.lang.axes import Span
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.operands import ThreadCopiedOperand, TmaOperand, about_strides, index_value, map_axes
+from tilewright.schedule.hopper.register_staged import RegisterStagedOperands
+from tilewright.schedule.hopper.thread_copy_producer import producer_copies
+from tilewright.schedule.hopper.tile_pipelines import TilePipeline
+from tilewright.schedule.plan import Placement
+from tilewright.schedule.tiles import coords_of, element, tensor_name
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+
+class PipelineLowering(RegisterStagedOperands):
+    """Lowers both sides of pipelines."""
+
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+        super().__init__(kernel, placement, facts, configuration)
+        self.pipelines = configuration.pipelines
+        self.declarations: list[Operation] = []
+        self.data: dict[str, SSAValue] = {}
+        self.full: dict[str, SSAValue] = {}
+        self.empty: dict[str, SSAValue] = {}
+        self.maps: dict[tuple[Operation, tuple[int, ...]], SSAValue] = {}
+        self.guards: list[Expr] = []
+
+    def declare(self) -> None:
+        """Shared buffers, barriers and maps of the pipelines."""
+        for pipeline in self.pipelines:
+            dtype = element(pipeline.slots[0].copied.load.results[0])
+            data = t.Shared(pipeline.name, dtype, pipeline.stages * pipeline.stage_bytes // dtype.bytes, 0)
+            full = a.Mbarriers(f"{pipeline.name}_full", pipeline.stages, arrivals(pipeline))
+            empty = a.Mbarriers(
+                f"{pipeline.name}_empty",
+                pipeline.stages,
+                self.configuration.warpgroups * (1 + len(self.others(pipeline))),
+            )
+            self.declarations += [data, full, empty]
+            self.data[pipeline.name] = data.buffer
+            self.full[pipeline.name], self.empty[pipeline.name] = full.bars, empty.bars
+            for slot in pipeline.slots:
+                if isinstance(slot.copied, TmaOperand):
+                    self.tensor_map(slot.copied.load, self.map_of(slot.copied))
+
+    @property
+    def thread_copied(self) -> bool:
+        """The producer's threads copy tiles, all of them: nothing of theirs is left to an elected one alone."""
+        return any(pipeline.thread_copied for pipeline in self.pipelines)
+
+    def map_of(self, copied: TmaOperand) -> TensorMapPlan:
+        """The map through which a CTA fetches its share of a tile."""
+        share = self.configuration.shares.get(copied.load)
+        return copied.map if share is None else share.map
+
+    def others(self, pipeline: TilePipeline) -> tuple[Expr, ...]:
+        """Ranks of the other CTAs that fill a pipeline's stages."""
+        if self.configuration.cluster is None:
+            return ()
+        return self.configuration.cluster.others(self.configuration.shares[s.copied.load] for s in pipeline.slots)
+
+    def tensor_map(self, op: tile.Load | tile.Store, plan: TensorMapPlan) -> SSAValue:
+        """Declares the map through which an access copies boxes of one size, once."""
+        if (op, plan.box) in self.maps:
+            return self.maps[op, plan.box]
+        declared = a.TensorMap(
+            self.arguments[op.tensor],
+            f"{tensor_name(op)}_map{sum(isinstance(d, a.TensorMap) for d in self.declarations)}",
+            data_type=int(plan.data_type),
+            address=plan.address,
+            dims=plan.dims,
+            # the stride of an axis with one element may be anything; every map wants a multiple of 16
+            strides_bytes=[maximum(s // 16 * 16, 16) for s in plan.strides],
+            box=plan.box,
+            axes=map_axes(plan),
+            swizzle=int(plan.swizzle),
+            l2_promotion=int(plan.l2_promotion),
+        )
+        self.declarations.append(declared)
+        # what the encoding of the map needs; what the copies need besides is the access' own condition
+        self.guards += [g for g in conjuncts(plan.guard) if isinstance(op, tile.Load) or about_strides(g)]
+        if isinstance(op, tile.Load):
+            self.guards += _filled(op)
+        self.maps[op, plan.box] = declared.map
+        return declared.map
+
+    def rendezvous(self) -> list[Operation]:
+        """A barrier of all threads that share mbarriers: those of the CTA, or of the cluster."""
+        return [t.Barrier()] if self.configuration.cluster is None else [a.ClusterArrive(), a.ClusterWait()]
+
+    def role_end(self) -> list[Operation]:
+        """The end of a role: in a cluster no CTA ends while others may still arrive at its barriers."""
+        return [] if self.configuration.cluster is None else self.rendezvous()
+
+    # -- stages ---------------------------------------------------------------------------------------------------
+    def stage(self, pipeline: TilePipeline, use: Expr) -> Expr:
+        """Byte offset of the stage of use ``use``."""
+        return use % pipeline.stages * pipeline.stage_bytes if pipeline.stages > 1 else Const(0)
+
+    def fill(self, pipeline: TilePipeline, at: Mapping[str, Expr] = MappingProxyType({})) -> None:
+        """The producer's part of one use, of the tiles where counters have the values ``at``."""
+        use = Sym(counter(pipeline))
+        slot_index = use % pipeline.stages
+        self.emit(a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2))
+        block = Block()
+        with self.into(block):
+            if pipeline.tx_bytes:
+                self.emit(a.MbarrierArriveExpectTx(self.full[pipeline.name], slot_index, pipeline.tx_bytes))
+            for slot in pipeline.slots:
+                if isinstance(slot.copied, TmaOperand):
+                    self.fetch(pipeline, slot.copied, slot.offset, use, at)
+        if self.thread_copied and block.ops:
+            self.emit(a.Elected(Region(block)))
+        else:
+            for op in list(block.ops):
+                op.detach()
+                self.block.add_op(op)
+        if pipeline.thread_copied:
+            self.copy_by_threads(pipeline, use, at)
+        self.emit(a.Advance(counter(pipeline)))
+
+    def copy_by_threads(self, pipeline: TilePipeline, use: Expr, at: Mapping[str, Expr]) -> None:
+        """The copies that all of the producer's threads make, and their arrivals once these are done."""
+        full, index = self.full[pipeline.name], use % pipeline.stages
+        for asynchronous in (True, False):
+            for operand, place in ((s.copied, s.offset) for s in pipeline.thread_copied):
+                if isinstance(operand, ThreadCopiedOperand) and operand.asynchronous is asynchronous:
+                    tensor, begin = self.arguments[operand.load.tensor], self.stage(pipeline, use) + place
+                    for copies in producer_copies(
+                        operand, tensor, self.data[pipeline.name], begin, at, self.placement.bounds
+                    ):
+                        self.emit(copies, operand.load)
+            if asynchronous and pipeline.uses_cp_async:
+                self.emit(a.CpAsyncMbarrierArrive(full, index))
+        if pipeline.uses_loads:  # generic writes, which wgmma reads through the asynchronous proxy
+            self.emit(a.FenceProxyAsync())
+            self.emit(a.MbarrierArrive(full, index))
+
+    def fetch(self, pipeline: TilePipeline, copied: TmaOperand, place: int, use: Expr, at: Mapping[str, Expr]) -> None:
+        """The tensor copies of one tile into the stage of ``use``, or of this CTA's share of it."""
+        load, plan, share = copied.load, self.map_of(copied), self.configuration.shares.get(copied.load)
+        first = [index_value(c, coords_of(load)).substitute(at) for c in plan.coordinates]
+        offset = self.stage(pipeline, use) + place
+        if share is not None and share.parts > 1:
+            first[1] = first[1] + share.place * share.rows
+            offset = offset + share.place * share.bytes
+        for box in plan.boxes:
+            copy = a.TmaLoad(
+                self.maps[load, plan.box],
+                self.data[pipeline.name],
+                self.full[pipeline.name],
+                coords=[c + s for c, s in zip(first, box.start, strict=True)],
+                offset=offset + box.shared_offset_bytes,
+                index=use % pipeline.stages,
+                box_bytes=plan.box_bytes,
+                ctas=share.receivers if share is not None else (),
+            )
+            self.emit(copy, load)
+
+    def await_full(self, pipeline: TilePipeline) -> None:
+        """The consumers' wait for the tiles of one use."""
+        use = Sym(counter(pipeline))
+        self.emit(a.MbarrierWait(self.full[pipeline.name], use % pipeline.stages, use // pipeline.stages % 2))
+        if pipeline.uses_cp_async:  # what cp.async wrote; who copied has not waited for it
+            self.emit(a.FenceProxyAsync())
+
+    def release(self, pipeline: TilePipeline, use: Expr) -> None:
+        """One thread of each consumer warpgroup gives the stage of ``use`` back."""
+        self.emit(a.Elected(t.block(self.releases(pipeline, use))))
+
+    def releases(self, pipeline: TilePipeline, use: Expr) -> list[Operation]:
+        """Arrivals at the empty barriers of all CTAs that fill the stage of ``use``."""
+        bars, index = self.empty[pipeline.name], use % pipeline.stages
+        return [a.MbarrierArrive(bars, index), *(a.MbarrierArrive(bars, index, rank) for rank in self.others(pipeline))]
+
+
+def arrivals(pipeline: TilePipeline) -> int:
+    """Arrivals that fill a stage: one for all tensor copies, one of each thread that copies."""
+    return (1 if pipeline.tx_bytes else 0) + a.WARPGROUP_THREADS * (pipeline.uses_cp_async + pipeline.uses_loads)
+
+
+def _filled(load: tile.Load) -> Iterator[Expr]:
+    """A map has no extent of 0, so that a copy that stands in no loop over an axis asks for an element of it."""
+    for coord, dim in zip(coords_of(load), tile.tensor_type(load.tensor).dims, strict=True):
+        if isinstance(coord, Span) and coord.origin.constant is not None and dim.expr.constant is None:
+            yield Const(0) < dim.expr
+
+
+def counter(pipeline: TilePipeline) -> str:
+    """The carried counter of a pipeline's uses."""
+    return own(f"i_{pipeline.name}")

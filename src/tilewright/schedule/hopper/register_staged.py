@@ -1,0 +1,157 @@
+"""Register-staged operands, which threads write to shared memory themselves, and products by ordinary arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.dtypes import DType
+from tilewright.base.expr import TRUE, Const, Sym, all_of, expr, minimum
+from tilewright.layout.banks import WaveAccess, instruction
+from tilewright.layout.register import LANES
+from tilewright.layout.shared import SharedTile
+from tilewright.layout.staging import SAMPLE, TARGET, quiet_tile
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
+from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.operands import DotPlan, StagedOperand
+from tilewright.schedule.hopper.products import staging_offset
+from tilewright.schedule.mapping import Buffered, ClassId
+from tilewright.schedule.plan import Placement
+from tilewright.schedule.tiles import element, hint, spans_of
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+
+class RegisterStagedOperands(ChunkedStores):
+    """Stages values; ``staged`` are the shared buffers of those written before, which are used again; ``lined`` those
+    of ordinary products, by how they lie."""
+
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+        super().__init__(kernel, placement, facts, configuration)
+        self.staged: dict[SSAValue, SSAValue] = {}
+        self.lined: dict[tuple[SSAValue, SharedTile], SSAValue] = {}
+
+    def ordinary_product(self, plan: DotPlan, buffer: SSAValue, *, fresh: bool) -> None:
+        """Both operands through shared memory in the accumulator's type, then one multiply-add per element and step."""
+        dot, home = plan.dot, self.placement.home
+        axes, kind = self.axes_of[dot.result], element(dot.result)
+        depth = tile.tile_type(dot.a).shape[1]
+        left = self.widened(dot.a, kind, dot, axes[0], 0)
+        right = self.widened(dot.b, kind, dot, axes[1], 1)
+        self.emit(t.Barrier())
+        if fresh:
+            zero = self.mapping(axes)
+            self.emit(zero.finish([zero.constant(0.0 if kind.is_float else 0, kind)], [buffer]), dot)
+        loop, step = Block(), f"d{self.order[dot]}"
+        with self.into(loop):
+            parts: list[SSAValue] = []
+            for side, (shared, held) in enumerate((left, right)):
+                cls = axes[side]
+                assert cls is not None
+                own = (cls,)
+                part = self.registers("ab"[side], kind, home.registers(own))
+                (at,) = home.layout(own).coordinates(Sym(t.THREAD), Sym(t.REGISTER))
+                size = tile.tile_type(dot.result).shape[side]
+                if home.by_class[own[0]].covered > size:  # registers beyond the tile repeat its last row or column
+                    at = minimum(at, size - 1)
+                place = (at, Sym(step)) if side == 0 else (Sym(step), at)
+                offset = held.offset_expr(*place, unit_bytes=kind.bytes)
+                self.emit(t.SharedRead(shared, part, offset, TRUE), dot)
+                parts.append(part)
+            builder = self.mapping(axes)
+            a_value, b_value = (builder.read(Buffered(part, (axes[side],)), kind) for side, part in enumerate(parts))
+            total = builder.read(Buffered(buffer, axes), kind)
+            self.emit(builder.finish([builder.multiply_add(a_value, b_value, total)], [buffer]), dot)
+        self.emit(t.For(step, Const(0), expr(depth), expr(1), Region(loop)), dot)
+        self.emit(t.Barrier())
+
+    def widened(
+        self, value: SSAValue, kind: DType, dot: tile.Dot, read: ClassId | None, along: int
+    ) -> tuple[SSAValue, SharedTile]:
+        """Writes a value to shared memory, zero beyond its domains; returns the buffer and how the tile lies in it.
+
+        Each step of the product reads a line of it along dimension ``along`` as class ``read`` is spread.
+        """
+        axes, spans = self.axes_of[value], spans_of(value)
+        shape = tile.tile_type(value).shape
+        builder = self.mapping(axes, value)
+        result = builder.cast(builder.value(value), kind)
+        places = [builder.coordinate(c) for c in axes]
+        valid = self.valid(axes, spans, places)
+        if valid != TRUE:
+            result = builder.select(valid, result, builder.constant(0.0 if kind.is_float else 0, kind))
+        buffer = self.registers(hint(value), kind, builder.count)
+        self.emit(builder.finish([result], [buffer]), dot)
+        held = self.padded(axes, shape, kind, read, along)
+        if (value, held) not in self.lined:
+            declared = t.Shared(f"{hint(value)}_tile", kind, held.size_bytes // kind.bytes, 0)
+            self.shared.append(declared)
+            self.lined[value, held] = declared.buffer
+        inside = all_of(at < size for at, size in zip(places, shape, strict=True))
+        guard = all_of([self.placement.home.layout(axes).owner_predicate(Sym(t.THREAD)), inside])
+        offset = held.offset_expr(*places, unit_bytes=kind.bytes)
+        self.emit(t.SharedWrite(self.lined[value, held], buffer, offset, guard), dot)
+        return self.lined[value, held], held
+
+    def padded(
+        self, axes: Sequence[ClassId | None], shape: tuple[int, ...], kind: DType, read: ClassId | None, along: int
+    ) -> SharedTile:
+        """Rows padded such that the first warp's stores, and its loads of a line, meet the banks least."""
+        home = self.placement.home
+        rows, columns = shape
+        plain = SharedTile.plain(rows, columns, kind.bytes)
+
+        def access(way: str, places: Iterable[tuple[int, ...]]) -> WaveAccess:
+            inside = ([min(x, n - 1) for x, n in zip(place, shape, strict=True)] for place in places)
+            return WaveAccess(
+                instruction(TARGET, f"{way}.shared.b{8 * kind.bytes}"), tuple(plain.offset(*p) for p in inside)
+            )
+
+        whole, line = home.layout(axes), home.layout((read,))
+        registers = range(0, whole.registers, -(-whole.registers // SAMPLE))
+        stores = [access("st", (whole.coordinate(lane, r) for lane in range(LANES))) for r in registers]
+        lines = ((line.coordinate(lane, 0)[0], 0)[:: -1 if along else 1] for lane in range(LANES))
+        return quiet_tile(rows, columns, kind.bytes, [*stores, access("ld", lines)], padded=True)
+
+    def masked(self, value: SSAValue, axis: int, source: Operation) -> SSAValue:
+        """``value`` in registers of its own, zero beyond the domain of ``axis``."""
+        axes, spans = self.axes_of[value], spans_of(value)
+        builder = self.mapping(axes, value)
+        result = builder.value(value)
+        valid = self.valid([axes[axis]], [spans[axis]], [builder.coordinate(axes[axis])])
+        if valid == TRUE and value in self.scope.buffers:
+            return self.scope.buffers[value].buffer
+        if valid != TRUE:
+            result = builder.select(valid, result, builder.constant(0.0, element(value)))
+        buffer = self.registers(hint(value), element(value), builder.count)
+        self.finish(builder, [result], [buffer], source, spans, constant=valid == TRUE)
+        return buffer
+
+    def stage_value(self, operand: StagedOperand, dot: tile.Dot) -> SSAValue:
+        """Writes a value to shared memory in the operand's layout, zero beyond its domains."""
+        value = operand.value
+        axes, spans = self.axes_of[value], spans_of(value)
+        builder = self.mapping(axes, value)
+        result = builder.value(value)
+        places = [builder.coordinate(c) for c in axes]
+        valid = self.valid(axes, spans, places)
+        if valid != TRUE:
+            result = builder.select(valid, result, builder.constant(0.0, element(value)))
+        buffer = self.registers(hint(value), element(value), builder.count)
+        self.finish(builder, [result], [buffer], dot, [None] * len(spans), constant=valid == TRUE)
+        shared = operand.plan.shared
+        if value not in self.staged:
+            declared = t.Shared(f"{hint(value)}_tile", element(value), shared.size_bytes // shared.element_bytes, 0)
+            self.shared.append(declared)
+            self.staged[value] = declared.buffer
+        k, mn = (0, 1) if operand.transposed else (1, 0)
+        layout = self.placement.home.layout(axes)
+        fits = all_of([places[k] < shared.extents[0], places[mn] < shared.extents[1]])
+        guard = all_of([layout.owner_predicate(Sym(t.THREAD)), fits])
+        self.emit(t.SharedWrite(self.staged[value], buffer, staging_offset(shared, places[k], places[mn]), guard), dot)
+        self.emit(a.FenceProxyAsync())
+        self.emit(t.Barrier())
+        return self.staged[value]

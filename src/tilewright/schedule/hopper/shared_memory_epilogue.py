@@ -1,0 +1,145 @@
+"""How tiles of 16-bit elements that lie as accumulators do are stored: through panels, by tensor copies or by rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from xdsl.ir import Block, Region
+
+from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
+from tilewright.lang.axes import Span
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.epilogue_tiles import (
+    EPILOGUE_STAGES,
+    SWIZZLES,
+    AccumulatorTile,
+    EpilogueTile,
+    epilogue_buffer,
+    stage_offset,
+    warpgroup_barrier,
+)
+from tilewright.schedule.hopper.operands import (
+    ROWS,
+    about_strides,
+    index_value,
+    legal_facts,
+    reaches_edge,
+    tensor_map,
+)
+from tilewright.schedule.hopper.row_epilogue import RowEpilogue
+from tilewright.schedule.plan import Placement
+from tilewright.schedule.tiles import coords_of
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+if TYPE_CHECKING:
+    from tilewright.schedule.hopper.lower import RoleLowering
+
+CLIPPED_ELEMENTS = 8
+"""A tensor copy to global memory clips the innermost dimension in units of 16 bytes (seen on H200: elements up to the
+next multiple are written), so a store through it is right only where the extent is a multiple of 8."""
+
+
+@dataclass(frozen=True)
+class TmaEpilogue:
+    """One store by tensor copies: one for each panel, through the map of its width. What lies outside of the tensor is
+    clipped by the hardware."""
+
+    by_copies: ClassVar = True
+    tile: AccumulatorTile
+    maps: Mapping[int, TensorMapPlan]
+    """By width; each covers a panel."""
+
+    @staticmethod
+    def plan(
+        kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int, panels: AccumulatorTile
+    ) -> TmaEpilogue | None:
+        """The store, if legal maps write exactly its domain."""
+        op = panels.op
+        if tile.tile_type(op.value).shape != (panels.blocks * ROWS * warpgroups, panels.columns):
+            return None
+        if not (reaches_edge(op, 0) and reaches_edge(op, 1)):
+            return None
+        coords, known = coords_of(op), legal_facts(kernel, facts)
+        rows = next(d for d, c in enumerate(coords) if isinstance(c, Span))
+        maps: dict[int, TensorMapPlan] = {}
+        for width in panels.widths:
+            extents = [None if not isinstance(c, Span) else ROWS if d == rows else width for d, c in enumerate(coords)]
+            found = tensor_map(op, extents, SWIZZLES[width], known)
+            if found is None:
+                return None
+            maps[width] = found
+        return TmaEpilogue(panels, maps)
+
+    def lower(self, lowering: RoleLowering) -> None:
+        """Panel by panel; where the innermost extent is no whole number of 16-byte units, by rows."""
+        op, maps = self.tile.op, self.maps.values()
+        lowering.prepare(op)
+        needs = dict.fromkeys(g for m in maps for g in conjuncts(m.guard) if not about_strides(g))
+        units = (next(iter(maps)).dims[0] % CLIPPED_ELEMENTS).eq(0)
+        whole = simplify(all_of([units, *needs]), lowering.placement.bounds)
+        if whole == TRUE or lowering.configuration.whole_stores:
+            lowering.require(whole)
+            self.copy_out(lowering)
+            return
+        copied, by_rows = Block(), Block()
+        with lowering.into(copied):
+            self.copy_out(lowering)
+        with lowering.into(by_rows):
+            RowEpilogue(self.tile).lower(lowering)
+        lowering.emit(t.If(whole, Region(copied), Region(by_rows)), op)
+
+    def copy_out(self, lowering: RoleLowering) -> None:
+        """All panels, side by side."""
+        coords = coords_of(self.tile.op)
+        first = [index_value(c, coords) for c in next(iter(self.maps.values())).coordinates]
+        for number, panel in enumerate(self.tile.side_by_side):
+            self.copy_panel(lowering, panel, number, first)
+
+    def copy_panel(self, lowering: RoleLowering, panel: EpilogueTile, number: int, first: Sequence[Expr]) -> None:
+        """One panel of the tile at ``first``: wait until its bytes have been read, fill them, copy them out.
+
+        The first of a store waits for all copies of stores before: they were issued a whole tile ago.
+        """
+        op, base, plan = self.tile.op, stage_offset(lowering, number), self.maps[panel.width]
+        lowering.emit(a.Elected(t.block([a.BulkWait(EPILOGUE_STAGES - 1 if number else 0, read=True)])))
+        lowering.emit(warpgroup_barrier(lowering), op)
+        self.tile.fill(lowering, panel, base)
+        lowering.emit(a.FenceProxyAsync())
+        lowering.emit(warpgroup_barrier(lowering))
+        above = (Sym(a.WARPGROUP) + panel.block * lowering.configuration.warpgroups) * ROWS
+        copy = a.TmaStore(
+            lowering.tensor_map(op, plan),
+            epilogue_buffer(lowering, op),
+            coords=[first[0] + panel.start, first[1] + above, *first[2:]],
+            offset=base,
+            box_bytes=plan.box_bytes,
+        )
+        copy.at(*_words(op))
+        lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
+
+
+SharedMemoryEpilogue: TypeAlias = TmaEpilogue | RowEpilogue
+
+
+def shared_memory_epilogues(
+    kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int
+) -> dict[tile.Store, SharedMemoryEpilogue]:
+    """The stores of a kernel that go through panels: by tensor copies where legal, else by rows where rows are
+    contiguous."""
+    found: dict[tile.Store, SharedMemoryEpilogue] = {}
+    for op in kernel.walk():
+        panels = AccumulatorTile.of(placement, op) if isinstance(op, tile.Store) else None
+        if panels is not None and RowEpilogue.fits(facts, panels):
+            matrix = TmaEpilogue.plan(kernel, facts, placement, warpgroups, panels)
+            found[panels.op] = RowEpilogue(panels) if matrix is None else matrix
+    return found
+
+
+def _words(op: tile.Store) -> tuple[str, str]:
+    location = tile.location_of(op)
+    return (str(location) if location is not None else "", op.name)

@@ -1,0 +1,257 @@
+"""Software-pipelined streams: the last product of a step is issued in the next one, beside that step's first product.
+
+A step of attention is S = Q K, a softmax, O += P V. Pipelined, step i issues S of i and O += P V of i - 1 together, and
+the softmax of i runs while the second is under way::
+
+    for i = 0:       S[0] | softmax
+    for i = 1 ..:    S[i], O += P[i-1] V[i-1] | wait for S | softmax | wait for O | what changes O, P
+    at the end:      O += P[last] V[last]
+
+Warpgroups that share a tile alternate in issuing, so that one's softmax runs under the other's products.
+(Shah et al., FlashAttention-3, 2024, sections 3.1 and 3.2.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum
+from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, accumulation
+from tilewright.schedule.hopper.ping_pong import order_arrive, order_wait
+from tilewright.schedule.hopper.pipeline_lowering import counter
+from tilewright.schedule.hopper.predicates import always
+from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
+from tilewright.schedule.hopper.tile_pipelines import TilePipeline, copied_tiles, other_uses
+from tilewright.schedule.tiles import defining, element, hint, is_elementwise, owner, spans_of
+from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+if TYPE_CHECKING:
+    from tilewright.schedule.hopper.lower import RoleLowering
+
+_SHAPES = (tile.Expand, tile.Broadcast, tile.Transpose)
+
+
+@dataclass(frozen=True)
+class SoftwarePipeline:
+    """One software-pipelined stream: the product issued in its own step, the one issued a step later, and the other ops
+    on the latter's fragment, which stand at the end of the body."""
+
+    stream: tile.Stream
+    early: DotPlan
+    late: DotPlan
+    apart: tuple[Operation, ...]
+
+    @property
+    def between(self) -> tuple[Operation, ...]:
+        """What runs while the late product is under way."""
+        own = {self.early.dot, self.late.dot, self.late.write, *self.apart}
+        return tuple(op for op in self.stream.body.block.ops if op not in own)
+
+
+def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
+    """A copy in which all ops on the fragment of a stream's last product stand at the end of its body; None where no
+    stream has two products of which the last can wait."""
+    if not any(isinstance(op, tile.Stream) and _moving(op) for op in kernel.walk()):
+        return None
+    copy = kernel.clone()
+    for stream in [op for op in copy.walk() if isinstance(op, tile.Stream)]:
+        body = stream.body.block
+        for op in _moving(stream):
+            op.detach()
+            assert body.last_op is not None
+            body.insert_op_before(op, body.last_op)
+    return copy
+
+
+def _moving(stream: tile.Stream) -> list[Operation]:
+    """What goes to the end of a stream's body, in its new order: the second of two products, and all ops on the
+    fragment it is added to. Nothing where it can't wait."""
+    body = stream.body.block
+    dots = [op for op in body.ops if isinstance(op, tile.Dot)]
+    write = accumulation(dots[-1]) if len(dots) == 2 else None
+    own = None if write is None else _touching(body, write.frag)
+    if write is None or own is None:
+        return []
+    total = defining(write.value)
+    closing = {write, total, *(owner(v) for v in total.operands)}
+    return [*(o for o in own if o not in closing), dots[-1], *(o for o in own if o in closing)]
+
+
+def _touching(block: Block, fragment: SSAValue) -> list[Operation] | None:
+    """Ops of a block on a fragment and what is computed from it, in order; None where it flows into anything else."""
+    own: list[Operation] = []
+    for op in block.ops:
+        mine = isinstance(op, tile.Read | tile.Write) and op.frag == fragment
+        if not mine and not any(v.owner in own for v in op.operands):
+            continue
+        if not (mine or is_elementwise(op)):
+            return None
+        own.append(op)
+    for op in reversed(list(block.ops)):  # shapes of smaller values go along: they cost nothing where they are needed
+        if isinstance(op, _SHAPES) and op not in own and all(u.operation in own for u in op.results[0].uses):
+            own.append(op)
+    return sorted(own, key=block.get_operation_index)
+
+
+def software_pipelines(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> dict[tile.Stream, SoftwarePipeline]:
+    """The streams of a reordered kernel that can be software-pipelined, their tiles brought by copies."""
+    found: dict[tile.Stream, SoftwarePipeline] = {}
+    for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
+        plans = [p for p in dots if stream.is_ancestor(p.dot)]
+        if len(plans) != 2 or any(p.dot.parent_op() is not stream for p in plans):
+            continue
+        early, late = plans
+        brought = all(isinstance(operand, AsyncOperand) for operand in (early.a, early.b, late.b))
+        alone = not any(other_uses(load) for load in copied_tiles(plans)) and _tile(early) is not _tile(late)
+        own = _touching(stream.body.block, late.write.frag) if late.write is not None else None
+        if not (brought and alone and early.write is None and isinstance(late.a, RegisterOperand) and own):
+            continue
+        tail = [op for op in list(stream.body.block.ops)[-len(own) - 2 : -1] if op is not late.dot]
+        if tail != own:
+            continue
+        chain = [op for op in own if op is not late.write]
+        found[stream] = SoftwarePipeline(stream, early, late, tuple(chain))
+    return found
+
+
+def _tile(plan: DotPlan) -> tile.Load | None:
+    """The copied tile on a product's right."""
+    return plan.b.load if isinstance(plan.b, AsyncOperand) else None
+
+
+class SoftwarePipelinedLoop:
+    """Lowers one software-pipelined stream, in the producer or in the consumers."""
+
+    def __init__(
+        self, lowering: RoleLowering, software_pipeline: SoftwarePipeline, pipelines: Mapping[tile.Load, TilePipeline]
+    ):
+        self.lowering, self.software_pipeline = lowering, software_pipeline
+        self.counter, self.trip = software_pipeline.stream.counter.data, software_pipeline.stream.trip.expr
+        early, late = software_pipeline.early.b, software_pipeline.late.b
+        assert isinstance(early, AsyncOperand)
+        assert isinstance(late, AsyncOperand)
+        self.early_pipeline, self.late_pipeline = pipelines[early.load], pipelines[late.load]
+
+    def lower(self, *, split: bool) -> None:
+        """The loop and what stands before and after it. Where a stream may have no steps these are loops too, of one
+        iteration or none, so that uses of pipelines are counted by loops in any case."""
+        low, stream = self.lowering, self.software_pipeline.stream
+        filled = always(low.kernel, stream, low.placement.bounds)
+        held = None if low.producing else self.operand()
+        one = Const(1) if filled is not None else minimum(self.trip, 1)
+        self.loop(Const(0), one, lambda: self.first(held))
+        for part in low.step_ranges(stream, 1, split=split):
+            with low.within_range(part):
+                self.loop(part.begin, part.end, lambda: self.step(held, split=split and part.whole))  # noqa: B023
+        if filled is not None:
+            low.require(filled)
+            self.drain(held, {self.counter: self.trip - 1})
+        else:
+            self.loop(maximum(self.trip - 1, 0), self.trip, lambda: self.drain(held, {}))
+
+    def loop(self, begin: Expr, end: Expr, body: Callable[[], None]) -> None:
+        """A loop over steps of the stream."""
+        low, block = self.lowering, Block()
+        low.loops += 1
+        with low.into(block):
+            body()
+        low.loops -= 1
+        low.emit(t.For(self.counter, begin, end, expr(1), Region(block)), self.software_pipeline.stream)
+
+    def first(self, held: SSAValue | None) -> None:
+        """The first step: its early product alone."""
+        if held is None:
+            self.lowering.fill(self.early_pipeline)
+        else:
+            self.open(held)
+
+    def step(self, held: SSAValue | None, *, split: bool) -> None:
+        """The early product of a step and the late one of the step before."""
+        if held is None:
+            self.lowering.fill(self.early_pipeline)
+            self.lowering.fill(self.late_pipeline, {self.counter: Sym(self.counter) - 1})
+        else:
+            self.multiply(held, split=split)
+
+    # -- consumers ------------------------------------------------------------------------------------------------
+    def operand(self) -> SSAValue:
+        """Registers for the late product's left operand, which outlive a step."""
+        value = self.software_pipeline.late.dot.a
+        low = self.lowering
+        return low.registers(hint(value), element(value), low.placement.home.registers(low.axes_of[value]))
+
+    def open(self, held: SSAValue) -> None:
+        """The consumers' first step."""
+        low, software_pipeline = self.lowering, self.software_pipeline
+        low.await_full(self.early_pipeline)
+        low.product(software_pipeline.early)
+        self.free(self.early_pipeline)
+        self.run(software_pipeline.between, split=False)
+        self.run(software_pipeline.apart, split=False)
+        self.keep(held)
+
+    def multiply(self, held: SSAValue, *, split: bool) -> None:
+        """Both products are issued; what does not need the late one runs before it has ended."""
+        low, software_pipeline = self.lowering, self.software_pipeline
+        assert software_pipeline.late.write is not None
+        ordered, place = low.configuration.warpgroups > 1, Sym(a.WARPGROUP)
+        low.await_full(self.early_pipeline)
+        if ordered:
+            low.emit(order_wait(place))
+        early = low.accumulator(software_pipeline.early)
+        low.multiply(software_pipeline.early, early)
+        low.emit(a.WgmmaCommit())
+        low.await_full(self.late_pipeline)
+        late = low.accumulator(software_pipeline.late)
+        low.multiply(software_pipeline.late, late, (held, Const(0)))
+        low.emit(a.WgmmaCommit())
+        if ordered:
+            low.emit(order_arrive(place, low.configuration.warpgroups))
+        low.emit(a.WgmmaWait(1, [early]))
+        self.free(self.early_pipeline)
+        self.run(software_pipeline.between, split=split)
+        low.emit(a.WgmmaWait(0, [late, held]))
+        self.free(self.late_pipeline)
+        self.run(software_pipeline.apart, split=split)
+        self.keep(held)
+
+    def drain(self, held: SSAValue | None, last: Mapping[str, Expr]) -> None:
+        """The late product of the last step, whose counter has the value ``last`` says."""
+        low, software_pipeline = self.lowering, self.software_pipeline
+        if held is None:
+            low.fill(self.late_pipeline, last)
+            return
+        late = low.accumulator(software_pipeline.late)
+        low.await_full(self.late_pipeline)
+        if rows_beyond(software_pipeline.late) is not None:
+            clear_rows(low, software_pipeline.late, last)
+        low.multiply(software_pipeline.late, late, (held, Const(0)))
+        low.emit(a.WgmmaCommit())
+        low.emit(a.WgmmaWait(0, [late, held]))
+        self.free(self.late_pipeline)
+
+    def run(self, ops: Sequence[Operation], *, split: bool) -> None:
+        for op in ops:
+            self.lowering.op(op, split=split)
+
+    def free(self, pipeline: TilePipeline) -> None:
+        """One use of a pipeline is over."""
+        self.lowering.release(pipeline, Sym(counter(pipeline)))
+        self.lowering.emit(a.Advance(counter(pipeline)))
+
+    def keep(self, held: SSAValue) -> None:
+        """The left operand of the late product, zero beyond its domain."""
+        low, dot = self.lowering, self.software_pipeline.late.dot
+        value, axes, spans = dot.a, low.axes_of[dot.a], spans_of(dot.a)
+        builder = low.mapping(axes, value)
+        result = builder.value(value)
+        valid = low.valid([axes[1]], [spans[1]], [builder.coordinate(axes[1])])
+        if valid != TRUE:
+            result = builder.select(valid, result, builder.constant(0.0, element(value)))
+        low.finish(builder, [result], [held], dot, spans, constant=False)

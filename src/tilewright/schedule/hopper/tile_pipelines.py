@@ -1,0 +1,177 @@
+"""Groups copied tiles into pipelines: stages of shared memory with a full and an empty barrier each.
+
+Tiles loaded in one block whose first and last use are the same op of that block share a stage; a stream that only
+accumulates takes all its tiles as one stage. A tile loaded outside of streams has a pipeline of one use per program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.ir import Block, Operation
+
+from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, ThreadCopiedOperand, TmaOperand
+from tilewright.schedule.tiles import tensor_name
+from tilewright.tile import dialect as tile
+from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
+
+STAGE_ALIGN_BYTES = SHARED_BASE_ALIGN_BYTES
+"""Every tile of a stage begins at a multiple of the widest swizzle's period."""
+
+
+@dataclass(frozen=True)
+class StageTile:
+    """One tile of a stage, ``offset`` bytes from its begin."""
+
+    copied: TmaOperand | ThreadCopiedOperand
+    offset: int
+
+
+@dataclass(frozen=True)
+class TilePipeline:
+    """Stages of ``stage_bytes``; ``first`` and ``last`` are the ops of ``block`` that use it first and last."""
+
+    name: str
+    block: Block
+    slots: tuple[StageTile, ...]
+    first: Operation
+    last: Operation
+    stages: int
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes from one stage to the next."""
+        return sum(_aligned(s.copied.shared.size_bytes) for s in self.slots)
+
+    @property
+    def tx_bytes(self) -> int:
+        """Bytes that tensor copies bring to one stage."""
+        return sum(s.copied.map.tx_bytes for s in self.slots if isinstance(s.copied, TmaOperand))
+
+    @property
+    def in_stream(self) -> bool:
+        """Filled more than once by a program: its tiles are loaded in a stream."""
+        return isinstance(self.block.parent_op(), tile.Stream)
+
+    def with_stages(self, stages: int) -> TilePipeline:
+        """The same with so many stages, if it lies in a stream."""
+        return replace(self, stages=stages) if self.in_stream else self
+
+    @property
+    def thread_copied(self) -> tuple[StageTile, ...]:
+        """The tiles that threads copy."""
+        return tuple(s for s in self.slots if isinstance(s.copied, ThreadCopiedOperand))
+
+    @property
+    def uses_cp_async(self) -> bool:
+        """Some of them by cp.async."""
+        return any(isinstance(s.copied, ThreadCopiedOperand) and s.copied.asynchronous for s in self.slots)
+
+    @property
+    def uses_loads(self) -> bool:
+        """Some of them by loads and stores."""
+        return any(isinstance(s.copied, ThreadCopiedOperand) and not s.copied.asynchronous for s in self.slots)
+
+    def slot(self, load: tile.Load) -> StageTile:
+        """The slot of a load."""
+        return next(s for s in self.slots if s.copied.load is load)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // STAGE_ALIGN_BYTES) * STAGE_ALIGN_BYTES
+
+
+def copied_tiles(dots: Iterable[DotPlan]) -> dict[tile.Load, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]]:
+    """The copied tiles with the products that use them."""
+    found: dict[tile.Load, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]] = {}
+    for plan in dots:
+        for operand in (plan.a, plan.b):
+            if isinstance(operand, AsyncOperand):
+                found.setdefault(operand.load, []).append((plan, operand))
+    return found
+
+
+def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
+    """The kernel's pipelines, ``stages`` deep in streams, one use per program outside."""
+    groups: dict[tuple[Block, Operation, Operation], list[TmaOperand | ThreadCopiedOperand]] = {}
+    for load, uses in copied_tiles(dots).items():
+        block = load.parent_block()
+        assert block is not None
+        users = sorted((at_level(block, _user(plan)) for plan, _ in uses), key=block.get_operation_index)
+        first, last = users[0], users[-1]
+        stream = block.parent_op()
+        if isinstance(stream, tile.Stream) and accumulates(stream, dots):
+            products = [at_level(block, _user(p)) for p in dots if stream.is_ancestor(p.dot)]
+            first = min(products, key=block.get_operation_index)
+            last = max(products, key=block.get_operation_index)
+        groups.setdefault((block, first, last), []).append(uses[0][1])
+    pipelines: list[TilePipeline] = []
+    for (block, first, last), tiles in groups.items():
+        offset, slots = 0, list[StageTile]()
+        for copied in tiles:
+            slots.append(StageTile(copied, offset))
+            offset += _aligned(copied.shared.size_bytes)
+        name = "_".join(tensor_name(s.copied.load) for s in slots)
+        while any(r.name == name for r in pipelines):
+            name += "_"
+        pipelines.append(TilePipeline(name, block, tuple(slots), first, last, 1).with_stages(stages))
+    return tuple(pipelines)
+
+
+def _user(plan: DotPlan) -> Operation:
+    """The op at which a product is issued."""
+    return plan.write if plan.write is not None else plan.dot
+
+
+def at_level(block: Block, op: Operation) -> Operation:
+    """The op of ``block`` that is ``op`` or contains it."""
+    while op.parent_block() is not block:
+        parent = op.parent_op()
+        assert parent is not None
+        op = parent
+    return op
+
+
+def accumulates(stream: tile.Stream, dots: Sequence[DotPlan]) -> bool:
+    """The stream's body does nothing but add products of copied tiles to fragments.
+
+    Then a product may stay in flight while the next is issued: nothing else touches the fragments.
+    """
+    own = {p.dot: p for p in dots if stream.is_ancestor(p.dot)}
+    pattern: set[Operation] = set()
+    for plan in own.values():
+        if plan.write is None or isinstance(plan.a, RegisterOperand) or plan.dot.parent_op() is not stream:
+            return False
+        if not (isinstance(plan.a, AsyncOperand) and isinstance(plan.b, AsyncOperand)):
+            return False
+        add = plan.write.value.owner
+        assert isinstance(add, tile.Binary)
+        pattern |= {plan.dot, plan.write, add}
+        pattern |= {o.owner for o in add.operands if isinstance(o.owner, tile.Read)}
+    loads = set(copied_tiles(own.values()))
+    written = [plan.write.frag for plan in own.values() if plan.write is not None]
+    if len(set(written)) != len(written):
+        return False
+    for op in stream.body.block.ops:
+        if op in pattern or isinstance(op, tile.Transpose | tile.Yield):
+            continue
+        if not (isinstance(op, tile.Load) and op in loads and _only_multiplied(op)):
+            return False
+    return bool(own)
+
+
+def _only_multiplied(load: tile.Load) -> bool:
+    return not other_uses(load)
+
+
+def other_uses(load: tile.Load) -> bool:
+    """The loaded tile is used by something else than products, views apart."""
+    pending = [load.results[0]]
+    while pending:
+        for use in pending.pop().uses:
+            if isinstance(use.operation, tile.Transpose):
+                pending.append(use.operation.results[0])
+            elif not isinstance(use.operation, tile.Dot):
+                return True
+    return False
