@@ -1,4 +1,5 @@
-"""Computed and loaded coordinates: rows of a table, sums by index, a convolution, rotary embedding, labels."""
+"""Computed and loaded coordinates: rows of a table, sums by index, a convolution, rotary embedding, labels, rows that
+are stored where an index says, groups of rows."""
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
@@ -57,3 +58,24 @@ def label_loss(logits: tw.Tensor["M", "N"], label: tw.Tensor["M"], loss: tw.Tens
     most = row.max(1)
     total = tw.log(tw.exp(row - most[:, None]).sum(1)) + most
     loss[m] = total - logits[m.index, label[m]]
+
+
+@tw.kernel
+def append_to_pages(
+    slots: tw.Unique["T"], k: tw.Tensor["T", "H", 128], pool: tw.Tensor["P", 64, "H", 128], *, bt=tw.auto
+):
+    """Keys of new tokens to their slots of a paged cache, a page and a place in it; a slot of -1 is stored nowhere."""
+    t, h = tw.grid(k, (bt, None))
+    slot = slots[t]
+    pool[slot // 64, slot % 64, h] = k[t, h]
+
+
+@tw.kernel
+def grouped_rmsnorm(
+    offsets: tw.Offsets["G + 1"], x: tw.Tensor["T", "D"], w: tw.Tensor["G", "D"], y: tw.Tensor["T", "D"], *, bt=4
+):
+    """RMS norm of rows, with weights of their group: rows offsets[g] to offsets[g + 1]; rows in no group are 0."""
+    g, t = tw.ragged_grid(offsets, x.shape[0], bt)
+    d = tw.axis(x.shape[1], upto=8192)
+    row = x[t, d].to(tw.f32)
+    y[t, d] = row * tw.rsqrt((row * row).mean(1) + 1e-6)[:, None] * w[g, d]

@@ -4,6 +4,7 @@
 
 Each case is a kernel of tests/support/indexed.py whose integer tensors are overwritten. The simulator refuses accesses
 outside of tensors, the PTX machine has red zones around them and stops what doesn't end; their results must be equal.
+Where a promise is broken (a tw.Unique tensor with an entry twice) both must say so, and have stored nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shlex
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 
+import tilewright as tw  # noqa: E402
 from support.indexed import CASES, Arrays, facts_of  # noqa: E402
 from support.ptx_driver import run_artifact  # noqa: E402
 
@@ -55,6 +58,17 @@ def compiled(name: str) -> Any:
     return INDEXED[name].kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
 
 
+def broken(run: Callable[[], object]) -> bool:
+    """Whether a launch reports a broken promise."""
+    try:
+        run()
+    except tw.TilewrightError as error:
+        if error.code != "RUN023":
+            raise
+        return True
+    return False
+
+
 def judged(name: str, artifact: Any, seed: int) -> str:
     """``agree``, or what went wrong."""
     case, rng = INDEXED[name], np.random.default_rng(seed)
@@ -65,8 +79,12 @@ def judged(name: str, artifact: Any, seed: int) -> str:
             arrays[key] = hostile(rng, array, extents)
     simulated: Arrays = {n: a.copy() for n, a in arrays.items()}
     given = {n: a.copy() for n, a in arrays.items()}
-    case.kernel(**simulated)
+    told = broken(lambda: case.kernel(**simulated))
     driver = run_artifact(artifact, arrays)
+    if broken(tw.check) != told:
+        return f"the PTX machine finds {'no promise' if told else 'a promise'} broken"
+    if told and any(arrays[n].tobytes() != a.tobytes() for n, a in given.items()):
+        return "stored although a promise is broken"
     faults = [str(f) for _, report in driver.reports for f in report.faults]
     if faults:
         return f"the PTX machine: {faults[0]}"
@@ -76,7 +94,8 @@ def judged(name: str, artifact: Any, seed: int) -> str:
         )
         if not close.all():
             return f"{key} differs at {np.argwhere(~close)[0].tolist()}"
-        if given[key].dtype.kind == "i" and not np.array_equal(given[key], arrays[key]):
+        read = any(p.name == key and not p.access.writes for p in artifact.tensors)
+        if read and not np.array_equal(given[key], arrays[key]):
             return f"{key} was written"
     return "agree"
 

@@ -32,6 +32,7 @@ from tilewright.lang.functions import (
     maximum,
     minimum,
     present,
+    ragged_grid,
     reduce_add,
     rsqrt,
     sigmoid,
@@ -46,7 +47,7 @@ from tilewright.lang.functions import round_ as round
 from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
-from tilewright.lang.tensors import Tensor
+from tilewright.lang.tensors import Offsets, Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 
 if TYPE_CHECKING:
@@ -58,18 +59,21 @@ __all__ = [
     "Diagnostic",
     "Fragment",
     "Kernel",
+    "Offsets",
     "Range",
     "Scalar",
     "Schedule",
     "Tensor",
     "Tile",
     "TilewrightError",
+    "Unique",
     "abs",
     "auto",
     "axis",
     "bf16",
     "bool",
     "ceil",
+    "check",
     "cummax",
     "cummin",
     "cumprod",
@@ -101,6 +105,7 @@ __all__ = [
     "patch",
     "present",
     "print",
+    "ragged_grid",
     "reduce_add",
     "round",
     "rsqrt",
@@ -120,6 +125,13 @@ def op(kernel: Any = None, **declared: Any) -> Any:
     from tilewright.ops import registration  # noqa: PLC0415 - PyTorch loads with it
 
     return registration.op(kernel, **declared) if kernel is not None else registration.op(**declared)
+
+
+def check() -> None:
+    """Wait for the launches so far, and raise RUN023 if one of them broke a promise about its tensors."""
+    from tilewright import runtime  # noqa: PLC0415 - the language must not load the runtime
+
+    runtime.promises.check()
 
 
 def patch(model: Any, **wanted: Any) -> Any:

@@ -51,3 +51,25 @@ def test_label_loss() -> None:
     wide = logits.astype(np.float64)
     expected = np.log(np.exp(wide).sum(1)) - wide[np.arange(12), np.maximum(label, 0)]
     np.testing.assert_allclose(loss, np.where(label < 0, 0, expected), 1e-5, 1e-5)
+
+
+def test_append_to_pages() -> None:
+    slots = RNG.permutation(192)[:10].astype(np.int64)
+    slots[[2, 5]] = -1
+    k, pool = drawn(10, 2, 128), np.full((3, 64, 2, 128), 7, np.float32)
+    expected = pool.reshape(192, 2, 128).copy()
+    expected[slots[slots >= 0]] = k[slots >= 0]
+    indexing.append_to_pages(slots, k, pool)
+    assert np.array_equal(pool.reshape(192, 2, 128), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+def test_grouped_rmsnorm(dtype: type) -> None:
+    offsets, x, w = np.array([0, 3, 3, 11], np.int32), drawn(13, 200, dtype=dtype), drawn(3, 200, dtype=dtype)
+    y = np.full((13, 200), 7, dtype)
+    indexing.grouped_rmsnorm(offsets, x, w, y)
+    wide, group = x.astype(np.float64), np.repeat([0, 2], [3, 8])
+    norm = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-6)
+    expected = np.r_[norm[:11] * w[group].astype(np.float64), np.zeros((2, 200))]
+    within = 1e-5 if dtype is np.float32 else 2e-2
+    np.testing.assert_allclose(y.astype(np.float64), expected, within, within)

@@ -717,8 +717,81 @@ def test_loaded_coordinates_are_added_to_not_stored_to() -> None:
         m = tw.grid(x, 8)
         tw.reduce_add(y, index[m], x[m])
 
+    @tw.kernel
+    def promised(index: tw.Unique["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+        m = tw.grid(x, 8)
+        y[index[m]] = x[m]
+
     refused(stored, "LNG036", dtypes={"index": tw.i32})
     traced(added, dtypes={"index": tw.i32})
+    traced(promised, dtypes={"index": tw.i32})
+
+
+def test_what_is_stored_at_is_an_element_of_a_promised_tensor() -> None:
+    @tw.kernel
+    def clipped(index: tw.Unique["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+        m = tw.grid(x, 8)
+        y[tw.maximum(index[m], 0)] = x[m]  # <-
+
+    @tw.kernel
+    def moved(index: tw.Unique["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+        m = tw.grid(x, 8)
+        y[index[m] + m.index] = x[m]  # <-
+
+    @tw.kernel
+    def through_another(index: tw.Unique["M"], more: tw.Tensor["M"], x: tw.Tensor["M"], y: tw.Tensor["N", "N"]):
+        m = tw.grid(x, 8)
+        y[index[m], more[m]] = x[m]  # <-
+
+    @tw.kernel
+    def apart(index: tw.Unique["M"], x: tw.Tensor["M"], y: tw.Tensor["N", "N"]):
+        m = tw.grid(x, 8)
+        y[index[m], index[x.shape[0] - 1 - m.index]] = x[m]  # <-
+
+    for kernel in (clipped, moved, apart):
+        refused(kernel, "LNG036", dtypes={"index": tw.i32})
+    refused(through_another, "LNG036", dtypes={"index": tw.i32, "more": tw.i32})
+
+
+def test_promised_integers_stay_as_they_are() -> None:
+    @tw.kernel
+    def raised(index: tw.Unique["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+        m = tw.grid(x, 8)
+        at = index[m]
+        index[m] = at + 1  # <-
+        y[at] = x[m]
+
+    @tw.kernel
+    def of_floats(index: tw.Unique["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        y[m] = index[m]
+
+    refused(raised, "LNG040", dtypes={"index": tw.i32})
+    refused(of_floats, "LNG040", marked=False)
+    traced(of_floats, dtypes={"index": tw.i32})
+
+
+def test_one_store_at_loaded_coordinates_and_no_load() -> None:
+    @tw.kernel
+    def two(a: tw.Unique["M"], b: tw.Unique["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+        m = tw.grid(x, 8)
+        y[a[m]] = x[m]
+        y[b[m]] = x[m]  # <-
+
+    @tw.kernel
+    def read(a: tw.Unique["M"], y: tw.Tensor["N"]):
+        m = tw.grid(a, 8)
+        y[a[m]] = y[m] + 1.0  # <-
+
+    @tw.kernel
+    def columns(a: tw.Unique["M"], x: tw.Tensor["M", 64], y: tw.Tensor["N", 64]):
+        m = tw.grid(x.shape[0], 8)
+        y[a[m], :32] = x[m, 32:]
+        y[a[m], 32:] = x[m, :32]
+
+    refused(two, "LNG015", dtypes={"a": tw.i32, "b": tw.i32})
+    refused(read, "LNG014", dtypes={"a": tw.i32})
+    traced(columns, dtypes={"a": tw.i32})
 
 
 def test_parts_of_a_tensor_that_never_meet_are_read_and_written() -> None:

@@ -57,6 +57,7 @@ class FakeDriver:
     contexts: list[int] = field(default_factory=lambda: [1000])
     on_launch: Callable[[Launched], None] | None = None
     words: int = 0
+    kept: list[ctypes.Array[ctypes.c_uint8]] = field(default_factory=list)
     block: int = 0xA000_0000
 
     @property
@@ -117,6 +118,17 @@ class FakeDriver:
 
     def free(self, address: int, stream: int) -> None:
         self.events.append(("free", address, stream))
+
+    def allocate_kept(self, size_bytes: int) -> tuple[int, int]:
+        self.events.append(("keep", size_bytes))
+        self.kept.append((ctypes.c_uint8 * size_bytes)())
+        return self.block + 0x1000, ctypes.addressof(self.kept[-1])
+
+    def synchronize(self, context: int) -> None:
+        self.events.append(("synchronize", context))
+
+    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
+        self.events.append(("bring", destination, source, size_bytes, stream))
 
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
         self.events.append(("copy", destination, source, size_bytes, stream))

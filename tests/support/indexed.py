@@ -467,6 +467,136 @@ def _added(a: Arrays) -> np.ndarray:
     return made
 
 
+# -- stores through promised tensors -----------------------------------------------------------------------------------
+def _scattered(y: np.ndarray, places: tuple[np.ndarray, ...], x: np.ndarray) -> np.ndarray:
+    """``y[places] = x`` where the places lie in y."""
+    made = y.copy()
+    inside = np.all([(p >= 0) & (p < n) for p, n in zip(places, y.shape, strict=False)], axis=0)
+    made[tuple(p[inside] for p in places)] = x[inside]
+    return made
+
+
+def _some_of(rng: np.random.Generator, count: int, extent: int, outside: list[int]) -> np.ndarray:
+    """Different integers below ``extent``, with some that lead outside, more than once."""
+    drawn = rng.permutation(extent)[:count]
+    drawn[rng.permutation(count)[: 2 * len(outside)]] = np.repeat(outside, 2)
+    return drawn
+
+
+@case(
+    lambda rng: {
+        "rows": _some_of(rng, 37, 50, [-1, 50, 2**31 - 1]).astype(np.int32),
+        "x": floats(rng, 37, 100),
+        "y": stale(50, 100),
+    },
+    lambda a: {"y": _scattered(a["y"], (a["rows"],), a["x"])},
+)
+@tw.kernel
+def scatter_rows(rows: tw.Unique["T"], x: tw.Tensor["T", "D"], y: tw.Tensor["V", "D"]):
+    """Rows that nothing is stored to stay as they were."""
+    t, d = tw.grid(x, (8, 64))
+    y[rows[t], d] = x[t, d]
+
+
+@case(
+    lambda rng: {
+        "slots": _some_of(rng, 21, 48, [-1, 2**40]).astype(np.int64),
+        "k": floats(rng, 21, 3, 16),
+        "pool": stale(6, 8, 3, 16),
+    },
+    lambda a: {"pool": _scattered(a["pool"].reshape(48, 3, 16), (a["slots"],), a["k"]).reshape(6, 8, 3, 16)},
+)
+@tw.kernel
+def append_to_pages(slots: tw.Unique["T"], k: tw.Tensor["T", "H", 16], pool: tw.Tensor["P", 8, "H", 16]):
+    """A slot is a page and a place in it; a slot of -1 is stored nowhere."""
+    t, h = tw.grid(k, (4, None))
+    slot = slots[t]
+    pool[slot // 8, slot % 8, h] = k[t, h]
+
+
+def _pairs(rng: np.random.Generator) -> Arrays:
+    flat = rng.permutation(9 * 7)[:40].astype(np.int32)
+    flat[3:5] = -1
+    return {"row": flat // 7, "column": flat % 7, "x": floats(rng, 40), "y": stale(9, 7)}
+
+
+@case(_pairs, lambda a: {"y": _scattered(a["y"], (a["row"], a["column"]), a["x"])})
+@tw.kernel
+def scatter_pairs(row: tw.Unique["E"], column: tw.Unique["E"], x: tw.Tensor["E"], y: tw.Tensor["M", "N"]):
+    """The pairs are unique, neither tensor by itself."""
+    e = tw.grid(x, 16)
+    y[row[e], column[e]] = x[e]
+
+
+@case(
+    lambda rng: {
+        "place": rng.permutation(30)[:26].reshape(13, 2).astype(np.int32),
+        "x": floats(rng, 13, 40),
+        "sent": stale(30, 40),
+        "token": np.full(30, 7, np.int32),
+        "count": np.full(1, 5, np.int32),
+    },
+    lambda a: {
+        "sent": _scattered(a["sent"], (a["place"].ravel(),), np.repeat(a["x"], 2, 0)),
+        "token": _scattered(a["token"], (a["place"].ravel(),), np.repeat(np.arange(13, dtype=np.int32), 2)),
+        "count": np.array([5 + 26]),
+    },
+)
+@tw.kernel
+def dispatch(
+    place: tw.Unique["T", 2],
+    x: tw.Tensor["T", "D"],
+    sent: tw.Tensor["S", "D"],
+    token: tw.Tensor["S"],
+    count: tw.Tensor[1],
+):
+    """Rows go where two columns of places say; two tensors are stored to, and a third added to."""
+    t = tw.grid(x.shape[0], 4)
+    token[place[t]] = t.index[:, None]
+    for d in tw.stream(x.shape[1], 32):
+        sent[place[t], d] = x[t, d][:, None, :]
+    tw.reduce_add(count, 0, (place[t] >= 0).to(tw.i32).sum(1).sum(0))
+
+
+# -- ragged grids ------------------------------------------------------------------------------------------------------
+OFFSETS = np.array([0, 5, 5, 5, 30, 33, 33])
+
+
+def _by_group(a: Arrays, group: Callable[[int, np.ndarray], np.ndarray], kept: np.ndarray | None = None) -> np.ndarray:
+    """``group`` of each group's rows of x; other rows 0, or as ``kept``."""
+    made = np.zeros_like(a["x"]) if kept is None else kept.copy()
+    for g, (first, stop) in enumerate(pairwise(a["offsets"])):
+        made[first:stop] = group(g, a["x"][first:stop])
+    return made
+
+
+@case(
+    lambda rng: {
+        "offsets": OFFSETS.astype(np.int32),
+        "scale": floats(rng, 6),
+        "x": floats(rng, 41, 40),
+        "y": stale(41, 40),
+    },
+    lambda a: {"y": _by_group(a, lambda g, rows: rows * a["scale"][g])},
+)
+@tw.kernel
+def scaled_groups(offsets: tw.Offsets["G + 1"], scale: tw.Tensor["G"], x: tw.Tensor["T", "D"], y: tw.Tensor["T", "D"]):
+    g, t = tw.ragged_grid(offsets, x.shape[0], 8)
+    for d in tw.stream(x.shape[1], 32):
+        y[t, d] = x[t, d] * scale[g]
+
+
+@case(
+    lambda rng: {"offsets": OFFSETS.astype(np.int64), "x": floats(rng, 41), "y": stale(41)},
+    lambda a: {"y": _by_group(a, lambda g, rows: rows + np.float32(g), a["y"])},
+)
+@tw.kernel
+def numbered_groups(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T"], y: tw.Tensor["T"]):
+    """Rows in no group stay as they were."""
+    g, t = tw.ragged_grid(offsets, x.shape[0], 4, rest="keep")
+    y[t] = x[t] + tw.where(t.index >= 0, g, 0).to(tw.f32)
+
+
 # -- products ----------------------------------------------------------------------------------------------------------
 @case(
     lambda rng: {

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,6 +70,14 @@ class MachineDriver(FakeDriver):
     def allocate(self, size_bytes: int, stream: int) -> int:
         block = np.zeros(size_bytes + 256, np.uint8)
         return self.memory.add(f"workspace {len(self.memory.regions)}", block)
+
+    def allocate_kept(self, size_bytes: int) -> tuple[int, int]:
+        _, host = super().allocate_kept(size_bytes)
+        block = np.zeros(size_bytes, np.uint8)
+        return self.memory.add(f"kept {len(self.memory.regions)}", block), host
+
+    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
+        ctypes.memmove(destination, self._bytes(source, size_bytes).tobytes(), size_bytes)
 
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
         to, of = self._bytes(destination, size_bytes), self._bytes(source, size_bytes)

@@ -95,7 +95,8 @@ def evaluate(
             assert array.dtype == NUMPY[arg.type.element.name], (name, array.dtype)
             for dim, extent in zip(arg.type.dims, array.shape, strict=True):
                 if dim.expr.constant is None:
-                    assert env.setdefault(dim.expr.text, extent) == extent
+                    symbol, _, more = dim.expr.text.partition(" + ")
+                    assert env.setdefault(symbol, extent - int(more or 0)) == extent - int(more or 0)
                 else:
                     assert dim.expr.constant == extent
             values[arg] = array
@@ -137,6 +138,24 @@ class _Run:
                     self.stores[name][place] += 1
                 else:
                     self.get(op.tensor)[place] += value
+                return
+            case tile.Gather():
+                coords, inside = self.places(op, op.result, env)
+                source = self.get(op.tensor)
+                result = np.where(inside, source[tuple(np.where(inside, c, 0) for c in coords)], 0).astype(source.dtype)
+            case tile.Scatter() | tile.ScatterAdd():
+                coords, inside = self.places(op, op.value, env)
+                name = tile.tensor_type(op.tensor).tensor_name.data
+                target, at = self.get(op.tensor), tuple(c[inside] for c in coords)
+                if isinstance(op, tile.Scatter):
+                    target[at] = self.get(op.value)[inside]
+                    np.add.at(self.stores[name], at, 1)
+                else:
+                    np.add.at(target, at, self.get(op.value)[inside])
+                return
+            case tile.Bind():
+                env[op.symbol.data] = int(self.get(op.value))
+                assert op.most is None or 0 <= env[op.symbol.data] <= op.most.expr.evaluate(env)
                 return
             case tile.Index():
                 first, last = domain(op.axis, env)
@@ -238,6 +257,24 @@ class _Run:
                     raise NotImplementedError(inner.name)
             self.values[inner.results[0]] = np.asarray(result)
         return [self.get(v) for v in last.operands]
+
+    def places(
+        self, op: tile.Gather | tile.Scatter | tile.ScatterAdd, moved: SSAValue, env: dict[str, int]
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """The coordinates of each element, and whether they lie inside."""
+        axes = tile.tile_type(moved).axes
+        ends = [domain(a, env) if isinstance(a, tile.RangeAttr) else (0, 1) for a in axes]
+        known: dict[str, Any] = dict(env)
+        for d, (first, last) in enumerate(ends):
+            shape = [-1 if e == d else 1 for e in range(len(ends))]
+            known[f"$axis{d}"] = np.arange(first, last).reshape(shape)
+        for k, index in enumerate(op.indices):
+            known[tile.index_symbol(k)] = self.get(index).astype(np.int64)
+        whole = tuple(last - first for first, last in ends)
+        coords = [np.broadcast_to(np.asarray(c.expr.evaluate(known)), whole) for c in op.coords]
+        extents = self.get(op.tensor).shape
+        tests = [(c >= 0) & (c < n) for c, n in zip(coords, extents, strict=True)]
+        return coords, np.logical_and.reduce(tests)
 
     def where(self, op: tile.Load | tile.Store | tile.ReduceAdd, env: dict[str, int]) -> tuple[Any, ...]:
         index = list[Any]()

@@ -48,8 +48,8 @@ INDICES = (
         "each its own bound",
         "threads take the bound that they have loaded themselves",
         "schedule/loops.py",
-        "self.emit(t.Bind(op.symbol.data, given), op)",
-        "self.emit(t.Bind(op.symbol.data, held), op)",
+        "self.emit(t.Bind(op.symbol.data, given, ",
+        "self.emit(t.Bind(op.symbol.data, held, ",
         "bounded",
     ),
     _bug(

@@ -214,7 +214,7 @@ _CLASS = (
         "facts forgotten",
         "an artifact has none of its class's facts",
         "compiler/requests",
-        "facts = list(assumptions_of(kernel, request.facts))",
+        "facts = list(assumptions_of(kernel, request.facts, workspaces=False))",
         "facts = list[Expr]()",
         "add",
         "nt",

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr, own
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
@@ -189,6 +189,8 @@ EXECUTION = "execution"
 """The method of what launches show, for their arguments only."""
 ASSUMPTION = "assumption"
 """The method of what a kernel's author says and samples do not contradict."""
+CHECKED = "checked on the device"
+"""The method of what steps of the program find out at each launch, before it stores anything."""
 ASSUMED = (
     "ptxas: the machine code does what the PTX says",
     "the driver: a launch is what its recipe says",
@@ -208,14 +210,26 @@ class Obligation:
 
     @property
     def standing(self) -> str:
-        """``proved``, ``validated`` (compared, for all arguments), ``tested`` (executed, for a few) or ``assumed``."""
-        return {VALIDATION: "validated", EXECUTION: "tested", ASSUMPTION: "assumed"}.get(self.method, "proved")
+        """``proved``, ``validated`` (compared, for all arguments), ``tested`` (executed, for a few), ``checked`` (at
+        each launch) or ``assumed``."""
+        others = {VALIDATION: "validated", EXECUTION: "tested", CHECKED: "checked", ASSUMPTION: "assumed"}
+        return others.get(self.method, "proved")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Workspace ``workspace`` outlives a call: an i32 for each of ``promises``, zero at first, that counts the calls
+    for which the promise did not hold. These stored nothing; a later call is told."""
+
+    workspace: int
+    promises: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Variant:
     """One way to run the program. ``workspace`` lists scratch sizes in bytes, each block aligned to
-    ``WORKSPACE_ALIGN_BYTES``; ``certificate`` is about the order of steps; ``plan`` says in words what was chosen."""
+    ``WORKSPACE_ALIGN_BYTES``; ``certificate`` is about the order of steps; ``plan`` says in words what was chosen;
+    ``reports`` are the workspaces, one at most, in which steps count broken promises."""
 
     name: str
     predicate: Expr
@@ -223,6 +237,7 @@ class Variant:
     workspace: tuple[Expr, ...] = ()
     certificate: tuple[Obligation, ...] = ()
     plan: str = ""
+    reports: tuple[Report, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from tilewright.artifact.schema import (
     workspace_address,
 )
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.expr import Const, Expr, Sym
+from tilewright.base.expr import Const, Expr, symbol_plus
 from tilewright.diag import fail
 from tilewright.hw.target import TARGETS, Target
 
@@ -59,7 +59,7 @@ def validate(artifact: Artifact) -> None:
     known = symbols_of(artifact)
     for i, fact in enumerate(artifact.facts):
         _check_expr(f"facts[{i}]", fact, known)
-    dimensions = {d.name for p in artifact.tensors for d in p.dims if isinstance(d, Sym)}
+    dimensions = {name for p in artifact.tensors for d in p.dims for name in d.symbols}
     for bound in artifact.bounds:
         if bound.symbol not in dimensions:
             _refuse(f"bounds.{bound.symbol}", bound.symbol, "a dimension of a parameter")
@@ -81,7 +81,7 @@ def symbols_of(artifact: Artifact) -> frozenset[str]:
             if isinstance(p, TensorParam):
                 yield f"{p.name}.address"
                 yield from (f"{p.name}.stride{i}" for i in range(p.rank))
-                yield from (d.name for d in p.dims if isinstance(d, Sym))
+                yield from (name for d in p.dims for name in d.symbols)
             elif p.dtype in INT_SCALARS:
                 yield p.name
 
@@ -104,10 +104,12 @@ def _check_parameter(parameter: TensorParam | ScalarParam) -> None:
         match dim:
             case Const(value) if value >= 0:
                 pass
-            case Sym(name) if _IDENTIFIER.fullmatch(name):
+            case _ if (symbol := symbol_plus(dim)) is not None and _IDENTIFIER.fullmatch(symbol[0]):
                 pass
             case _:
-                _refuse(where, f"the extent {dim}", "a symbol or a constant that is not negative")
+                _refuse(
+                    where, f"the extent {dim}", "a symbol, a symbol and a number, or a constant that is not negative"
+                )
 
 
 def _check_kernel(kernel: KernelImage, target: Target) -> None:
@@ -141,6 +143,14 @@ class _VariantCheck:
         _check_expr(f"{self.where}.predicate", self.variant.predicate, self.known)
         for i, size in enumerate(self.variant.workspace):
             _check_expr(f"{self.where}.workspace[{i}]", size, self.known)
+        if len(self.variant.reports) > 1:
+            _refuse(f"{self.where}.reports", len(self.variant.reports), "one at most")
+        for report in self.variant.reports:
+            if not 0 <= report.workspace < len(self.variant.workspace):
+                blocks = len(self.variant.workspace)
+                _refuse(f"{self.where}.reports", f"workspace {report.workspace}", f"one of the variant's {blocks}")
+            if not 1 <= len(report.promises) <= _MAX_PARAMETERS:
+                _refuse(f"{self.where}.reports", f"{len(report.promises)} promises", f"1 to {_MAX_PARAMETERS}")
         if len(self.variant.steps) > _MAX_STEPS:
             _refuse(f"{self.where}.steps", f"{len(self.variant.steps)} steps", f"at most {_MAX_STEPS}")
         for i, step in enumerate(self.variant.steps):

@@ -13,7 +13,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, ScalarParam, TensorParam
 from tilewright.base.dtypes import DTYPES, DType
-from tilewright.base.expr import Sym
+from tilewright.base.expr import symbol_plus
 from tilewright.cli.options import by_name
 from tilewright.cli.terminal import echo
 from tilewright.diag import fail
@@ -87,16 +87,17 @@ def extents_of(artifact: Artifact, given: Mapping[str, int], shapes: Mapping[str
     limits = {b.symbol: b.limit for b in artifact.bounds}
     for p in artifact.tensors:
         for i, d in enumerate(p.dims):
-            if isinstance(d, Sym) and d.name not in extents and p.name in shapes and i < len(shapes[p.name]):
-                extents[d.name] = shapes[p.name][i]
+            known = symbol_plus(d)
+            if known is not None and known[0] not in extents and p.name in shapes and i < len(shapes[p.name]):
+                extents[known[0]] = shapes[p.name][i] - known[1]
     for p in artifact.tensors:
         for d in p.dims:
-            if isinstance(d, Sym):
-                extents.setdefault(d.name, min(_DEFAULT_EXTENT, limits.get(d.name, _DEFAULT_EXTENT)))
+            for name in d.symbols:
+                extents.setdefault(name, min(_DEFAULT_EXTENT, limits.get(name, _DEFAULT_EXTENT)))
     for name, extent in extents.items():
         if not 0 <= extent <= MAX_EXTENT:
             fail("CMD002", found=f"--dim {name}={extent}", required=f"0 to {MAX_EXTENT}")
-    unknown = sorted(given.keys() - {d.name for p in artifact.tensors for d in p.dims if isinstance(d, Sym)})
+    unknown = sorted(given.keys() - {name for p in artifact.tensors for d in p.dims for name in d.symbols})
     if unknown:
         fail("CMD002", found=f"--dim {unknown[0]}=...", required="a dimension of the bundle's parameters")
     return extents

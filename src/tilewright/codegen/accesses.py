@@ -50,7 +50,7 @@ class AccessWriter(Writer):
         enough = all_of(dim >= n for dim, n in zip(dims, least, strict=True))
         if self.holds(enough):
             return name
-        base = f"base{width}_{self.symbols[op.tensor]}"
+        base = f"base{width}{identifier(self.symbols[op.tensor]).removeprefix('u')}"
         memory = self.storages[op.buffer].memory
         self.bases[base] = f"const {memory}* {base} = {self.c(enough)} ? {name} : nothing({name});"
         return base

@@ -9,6 +9,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import (
+    OWN,
     TRUE,
     All,
     Compare,
@@ -107,7 +108,7 @@ class Writer:
 
     def name(self, value: SSAValue, hint: str) -> str:
         """A name of its own for a buffer, after what the program calls it."""
-        base = f"v_{hint}"
+        base = f"v_{hint.replace(OWN, '_')}"  # of a tensor in a workspace
         name, n = base, 1
         while name in self.taken:
             name, n = f"{base}_{n}", n + 1

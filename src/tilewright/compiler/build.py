@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
-from tilewright.artifact.schema import Artifact, KernelImage, Toolchain, Variant
+from tilewright.artifact.schema import Artifact, KernelImage, Report, Toolchain, Variant
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
 from tilewright.codegen.guard import mismatches
@@ -23,7 +23,6 @@ from tilewright.compiler.requests import assume, interface
 from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.validated import NOT_ASKED, PTX, Validated, validated
-from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
 from tilewright.transport import dialect as transport
 from tilewright.validate.recipe import require_recipe
@@ -39,21 +38,19 @@ def build(program: Program, *, validate: bool = False) -> Artifact:
     kernel's Tile IR, Transport IR and PTX are compared; the image says what came of it.
     """
     request = program.request
-    copying: dict[
-        StagedTensor, PlannedKernel
-    ] = {}  # variants that stage the same tensor share the kernel that copies it
-    for copy in (copy for planned in program.variants for copy in planned.copies):
-        copying.setdefault(copy.item, copy.planned)
-    made = assemble_all([_assembled(planned, validate) for planned in (*copying.values(), *program.variants)])
-    copies = dict(zip(copying, made, strict=False))
+    before: dict[object, PlannedKernel] = {}  # variants that stage the same tensor share the kernel that copies it
+    for same, kernel in (pair for planned in program.variants for pair in planned.before):
+        before.setdefault(same, kernel)
+    made = assemble_all([_assembled(planned, validate) for planned in (*before.values(), *program.variants)])
+    shared = dict(zip(before, made, strict=False))
     unsupported = UnsupportedClasses(request, program.left_out)
     images: dict[str, KernelImage] = {}
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
     widest = program.variants[-1]
-    for planned, own in zip(program.variants, made[len(copying) :], strict=True):
+    for planned, own in zip(program.variants, made[len(before) :], strict=True):
         with unsupported.trying(planned.predicate, planned.sizes):
-            kernels = [_compiled(each) for each in (*(copies[copy.item] for copy in planned.copies), own)]
+            kernels = [_compiled(each) for each in (*(shared[same] for same, _ in planned.before), own)]
             variant, launched = _variant(kernels, request.target.name)
             variants += (variant,)
             images |= {image.symbol: image for image in launched}
@@ -97,13 +94,18 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
     planned = kernels[-1].planned
     launch = recipe([each.planned.transport for each in kernels])
     by_symbol = {each.emitted.entry: each.planned for each in kernels}
+    reports = ()
+    if planned.promises is not None:
+        checks = planned.promises.checks
+        reports = (Report(checks.failed.index, tuple(map(str, checks.promises))),)
     variant = Variant(
         name=planned.transport.sym_name.data,
         predicate=planned.predicate,
         steps=launch.steps,
         workspace=launch.workspace,
-        certificate=certify_steps(launch.steps, by_symbol, planned.predicate),
+        certificate=certify_steps(launch.steps, by_symbol, planned.predicate, planned.promises),
         plan="\n".join(planned.remarks(target)),
+        reports=reports,
     )
     return variant, tuple(_image(each, shape) for each, shape in zip(kernels, launch.shapes, strict=True))
 

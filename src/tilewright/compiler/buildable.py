@@ -28,4 +28,7 @@ def refusal(program: Program, variant: PlannedKernel) -> TilewrightError | None:
 def _apart(variant: PlannedKernel) -> PlannedKernel:
     """The variant with texts of its own: what is built is written into them."""
     copies = tuple(replace(copy, planned=_apart(copy.planned)) for copy in variant.copies)
-    return replace(variant, transport=variant.transport.clone(), copies=copies)
+    promises = variant.promises
+    if promises is not None:
+        promises = replace(promises, kernels=tuple(map(_apart, promises.kernels)))
+    return replace(variant, transport=variant.transport.clone(), copies=copies, promises=promises)

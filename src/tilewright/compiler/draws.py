@@ -3,6 +3,7 @@ exact in any order."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym
+from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym, symbol_plus
+from tilewright.compiler.reliance import BROKEN
 from tilewright.simulate.values import memory_dtype
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport import dialect as t
@@ -29,6 +31,8 @@ _MOST_EXTENT = 1 << 12
 _LARGE = 48
 """Extents from here on are drawn alone every third time: for the insides of tiles."""
 _ALIGN_BYTES = 256
+_KEPT = 0.75
+"""How often what a kernel relies on is true."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,7 @@ def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Gene
     symbols = dict(extents)
     placed = {w.tensor.data: tuple(s.expr for s in w.strides) for w in kernel.workspaces or ()}
     found: dict[str, DrawnTensor] = {}
+    promised = any(name == BROKEN for name, _ in _kinds(kernel)) and rng.random() < _KEPT
     for name, kind in _kinds(kernel):
         if not isinstance(kind, TensorType):
             continue
@@ -161,7 +166,9 @@ def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Gene
             return None
         block = _block((last + 1) * dtype.itemsize)
         found[name] = DrawnTensor(block, dtype, shape, strides)
-        found[name].view[...] = _data(shape, dtype, rng)
+        found[name].view[...] = (
+            _kept_promise(name, kind, shape, rng) if promised and dtype.kind == "i" else _data(shape, dtype, rng)
+        )
         symbols[f"{name}.address"] = int(block.__array_interface__["data"][0])
         symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}
     return found if all(_holds(fact, symbols) for fact in _facts(kernel)) else None
@@ -191,6 +198,16 @@ def _block(size: int) -> NDArray[np.uint8]:
     whole = np.zeros(size + _ALIGN_BYTES, np.uint8)
     first = -int(whole.__array_interface__["data"][0]) % _ALIGN_BYTES
     return whole[first : first + size]
+
+
+def _kept_promise(name: str, kind: TensorType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Integers that a kernel may rely on: different ones, of G + 1 such that ascend; no promise is found broken."""
+    if name == BROKEN:
+        return np.zeros(shape, np.int64)
+    known = symbol_plus(kind.dims.data[0].expr)
+    if len(shape) == 1 and known is not None and known[1]:
+        return np.cumsum(rng.integers(0, 9, shape))
+    return (rng.permutation(math.prod(shape)) - 3).reshape(shape)
 
 
 def _data(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:

@@ -7,6 +7,8 @@ from xdsl.dialects.builtin import StringAttr
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.proofs.distinct import require_distinct
+from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import require_protocols
 from tilewright.compiler.proofs.offsets import require_offsets
 from tilewright.compiler.proofs.shared_memory import require_initialised
@@ -58,13 +60,14 @@ def plan_kernel(
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break
+    require_clipped(kernel, lowered)
     memory = (
         *require_initialised(kernel, lowered),
         *require_uniform(kernel, lowered),
         *require_offsets(kernel, lowered),
         *require_protocols(kernel, lowered),
     )
-    certificate = (*certified(kernel, answer), *map(recorded, memory))
+    certificate = (*certified(kernel, answer), *require_distinct(kernel, lowered), *map(recorded, memory))
     _check_vector(request, lowered)
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)
 

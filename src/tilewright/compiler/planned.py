@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import Expr
+from tilewright.compiler.promises import Checks
 from tilewright.compiler.requests import Limits, Request
 from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
@@ -42,6 +44,8 @@ class PlannedKernel:
     """The kernel's tensors that lie in a workspace of the program."""
     copies: tuple[StagedCopy, ...] = ()
     """What runs before, on the same stream: kernels that fill the workspaces."""
+    promises: Promised | None = None
+    """What it relies on, with the kernels that check it before."""
     sizes: Limits = ()
     """What its ``upto`` axes are narrowed to."""
 
@@ -62,16 +66,37 @@ class PlannedKernel:
         return {symbol: value for part in parts for symbol, value in part.items()}
 
     @property
+    def before(self) -> tuple[tuple[object, PlannedKernel], ...]:
+        """The kernels that run before, in order, each with what it is the same kernel by in other variants."""
+        checks = self.promises.kernels if self.promises is not None else ()
+        return (
+            *((copy.item, copy.planned) for copy in self.copies),
+            *((kernel.transport.sym_name.data, kernel) for kernel in checks),
+        )
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """The kernels in order, for the simulator."""
-        kernels = (*(copy.planned for copy in self.copies), self)
+        kernels = (*(kernel for _, kernel in self.before), self)
         return tuple(Step(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}) for k in kernels)
 
     @property
     def scratch(self) -> tuple[Scratch, ...]:
         """The workspaces of the steps, for the simulator."""
-        items = self.workspaces.values()
-        return tuple(Scratch(i.copy_name, i.element, i.dims, i.strides, i.size_bytes) for i in items)
+        every = [*self.workspaces.values(), *(i for _, k in self.before for i in k.workspaces.values())]
+        kept = self.promises.checks.failed if self.promises is not None else None
+        return tuple(
+            Scratch(i.copy_name, i.element, i.dims, i.strides, i.size_bytes, kept=i == kept)
+            for i in dict.fromkeys(every)
+        )
+
+    def broken(self, kept: Mapping[str, Any]) -> tuple[str, ...]:
+        """The promises that a simulated launch found broken; ``kept`` are its workspaces that outlive a launch."""
+        if self.promises is None:
+            return ()
+        checks = self.promises.checks
+        counts = kept[checks.failed.copy_name]
+        return tuple(str(promise) for promise, count in zip(checks.promises, counts, strict=True) if count)
 
 
 @dataclass(frozen=True)
@@ -80,6 +105,14 @@ class StagedCopy:
 
     item: StagedTensor
     planned: PlannedKernel
+
+
+@dataclass(frozen=True)
+class Promised:
+    """The kernels of ``checks``, in order."""
+
+    checks: Checks
+    kernels: tuple[PlannedKernel, ...]
 
 
 @dataclass(frozen=True)

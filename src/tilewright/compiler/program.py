@@ -14,10 +14,11 @@ from tilewright.base.expr import FALSE, TRUE, Expr, all_of
 from tilewright.compiler.empty_streams import extents_without_steps, without_steps
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
-from tilewright.compiler.planned import PlannedKernel, Program, StagedCopy
+from tilewright.compiler.planned import PlannedKernel, Program, Promised, StagedCopy
 from tilewright.compiler.products import Found, search_products
+from tilewright.compiler.promises import Checks, checks_of, gated
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
-from tilewright.compiler.staging import copy_request, residual, staged_tensors, with_staged
+from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.unsupported import UnsupportedClasses
@@ -50,12 +51,15 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     traces = Tracing(request)
     smallest = traces(dict.fromkeys(autos, 1))
     products = has_products(smallest)
+    checks = checks_of(request, smallest)
     if products:
         _require_known_bounds(smallest)
+        _require_no_promises(request, checks)
         request = replace(request, facts=without_peers(request.facts))
     unaligned = {} if products else unaligned_ends(smallest, request.facts)
     ladder = bound_ladder([b.data for b in smallest.bounds], unaligned)
-    classes = _Classes(request, traces, autos, ladder, products=products, dims=dims)
+    promised = None if checks is None else _promised(checks)
+    classes = _Classes(request, traces, autos, ladder, products=products, dims=dims, promised=promised)
     unsupported = UnsupportedClasses(request)
     variants: tuple[PlannedKernel, ...] = ()
     for name, choice in classes.named():
@@ -86,6 +90,29 @@ def _require_known_bounds(kernel: tile.Kernel) -> None:
         )
 
 
+def _require_no_promises(request: Request, checks: Checks | None) -> None:
+    """SCH003 for products in a kernel that relies on promises."""
+    if checks is not None:
+        fail(
+            "SCH003",
+            where=request.function.where,
+            found=f"a store that relies on {checks.promises[0]}, and a tw.dot",
+            required="a kernel without products, which promises are checked for",
+            help="store the product to a tensor, and move its rows in a kernel of their own",
+        )
+
+
+def _promised(checks: Checks) -> Promised:
+    """The kernels of the checks: one each for tensors of any width."""
+    kernels: list[PlannedKernel] = []
+    for step in checks.steps:
+        planned = plan(step.request).variants[-1]
+        assert planned.predicate == TRUE, "a check serves some tensors only"
+        planned.transport.attributes["sym_name"] = StringAttr(step.request.function.name)
+        kernels.append(replace(planned, workspaces=step.workspaces))
+    return Promised(checks, tuple(kernels))
+
+
 @dataclass(frozen=True)
 class _Choice:
     """A class of arguments, and extents to try for it, best first.
@@ -99,6 +126,7 @@ class _Choice:
     remade: Remade
     candidates: tuple[Candidate, ...] = ()
     copies: tuple[StagedCopy, ...] = ()
+    promised: Promised | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +140,7 @@ class _Classes:
     ladder: Sequence[Limits]
     products: bool
     dims: Mapping[str, int] | None
+    promised: Promised | None = None
 
     def named(self) -> Iterator[tuple[str, _Choice]]:
         """Each with the name of its kernel; as they are asked for where only the first that can be had is wanted."""
@@ -129,7 +158,8 @@ class _Classes:
         structure = probe(self.autos, self.traces, self.request.facts)
         for sizes, fits, resized in self._rungs():
             for choice in choose_extents(structure, dict(sizes)):
-                yield _Choice(all_of([fits, choice.predicate]), sizes, [choice.extents], resized)
+                predicate = all_of([fits, choice.predicate])
+                yield _Choice(predicate, sizes, [choice.extents], resized, promised=self.promised)
 
     def _with_products(self) -> Iterator[_Choice]:
         """By the sizes of the ``upto`` axes, by which tile fills its waves better, by whether copying first pays."""
@@ -163,21 +193,49 @@ class _Classes:
 def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory or its
     text is long."""
+    asked = request
     (chosen,) = choice.choices
     largest = max(chosen, key=lambda auto: chosen[auto], default=None)
     halved = None
     if largest is not None and chosen[largest] > 1:
         halved = replace(choice, choices=[{**chosen, largest: chosen[largest] // 2}])
+    promised = choice.promised
+    traced = choice.remade(chosen)
+    if promised is not None:
+        flags = promised.checks.broken
+        facts = replace(request.facts, tensors=(*request.facts.tensors, (flags.name, staged_facts(flags))))
+        request, traced = replace(request, facts=facts), gated(traced, len(promised.checks.promises))
     try:
-        planned = plan_kernel(request, choice.remade(chosen), choice.predicate, name)
+        planned = plan_kernel(request, traced, choice.predicate, name)
     except TilewrightError as error:
         if halved is None or error.code != "CGN003":
             raise
-        return _plain(request, halved, name)
+        return _plain(asked, halved, name)
     planned = _on_more_threads(planned, name)
     if halved is not None and is_long(planned.transport):
-        return _plain(request, halved, name)
-    return planned if halved is None else replace(planned, smaller=lambda: _plain(request, halved, name))
+        return _plain(asked, halved, name)
+    if promised is not None:
+        planned = _checked(planned, promised)
+    return planned if halved is None else replace(planned, smaller=lambda: _plain(asked, halved, name))
+
+
+def _checked(planned: PlannedKernel, promised: Promised) -> PlannedKernel:
+    """A gated kernel behind the steps that check what it relies on."""
+    flags = promised.checks.broken
+    planned = replace(planned, workspaces={flags.name: flags}, promises=promised)
+    needs = (
+        assumption.substitute(kernel.binding)
+        for kernel in promised.kernels
+        for assumption in assumptions_of(kernel.tile, kernel.request.facts)
+        if kernel.binding.keys().isdisjoint(assumption.symbols)
+    )
+    bound = (
+        residual(assumptions_of(kernel.tile, kernel.request.facts), kernel.binding)
+        for kernel in (*promised.kernels, planned)
+    )
+    known = set(assumptions_of(planned.tile, planned.request.facts))
+    asked = dict.fromkeys(need for need in needs if need not in known)
+    return replace(planned, predicate=all_of([planned.predicate, promised.checks.asked, *asked, *bound]))
 
 
 def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from xdsl.ir import BlockArgument
 
 from tilewright.artifact.schema import Access, Artifact, Bound, ScalarParam, TensorParam
-from tilewright.base.expr import TRUE, Expr, Sym, conjuncts
+from tilewright.base.expr import OWN, TRUE, Expr, Sym, conjuncts
 from tilewright.compiler.specialisation import Facts, Observed, Request, default_facts, observe_facts
 from tilewright.schedule.facts import offsets_fit, predicates
 from tilewright.tile import dialect as tile
@@ -39,10 +39,13 @@ def tensors_of(kernel: tile.Kernel) -> dict[str, tile.TensorType]:
     return {name: arg.type for name, arg in pairs if isinstance(arg.type, tile.TensorType)}
 
 
-def assumptions_of(kernel: tile.Kernel, facts: Facts) -> tuple[Expr, ...]:
-    """The predicates of the specialisation class, as the dispatcher will check them."""
+def assumptions_of(kernel: tile.Kernel, facts: Facts, *, workspaces: bool = True) -> tuple[Expr, ...]:
+    """The predicates of the specialisation class, as the dispatcher will check them; with those about tensors in
+    ``workspaces``, or without."""
     found: dict[Expr, None] = {}
     for name, tensor in tensors_of(kernel).items():
+        if OWN in name and not workspaces:
+            continue
         dims = tuple(d.expr for d in tensor.dims)
         for predicate in predicates(name, tensor.element, dims, facts.of(name)):
             found[predicate] = None
@@ -67,7 +70,8 @@ def interface(request: Request, kernel: tile.Kernel, sizes: Limits = ()) -> Arti
     ``sizes`` are those of the widest tiles, where they are narrower than the kernel's axes.
     """
     bounds: list[Bound] = []
-    facts = list(assumptions_of(kernel, request.facts))
+    names = [n.data for n in kernel.arg_names]
+    facts = list(assumptions_of(kernel, request.facts, workspaces=False))
     for attr in kernel.bounds:
         extent, upto = attr.data
         upto = dict(sizes).get(extent, upto)
@@ -78,7 +82,9 @@ def interface(request: Request, kernel: tile.Kernel, sizes: Limits = ()) -> Arti
     return Artifact(
         name=request.function.name,
         target=request.target.name,
-        parameters=tuple(_parameter(n.data, a) for n, a in zip(kernel.arg_names, kernel.body.block.args, strict=True)),
+        parameters=tuple(
+            _parameter(name, arg) for name, arg in zip(names, kernel.body.block.args, strict=True) if OWN not in name
+        ),
         variants=(),
         kernels=(),
         facts=tuple(facts),

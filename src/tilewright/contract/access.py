@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 
 from tilewright.base.expr import Const
 from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
@@ -34,10 +34,11 @@ from tilewright.contract.access_pieces import Piece, piece_of
 from tilewright.contract.access_radix import Placed, Plane, Radix, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
 from tilewright.contract.access_witness import AccessWitness, Fault, Point, Replay
-from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, StoreDomain
+from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 
 __all__ = ["AccessWitness", "Fault", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
+_LOADED = "walk groups of rows with tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets; or tw.reduce_add"
 _NOT_EXACT = "write the coordinates as sums of indices times constants"
 
 
@@ -60,6 +61,21 @@ def prove_guards(kernel: KernelAccesses) -> tuple[Proof[AccessWitness], ...]:
 def prove_cover(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> tuple[Proof[AccessWitness], ...]:
     """One answer for each tensor that is written: its stores cover their domain, each element once."""
     return tuple(_all_covers(_Launch(kernel), domains))
+
+
+def prove_once(kernel: KernelAccesses, domain: StoreDomain) -> Proof[AccessWitness]:
+    """Whether each point of a promise is an element of its own; ``kernel`` gives the parameters, and what is known."""
+    launch = _Launch(kernel)
+    promised = replace(domain, instances=())
+    try:
+        points = promised.as_map((Const(0),) * len(domain.coords))
+        cover = _Cover(launch, domain.tensor, [points], [promised], added=False)
+        twice = cover.meet()
+    except GaveUpError as error:
+        return Unknown(f"once: {domain.tensor}", str(error), "simplify the guards of the store", domain.location)
+    if twice is not None:
+        return twice
+    return Proved((Obligation("once", cover.proof.method("radix"), domain.tensor),))
 
 
 class _Launch:
@@ -285,8 +301,11 @@ class _Cover:
         return Proved(tuple(Obligation(name, method, self.tensor) for name in names))
 
     def _missing_instance(self) -> Unknown | None:
-        for name in self.instances:
-            for source in [*self.accesses, *self.domains]:
+        sources = [*self.accesses, *self.domains]
+        # what a program has loaded it has loaded once: where it decides nothing it need not be named
+        loaded = {i.name for source in sources for i in source.indices if i.role is IndexRole.LOADED}
+        for name in (n for n in self.instances if n not in loaded):
+            for source in sources:
                 if name not in {i.name for i in source.indices}:
                     reason = f"{source.op} has no index {name!r}, for whose every value the promise adds once"
                     settle = "keep the loop's counter under its name"
@@ -301,16 +320,15 @@ class _Cover:
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
-        loaded = list(_loaded_once(one, other))
-        point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, differ, *loaded])
-        if point is None:
-            return None
-        copy = Placed(other, other.points, None, {})
-        return self._twice(point, store, copy)
+        for apart in _ways_to_differ(one, other, differ):
+            point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, *apart])
+            if point is not None:
+                return self._twice(point, store, Placed(other, other.points, None, {}))
+        return None
 
     def _disjoint(self, known: Known, stores: Sequence[Placed]) -> Proof[AccessWitness] | None:
         for a, b in combinations(stores, 2):
-            point = self.proof.solver.find(known, [a.inside, b.inside])
+            point = self.proof.solver.find(known, [a.inside, b.inside, *_tiles_apart(a.piece, b.piece)])
             if point is not None:
                 return self._twice(point, a, b)
         return None
@@ -325,7 +343,8 @@ class _Cover:
         if element is None or element != replay.touches(second, at_b) or one_access or not replay.legal():
             return self.proof.doubt(obligation)
         if any(i.role is IndexRole.LOADED for i in (*first.indices, *second.indices)):
-            return self.proof.doubt(obligation, "what was loaded decides where the program stores")
+            reason = "what was loaded decides where the program stores"
+            return Unknown(obligation, reason, _LOADED, self.proof.place)
         points = [(first, at_a), (second, at_b)]
         return Refuted(obligation, replay.witness(Fault.TWICE, first, element, points, first.location))
 
@@ -360,9 +379,57 @@ class _Cover:
         return None
 
 
+def _ways_to_differ(one: Piece, other: Piece, differ: Formula) -> Iterator[list[Formula]]:
+    """What holds of two points of one access; of tiles of ragged grids by itself for two programs and for one."""
+    tiles = next((tiles for tiles, _, _ in _tiles(one)), None)
+    if tiles is None or tiles.program not in other.indices:
+        yield [differ, *_loaded_once(one, other)]
+        return
+    first, second = one.indices[tiles.program], other.indices[tiles.program]
+    yield [second.plus(first, -1).shifted(-1), *_tiles_apart(one, other)]
+    loaded = [i.name for i in one.source.indices if i.role is IndexRole.LOADED and set(i.per) <= {tiles.program}]
+    known = [equal(one.indices[name], other.indices[name]) for name in loaded if name in one.indices]
+    yield [equal(first, second), *known, differ, *_loaded_once(one, other)]
+
+
 def _loaded_once(one: Piece, other: Piece) -> Iterator[Formula]:
     """An integer that was loaded is the same at two points of the programs and steps with which it is loaded."""
     for index in one.source.indices:
         if index.role is IndexRole.LOADED and index.name in one.indices:
             apart = [opposite(equal(one.indices[name], other.indices[name])) for name in index.per]
             yield Either((*apart, equal(one.indices[index.name], other.indices[index.name])))
+
+
+def _tiles(piece: Piece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
+    """Tiles of ragged grids that a piece lies in, with where they begin and end."""
+    for index in piece.source.indices:
+        tiles = index.tiles
+        if tiles is not None and {index.name, tiles.end, tiles.program} <= piece.indices.keys():
+            yield tiles, piece.indices[index.name], piece.indices[tiles.end]
+
+
+def _tiles_apart(one: Piece, other: Piece) -> Iterator[Formula]:
+    """Tiles of ragged grids, ``begin .. min(begin + size, end)`` of two programs, do not meet.
+
+    Let program p have group g, the rows ``lo .. hi`` of it, and ``begin = lo + max(p - q, 0) * size`` with
+    ``q = lo // size + g``, where ``end`` is hi if p >= q, else 0, so that the tile is empty. Of two programs p < p'
+    whose tiles are not empty: in one group, lo and q are the same, so that begin' >= begin + size. In groups g < g' the
+    offsets ascend, so that end = hi <= lo' <= begin'; where g > g' likewise. Rows in no group begin at the last
+    offset. Clipping to the rows there are moves a begin to where every end lies before it.
+    """
+    for (mine, begin, end), (its, its_begin, its_end) in product(_tiles(one), _tiles(other)):
+        if mine.grid != its.grid:
+            continue
+        if mine.rest != its.rest:
+            yield its_begin.plus(end, -1) if its.rest else begin.plus(its_end, -1)
+            continue
+        size = mine.size
+        yield Either(
+            (
+                equal(one.indices[mine.program], other.indices[its.program]),
+                its_begin.plus(begin, -1).shifted(-size),
+                its_begin.plus(end, -1),
+                begin.plus(its_begin, -1).shifted(-size),
+                begin.plus(its_end, -1),
+            )
+        )

@@ -318,7 +318,11 @@ class Kernel:
             fail("JIT001", found=f"budget = {shown(budget)}", required="a number of thread-register operations")
         self._foretell(program, variant)
         steps, scratch = variant.steps, variant.scratch
-        rooms.simulate.run_steps(steps, scratch, arrays, call.scalars, symbols=symbols, budget=allowed)
+        kept = {s.name: s.allocate(symbols) for s in scratch if s.kept}
+        rooms.simulate.run_steps(steps, scratch, arrays | kept, call.scalars, symbols=symbols, budget=allowed)
+        broken = variant.broken(kept)
+        if broken:
+            rooms.runtime.promises.refuse(self.function.name, broken)
 
     def _foretell(self, program: Planned, variant: Variant) -> None:
         """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""

@@ -117,6 +117,9 @@ def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str,
             for dim, extent in zip(param.dims, tensor.shape, strict=True):
                 if isinstance(dim, str):
                     extents.setdefault(dim, extent)
+                    symbol, plus, more = dim.partition(" + ")
+                    if plus:
+                        extents.setdefault(symbol, extent - int(more))
     return extents
 
 

@@ -124,6 +124,29 @@ def stream(extent: Extent, step: int | None, start: Bound = 0, until: Bound | No
     return _Stream(rec, begin, stop, None if step is None else _tile_extent(step, "the step"))
 
 
+def ragged_grid(offsets: Tensor, extent: Int, block: Any, *, rest: str = "zero") -> tuple[Scalar, Range]:
+    """One program per tile of at most ``block`` rows of a group; once per kernel. Gives the group and the rows.
+
+    Group g has the rows from ``offsets[g]`` to ``offsets[g + 1]``, of ``extent`` rows in all; groups may be empty. A
+    tile has rows of one group. Plain stores to the rows write 0 to those in no group, with ``rest="keep"`` nothing.
+    """
+    rec = _recorder_of((offsets, extent))
+    if not isinstance(cast(object, offsets), Tensor) or offsets.ndim != 1 or not offsets.dtype.is_int:
+        refuse(
+            "LNG021",
+            found="a ragged grid over " + (repr(offsets) if isinstance(cast(object, offsets), Tensor) else "no tensor"),
+            required="integers of one dimension, where groups begin and end",
+            help='annotate them as offsets: tw.Offsets["G + 1"]',
+        )
+    if rest not in ("zero", "keep"):
+        refuse(
+            "LNG021", found=f"rest={rest!r}", required='"zero" or "keep"', help='rest="keep" leaves rows in no group'
+        )
+    rows = integer_of(extent, "an extent", code="LNG021")
+    group, span = rec.ragged(offsets.array, rows, _tile_extent(block, "a block"), keep=rest == "keep")
+    return cast("Scalar", scalar_of(rec, group)), Range(rec, span)
+
+
 def _bound(rec: Recorder, value: object, what: str, extent: Expr) -> Expr:
     """Where an axis begins or ends; what was loaded is clipped to ``0 .. extent``."""
     if not isinstance(value, Tile | Fragment):

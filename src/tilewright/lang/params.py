@@ -14,7 +14,7 @@ from tilewright.base.dtypes import DType, f32, i32
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics
 from tilewright.lang.places import refuse
-from tilewright.lang.tensors import TensorSpec
+from tilewright.lang.tensors import Promise, TensorSpec
 
 
 class Auto:
@@ -36,6 +36,7 @@ class TensorParam:
     name: str
     dims: tuple[str | int, ...]
     optional: bool = False
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,16 @@ class KernelFunction:
     @property
     def dims(self) -> tuple[str, ...]:
         """Names of the symbolic dimensions, in order of appearance."""
-        return tuple(dict.fromkeys(d for t in self.tensors for d in t.dims if isinstance(d, str)))
+        return tuple(dict.fromkeys(symbol_of(d) for t in self.tensors for d in t.dims if isinstance(d, str)))
+
+
+class _Dimension(str):
+    """The name of a dimension without quotes, to which a number may be added: ``Offsets[G + 1]``."""
+
+    __slots__ = ()
+
+    def __add__(self, more: object) -> Any:
+        return f"{self} + {more}" if isinstance(more, int) else NotImplemented
 
 
 class _Names(dict[str, object]):
@@ -119,7 +129,7 @@ class _Names(dict[str, object]):
         super().__init__({**vars(builtins), **fn.__globals__, **(scope.f_locals if scope is not None else {})})
 
     def __missing__(self, name: str) -> str:
-        return name
+        return _Dimension(name)
 
 
 def read_parameters(fn: Callable[..., None], where: Location, scope: FrameType | None) -> tuple[Param, ...]:
@@ -163,7 +173,7 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
                 "LNG001", where=where, found=found, required=required, help="write None for a tensor that may be absent"
             )
         dims = tuple(_dim(d, name, where) for d in annotation.dims)
-        return TensorParam(name, dims, annotation.optional or not missing)
+        return TensorParam(name, dims, annotation.optional or not missing, annotation.promise)
     if annotation in (f32, i32):
         return ScalarParam(name, annotation, None if missing else _scalar_default(default, annotation, name, where))
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not isinstance(annotation, DType):
@@ -177,16 +187,24 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
     )
 
 
+def symbol_of(dim: str) -> str:
+    """The symbol of an extent, which may be ``"G"`` or ``"G + 1"``."""
+    return dim.partition("+")[0].strip()
+
+
 def _dim(dim: object, name: str, where: Location) -> str | int:
     if isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1:
         return dim
-    if isinstance(dim, str) and dim.isidentifier() and dim.isascii() and not keyword.iskeyword(dim):
-        return dim
+    if isinstance(dim, str) and dim.isascii():
+        symbol, plus, more = (part.strip() for part in dim.partition("+"))
+        known = symbol.isidentifier() and not keyword.iskeyword(symbol)
+        if known and (not plus or (more.isdecimal() and len(more) < 10 and int(more) > 0)):
+            return f"{symbol} + {int(more)}" if plus else symbol
     refuse(
         "LNG001",
         where=where,
         found=f"dimension {dim!r} of {name}",
-        required="an extent of at least 1, or an identifier in ASCII",
+        required='an extent of at least 1, an identifier in ASCII, or one and a number: "G + 1"',
         help='write tw.Tensor["M", 128]',
     )
 
@@ -202,7 +220,7 @@ _OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "deb
 
 
 def _check_names(params: tuple[Param, ...], where: Location) -> None:
-    dims = {d for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
+    dims = {symbol_of(d) for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
     for param in params:
         if param.name in dims:
             refuse(

@@ -80,6 +80,11 @@ class Recorder(Protocol):
         """Write, or add, the value's elements at coordinates like a gather's."""
         ...
 
+    def ragged(self, offsets: Array, extent: Expr, block: int, *, keep: bool) -> tuple[Expr, Span]:
+        """A program for each tile of ``block`` rows of a group: its group, and the rows. Plain stores to them are
+        followed by zeros to the rows in no group, unless ``keep``."""
+        ...
+
     def bind(self, x: Node, most: Expr) -> Expr:
         """An integer of rank 0 that was loaded, clipped to ``0 .. most``, as a symbol of expressions: one value for the
         whole program."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64
@@ -21,22 +22,33 @@ ADDED_ATOMICALLY = (i32, i64, bf16, f16, f32)
 """Element types that the hardware adds to memory in one step (PTX ISA 9.1, red; CUDA C++ atomicAdd)."""
 
 
+class Promise(Enum):
+    """What a kernel relies on of the integers in a tensor; a launch for which it does not hold stores nothing."""
+
+    UNIQUE = "Unique"
+    """Stores at coordinates loaded from the tensor reach each element at most once."""
+    OFFSETS = "Offsets"
+    """They begin with 0, ascend, and do not go beyond the extent that they share out."""
+
+
 class TensorSpec:
     """What ``Tensor["M", 128]`` is: a symbol or an extent per dimension. ``| None`` makes it ``optional``."""
 
-    __slots__ = ("dims", "optional")
+    __slots__ = ("dims", "optional", "promise")
 
-    def __init__(self, dims: tuple[str | int, ...], optional: bool = False):
+    def __init__(self, dims: tuple[str | int, ...], optional: bool = False, promise: Promise | None = None):
         self.dims = dims
         self.optional = optional
+        self.promise = promise
 
     def __or__(self, other: object) -> TensorSpec:
-        return TensorSpec(self.dims, True) if other is None else NotImplemented
+        return TensorSpec(self.dims, True, self.promise) if other is None else NotImplemented
 
     __ror__ = __or__
 
     def __repr__(self) -> str:
-        return f"Tensor[{', '.join(map(repr, self.dims))}]"
+        kind = "Tensor" if self.promise is None else self.promise.value
+        return f"{kind}[{', '.join(map(repr, self.dims))}]"
 
 
 class Tensor(Traced):
@@ -52,7 +64,7 @@ class Tensor(Traced):
         self._array = array
 
     def __class_getitem__(cls, dims: Any) -> TensorSpec:
-        return TensorSpec(cast("tuple[str | int, ...]", dims) if isinstance(dims, tuple) else (dims,))
+        return TensorSpec(_dims(dims))
 
     @property
     def recorder(self) -> Recorder:
@@ -246,6 +258,36 @@ class Tensor(Traced):
 
     def __repr__(self) -> str:
         return f"Tensor({self._array.name}, {self.dtype}, ({', '.join(map(str, self._array.dims))}))"
+
+
+class Unique(Tensor):
+    """An index tensor through which stores reach each element at most once: ``y[index[m], n] = x[m, n]``.
+
+    Entries that lead outside of the tensor that is stored to may repeat. A step before the kernel checks the promise on
+    the device; a launch for which it does not hold stores nothing, and is reported.
+    """
+
+    __slots__ = ()
+
+    def __class_getitem__(cls, dims: Any) -> TensorSpec:
+        return TensorSpec(_dims(dims), promise=Promise.UNIQUE)
+
+
+class Offsets(Tensor):
+    """Where groups of rows begin and end, ``Offsets["G + 1"]``: group g has the rows ``offsets[g] .. offsets[g + 1]``.
+
+    The first is 0, none is less than the one before it, and the last is at most the number of rows. ``ragged_grid``
+    walks the groups; a step before the kernel checks the promise on the device, as that of ``Unique``.
+    """
+
+    __slots__ = ()
+
+    def __class_getitem__(cls, dims: Any) -> TensorSpec:
+        return TensorSpec(_dims(dims), promise=Promise.OFFSETS)
+
+
+def _dims(dims: Any) -> tuple[str | int, ...]:
+    return cast("tuple[str | int, ...]", dims) if isinstance(dims, tuple) else (dims,)
 
 
 class _Kept:

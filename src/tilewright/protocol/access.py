@@ -49,6 +49,18 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class RaggedTiles:
+    """What tiles of a ``grid`` (the offsets and the size) an integer is the begin of: the tile of a ``program`` ends
+    behind ``size`` rows, or at ``end``. ``rest``: of the rows in no group."""
+
+    grid: str
+    program: str
+    end: str
+    size: int
+    rest: bool
+
+
+@dataclass(frozen=True)
 class Index:
     """``name`` takes ``begin, begin + step, ...`` below ``end``."""
 
@@ -59,6 +71,8 @@ class Index:
     step: Expr = ONE
     per: tuple[str, ...] = ()
     """Of an integer that is loaded: the indices with which it is loaded anew. Where these are equal, it is."""
+    tiles: RaggedTiles | None = None
+    """Of an integer that a program computes from offsets: the tiles that begin there."""
 
 
 @dataclass(frozen=True)

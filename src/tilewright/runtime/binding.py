@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorParam
-from tilewright.base.expr import Const, Expr, ExprError, Sym
+from tilewright.base.expr import Const, Expr, ExprError, symbol_plus
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
 from tilewright.runtime.overlap import MemoryFootprint, footprint, overlap, overlaps_itself
@@ -135,12 +135,16 @@ def _bind_tensor(parameter: TensorParam, tensor: Described, env: dict[str, int],
             case Const(value):
                 if extent != value:
                     fail("RUN006", found=f"{place} is {extent}", required=f"{value}, by {declared}")
-            case Sym(symbol):
-                if env.setdefault(symbol, extent) != extent:
-                    fail("RUN005", found=_disagreement(symbol, env, owners, place, extent), required=f"one {symbol}")
-                owners.setdefault(symbol, place)
             case _:
-                raise AssertionError(f"validated artifact with the extent {dim}")
+                known = symbol_plus(dim)
+                assert known is not None, f"validated artifact with the extent {dim}"
+                symbol, more = known
+                if extent < more:
+                    fail("RUN006", found=f"{place} is {extent}", required=f"at least {more}, by {declared}")
+                if env.setdefault(symbol, extent - more) != extent - more:
+                    found = _disagreement(symbol, env, owners, place, extent - more)
+                    fail("RUN005", found=found, required=f"one {symbol}")
+                owners.setdefault(symbol, place)
     env[f"{name}.address"] = tensor.address
     for i, stride in enumerate(tensor.strides):
         env[f"{name}.stride{i}"] = stride

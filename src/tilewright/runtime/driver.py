@@ -74,6 +74,9 @@ class DriverLike(Protocol):
     def encode_tensor_map(self, fields: TensorMapFields) -> bytes: ...
     def allocate(self, size_bytes: int, stream: int) -> int: ...
     def free(self, address: int, stream: int) -> None: ...
+    def allocate_kept(self, size_bytes: int) -> tuple[int, int]: ...
+    def synchronize(self, context: int) -> None: ...
+    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None: ...
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None: ...
     def fill(self, destination: int, pattern: int, width_bytes: int, count: int, stream: int) -> None: ...
     def wait_for(self, producer: int, stream: int) -> None: ...
@@ -224,6 +227,28 @@ class Driver:
 
     def free(self, address: int, stream: int) -> None:
         _checked("cuMemFreeAsync", cuda.cuMemFreeAsync(address, cuda.CUstream(stream)))
+
+    def allocate_kept(self, size_bytes: int) -> tuple[int, int]:
+        """Memory of the device and page-locked memory of the host, both zero, for as long as the process runs."""
+        device = int(_checked("cuMemAlloc", cuda.cuMemAlloc(size_bytes)))
+        _checked("cuMemsetD8", cuda.cuMemsetD8(device, 0, size_bytes))
+        _checked("cuStreamSynchronize", cuda.cuStreamSynchronize(cuda.CUstream(LEGACY_STREAM)))
+        host = int(_checked("cuMemHostAlloc", cuda.cuMemHostAlloc(size_bytes, 0)))
+        ctypes.memset(host, 0, size_bytes)
+        return device, host
+
+    def synchronize(self, context: int) -> None:
+        """Wait for all work of a context."""
+        self.push_context(context)
+        try:
+            _checked("cuCtxSynchronize", cuda.cuCtxSynchronize())
+        finally:
+            self.pop_context()
+
+    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
+        """Copy to page-locked memory of the host, in stream order."""
+        call = cuda.cuMemcpyDtoHAsync(destination, source, size_bytes, cuda.CUstream(stream))
+        _checked("cuMemcpyDtoHAsync", call)
 
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
         call = cuda.cuMemcpyDtoDAsync(destination, source, size_bytes, cuda.CUstream(stream))

@@ -36,6 +36,7 @@ from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.binding import Aliasing
 from tilewright.runtime.driver import DriverLike, LaunchOn, LaunchShape, TensorMapFields
 from tilewright.runtime.frame import Frame
+from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import CallScalar
 
 _MAX_ADDRESSES = 256
@@ -61,6 +62,7 @@ class Plan:
         driver: DriverLike,
         kernels: Kernels,
         context: int,
+        failures: Failures | None = None,
     ) -> None:
         self.variant = variant
         self.context = context
@@ -74,6 +76,8 @@ class Plan:
         self._apart: set[tuple[int, ...]] = set()  # addresses at which no tensors share bytes
         self._maps: dict[tuple[int, ...], tuple[bytes, ...]] = {}
         self._mapped: tuple[int, ...] | None = None  # what the descriptors in the frame were encoded for
+        self._failures = failures
+        self._kept = {report.workspace for report in variant.reports}
         self._recipes = [(s.slot, s.recipe) for s in variant.steps if isinstance(s, EncodeTensorMap)]
         self._workspace, self._workspace_bytes = self._lay_out(variant.workspace)
         names = {workspace_address(i) for i in range(len(self._workspace))}
@@ -149,8 +153,10 @@ class Plan:
         """Offsets of the workspaces in one allocation, and its size."""
         offsets: list[int] = []
         total = 0
-        for size in sizes:
+        for number, size in enumerate(sizes):
             offsets.append(total)
+            if number in self._kept:
+                continue
             blocks = -(-self._value(size, "a workspace size", 0, 2**48) // WORKSPACE_ALIGN_BYTES)
             total += max(blocks, 1) * WORKSPACE_ALIGN_BYTES
         return tuple(offsets), total
@@ -159,13 +165,18 @@ class Plan:
         """One allocation in stream order: a later call gets the same bytes back once this one's steps are done."""
         block = allocator.allocate(self._workspace_bytes, stream)
         try:
-            blocks = tuple(block + offset for offset in self._workspace)
+            blocks = tuple(
+                self._failures.device if self._failures is not None and number in self._kept else block + offset
+                for number, offset in enumerate(self._workspace)
+            )
             for offset, index, extra in self._scratch:
                 self._frame.write(offset, blocks[index] + extra)
             if self._maps_follow_workspace and self._mapped != (*addresses, *blocks):
                 self._write_maps(addresses, *blocks)
             for step in self._steps:
                 step(stream)
+            if self._failures is not None:
+                self._failures.bring(stream)
         finally:
             allocator.free(block, stream)
 

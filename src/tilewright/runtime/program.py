@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from tilewright.artifact import bundle
-from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam
+from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam, Variant
 from tilewright.artifact.validate import validate
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
+from tilewright.runtime import promises
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import Described, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
 from tilewright.runtime.plan import Plan
+from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
@@ -55,6 +57,7 @@ class Program:
         self._one_device = driver.device_count() == 1
         self._libraries: dict[str, int] = {}
         self._devices: set[int] = set()
+        self._failures: dict[tuple[str, int], Failures] = {}
         self._plans: dict[Key, Plan] = {}
         self._latest: tuple[list[object], Plan | None] = ([], None)  # of the call before: most are like it
         self._foreign: set[Key] = set()  # keys of arguments of another class
@@ -123,6 +126,8 @@ class Program:
         """Unload the kernels; the program can't be launched afterwards."""
         self._plans.clear()
         self._latest = ([], None)
+        for failures in self._failures.values():
+            promises.forget(failures)
         while self._libraries:
             self._driver.unload_library(self._libraries.popitem()[1])
 
@@ -185,6 +190,7 @@ class Program:
         handle: int,
         allocator: Allocator,
     ) -> None:
+        promises.tell()
         changing = self._changing_values(values) if self._changing else ()
         if described is not None:
             for producer in {t.producer for t in described.values()} - {None, handle}:
@@ -248,7 +254,18 @@ class Program:
             for variant in self.artifact.variants:
                 if holds(variant.predicate, env):
                     pairs = aliasing(self.artifact, described)
-                    plan = Plan(self.artifact, variant, env, pairs, self._call_scalars, self._driver, kernel, context)
+                    failures = self._failures_of(variant, device, context)
+                    plan = Plan(
+                        self.artifact,
+                        variant,
+                        env,
+                        pairs,
+                        self._call_scalars,
+                        self._driver,
+                        kernel,
+                        context,
+                        failures,
+                    )
                     break
             else:
                 found, tried = _extents(env), "; ".join(f"{v.name}: {v.predicate}" for v in self.artifact.variants)
@@ -260,6 +277,16 @@ class Program:
             self._plans.pop(next(iter(self._plans)), None)
         self._plans[key] = plan
         return plan
+
+    def _failures_of(self, variant: Variant, device: int, context: int) -> Failures | None:
+        """Where launches of a variant count broken promises on a device."""
+        if not variant.reports:
+            return None
+        (report,) = variant.reports
+        key = (variant.name, device)
+        if key not in self._failures:
+            self._failures[key] = Failures(self.artifact.name, report.promises, self._driver, context)
+        return self._failures[key]
 
     def _device(self, described: Mapping[str, Described]) -> int:
         """The device that holds the tensors, whose architecture must be the artifact's."""

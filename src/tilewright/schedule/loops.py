@@ -109,7 +109,7 @@ class LoopLowering(MoveLowering):
         self.emit(t.SharedRead(shared, given, Const(0), TRUE), op)
         if self.loops or self.placement.persistent:
             self.emit(t.Barrier(), op)
-        self.emit(t.Bind(op.symbol.data, given), op)
+        self.emit(t.Bind(op.symbol.data, given, None if op.most is None else op.most.expr), op)
 
     def stream(self, op: tile.Stream, *, split: bool) -> None:
         written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))

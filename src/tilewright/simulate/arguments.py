@@ -11,7 +11,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import ExprError, Sym
+from tilewright.base.expr import ExprError, symbol_plus
 from tilewright.simulate.elementwise import cast
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
@@ -95,12 +95,16 @@ def _bind_tensor(kernel: Kernel, name: str, kind: TensorType, array: Array, symb
             kernel, "SIM006", found=f"{name} with byte strides {array.strides}", required="strides in whole elements"
         )
     for dim, extent in zip(dims, array.shape, strict=True):
-        if isinstance(dim, Sym) and symbols.setdefault(dim.name, extent) != extent:
+        known = symbol_plus(dim)
+        if known is None:
+            continue
+        symbol, more = known
+        if symbols.setdefault(symbol, extent - more) != extent - more:
             refuse(
                 kernel,
                 "SIM006",
-                found=f"{dim} = {extent} in {name}",
-                required=f"{dim} = {symbols[dim.name]}, as in the tensors before it",
+                found=f"{symbol} = {extent - more} in {name}",
+                required=f"{symbol} = {symbols[symbol]}, as in the tensors before it",
             )
     symbols[f"{name}.address"] = int(array.__array_interface__["data"][0])
     strides = tuple(s // array.itemsize for s in array.strides)

@@ -40,11 +40,13 @@ class Scratch:
     dims: tuple[Expr, ...]
     strides: tuple[Expr, ...]
     size_bytes: Expr
+    kept: bool = False
+    """It outlives a launch of the program, and is zero before the first."""
 
     def allocate(self, symbols: Mapping[str, int]) -> Array:
         """The tensor over poisoned bytes of exactly the workspace's size (but a byte at least)."""
         size = self.size_bytes.evaluate(symbols)
-        block = np.full(size + 2 * _ALIGN_BYTES, _POISON, np.uint8)
+        block = np.full(size + 2 * _ALIGN_BYTES, 0 if self.kept else _POISON, np.uint8)
         begin = -block.__array_interface__["data"][0] % _ALIGN_BYTES
         shape = tuple(d.evaluate(symbols) for d in self.dims)
         strides = tuple(s.evaluate(symbols) * self.element.bytes for s in self.strides)
@@ -66,9 +68,10 @@ def run_steps(
 ) -> tuple[Report, ...]:
     """Run kernels in order on arrays that they read and write in place; see ``run``.
 
-    ``symbols`` gives the extents over which workspaces are sized. Every kernel gets the arguments it names.
+    ``symbols`` gives the extents over which workspaces are sized. Every kernel gets the arguments it names; a workspace
+    among ``tensors`` is taken from there.
     """
-    arrays = {**tensors, **{s.name: s.allocate(symbols) for s in scratch}}
+    arrays = {**{s.name: s.allocate(symbols) for s in scratch if s.name not in tensors}, **tensors}
     reports: list[Report] = []
     for step in steps:
         names = [n.data for n in step.kernel.arg_names]

@@ -6,7 +6,7 @@ checks; that different programs never write one element is left to the certifica
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -53,11 +53,13 @@ class Accesses:
         self._in_range = set[Expr]()
         self._loaded = set[str]()
 
-    def loaded_symbol(self) -> str:
-        """A symbol for a loaded integer that was clipped to an extent."""
+    def loaded_symbol(self, most: Expr | None = None) -> str:
+        """A symbol for a loaded integer that was clipped to an extent, or to ``most``."""
         name = own(f"b{len(self._loaded)}")
         self._loaded.add(name)
         self.limits.known = {**self.limits.known, name: (0, MAX_EXTENT)}
+        if most is not None:
+            self.limits.add(name, most + 1)
         return name
 
     def record(self, use: Use, array: Array, coords: Sequence[Coord], varying: Sequence[str]) -> None:
@@ -79,9 +81,13 @@ class Accesses:
         ranges, as ``Coordinates.placed`` gives them, and over elements of what was ``loaded``."""
         self._remember(array, _Access(use, tuple(coords), here(), axes, loaded), [] if loaded else varying)
 
+    def is_loaded(self, array: Array) -> bool:
+        """Whether the tensor has been loaded from."""
+        return any(access.use is Use.LOAD for access in self._seen.get(array.name, ()))
+
     def _remember(self, array: Array, access: _Access, varying: Sequence[str]) -> None:
         if access.use is Use.STORE:
-            _depends_on(array, access, varying)
+            _depends_on(array, access, varying, self._loaded)
         earlier = self._seen.setdefault(array.name, [])
         for other in earlier:
             if not self._apart(other, access):
@@ -199,20 +205,23 @@ def _divisors(e: Expr) -> list[Expr]:
     return own + [d for child in e.children for d in _divisors(child)]
 
 
-def _depends_on(array: Array, access: _Access, varying: Sequence[str]) -> None:
+def _depends_on(array: Array, access: _Access, varying: Sequence[str], loaded: Collection[str]) -> None:
     places = [*access.coords, *(a for a in access.axes or () if isinstance(a, Span))]
     symbols = frozenset[str]().union(*((c.origin if isinstance(c, Span) else c).symbols for c in places))
     missing = [v for v in varying if v not in symbols]
     if missing:
         loop = missing[0].startswith(COUNTER)
+        help = "make the grid over the output's axes, or use tw.reduce_add(y, index, value)"
+        if loop:
+            help = "store after the stream, or tw.reduce_add(y, index, value)"
+        elif not symbols.isdisjoint(loaded):
+            help = "walk groups of rows with g, m = tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets"
         refuse(
             "LNG015",
             found=f"the coordinates of this store to {array.name} don't depend on "
             + (f"the stream's counter {missing[0]}" if loop else f"the program index {missing[0]}"),
             required="each element written by one program, once",
-            help="store after the stream, or tw.reduce_add(y, index, value)"
-            if loop
-            else "make the grid over the output's axes, or use tw.reduce_add(y, index, value)",
+            help=help,
         )
 
 
@@ -239,12 +248,12 @@ def _agree(array: Array, earlier: _Access, later: _Access) -> None:
             labels=labels,
         )
     if uses == {Use.STORE}:
-        if earlier.same_elements(later):
+        if earlier.same_elements(later) or earlier.loaded or later.loaded:
             refuse(
                 "LNG015",
                 found=found,
                 required="each element written by one program, once",
-                help="store the final value only",
+                help="store the final value only; where coordinates are loaded, by one store",
                 labels=labels,
             )
         return

@@ -15,6 +15,7 @@ from tilewright.lang.axes import Axis, Coord, Span, show_axes
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import refuse, user_frame
 from tilewright.lang.recorder import Array, Cell, Node, OpenStream
+from tilewright.lang.tensors import Promise
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Accesses
@@ -77,6 +78,7 @@ class KernelBuilder:
             bounds=tuple(self._bounds),
             requires=tuple(self._accesses.requires),
             numerics=kernel.numerics,
+            ascending=[t.name for t in kernel.tensors if t.promise is Promise.OFFSETS],
         )
         op.attributes["loc"] = string(f"{kernel.where.file}:{kernel.where.line}")
         return op

@@ -10,6 +10,7 @@ from xdsl.irdl import (
     attr_def,
     irdl_op_definition,
     operand_def,
+    opt_attr_def,
     region_def,
     result_def,
     traits_def,
@@ -43,7 +44,8 @@ class Kernel(TileOp):
 
     ``grid[i]`` programs run along axis i, their coordinate is the symbol ``p<i>``. A launch holds only if every
     ``bounds`` extent is within its ``upto`` and every predicate of ``requires`` (over dims and scalars) is true; the
-    tracer has put there what it could not decide about accesses staying inside their tensors.
+    tracer has put there what it could not decide about accesses staying inside their tensors. Of the tensors in
+    ``ascending`` it is promised that they are offsets.
     """
 
     name = "tile.kernel"
@@ -53,6 +55,7 @@ class Kernel(TileOp):
     bounds = attr_def(ArrayAttr[BoundAttr])
     requires = attr_def(ArrayAttr[ExprAttr])
     numerics = attr_def(NumericsAttr)
+    ascending = opt_attr_def(ArrayAttr[StringAttr])
     body = region_def("single_block")
 
     traits = traits_def(NoTerminator())
@@ -67,9 +70,11 @@ class Kernel(TileOp):
         bounds: Sequence[tuple[Expr, int]] = (),
         requires: Sequence[Expr] = (),
         numerics: Numerics = Numerics.PRECISE,
+        ascending: Sequence[str] = (),
     ):
         super().__init__(
             attributes={
+                "ascending": ArrayAttr([StringAttr(n) for n in ascending]) if ascending else None,
                 "sym_name": StringAttr(sym_name),
                 "arg_names": ArrayAttr([StringAttr(n) for n in arg_names]),
                 "grid": exprs(grid),
@@ -242,15 +247,19 @@ class Stream(TileOp):
 @irdl_op_definition
 class Bind(TileOp):
     """Names an integer of rank 0, which was loaded, for the ops that follow in this block and the regions inside them;
-    it is in ``0 .. MAX_EXTENT``."""
+    it is in ``0 .. MAX_EXTENT``, and at most ``most``."""
 
     name = "tile.bind"
     symbol = attr_def(StringAttr)
     value = operand_def(TileType)
+    most = opt_attr_def(ExprAttr)
     assembly_format = "$symbol `to` $value attr-dict `:` type($value)"
 
-    def __init__(self, symbol: str, value: SSAValue):
-        super().__init__(operands=[value], attributes={"symbol": StringAttr(symbol)})
+    def __init__(self, symbol: str, value: SSAValue, most: Expr | None = None):
+        super().__init__(
+            operands=[value],
+            attributes={"symbol": StringAttr(symbol), "most": None if most is None else ExprAttr(most)},
+        )
 
     def verify_(self) -> None:
         tile = tile_type(self.value)

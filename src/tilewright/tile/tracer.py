@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
-from tilewright.base.expr import Const, Expr, sym
+from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
@@ -18,7 +18,7 @@ from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, Te
 from tilewright.lang.places import names_of, refuse, user_frame, using_absent, within_stack
 from tilewright.lang.recorder import Array, Cell, Combine, Node
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
-from tilewright.lang.tensors import Tensor
+from tilewright.lang.tensors import Promise, Tensor
 from tilewright.lang.values import Scalar, Tile
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Use
@@ -26,8 +26,9 @@ from tilewright.tile.builder import KernelBuilder, handle
 from tilewright.tile.combining import check_combining, require_associative, skipping_absent
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
-from tilewright.tile.ops import program_index
+from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, identity, joint, presence_of, zero_where_absent
+from tilewright.tile.promised import through
 from tilewright.tile.scans import combine_block
 
 
@@ -47,7 +48,8 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     pinned = dict(signature.keywords)
     chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
     scalars = frozenset(p.name for p in kernel.scalars if not p.dtype.is_float)
-    tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits))
+    promises = {p.name: p.promise for p in kernel.tensors if p.promise is not None}
+    tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises)
     arguments = _arguments(kernel, signature, tracer, block)
     absent = [p.name for p in kernel.keywords if p.default is None and not p.auto]
     with within_stack(kernel.where), using_absent(absent):
@@ -77,7 +79,16 @@ def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, stati
             required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool",
             help="pass f32 and cast operands of dot with .to(tw.tf32)" if dtype == tf32 else "cast it before the call",
         )
-    dims = [Const(d) if isinstance(d, int) else Const(static[d]) if d in static else sym(d) for d in param.dims]
+    if param.promise is not None and not dtype.is_int:
+        refuse(
+            "LNG040",
+            where=kernel.where,
+            found=f"{param.name}, a tw.{param.promise.value}, of {dtype}",
+            required="integers",
+            help="pass i32 or i64",
+        )
+    fixed = {name: Const(extent) for name, extent in static.items()}
+    dims = [Const(d) if isinstance(d, int) else parse(d).substitute(fixed) for d in param.dims]
     return TensorType.of(dtype, dims, param.name)
 
 
@@ -109,8 +120,12 @@ class Tracer(KernelBuilder):
         scalars: frozenset[str],
         chosen_sizes: frozenset[int],
         limits: Mapping[Expr, int],
+        promises: Mapping[str, Promise],
     ):
         super().__init__(block, dims, scalars, chosen_sizes, limits)
+        self._promises = promises
+        self._ragged = set[Coord]()  # tiles of rows of one group, and of rows in none
+        self._rests = dict[Span, Span]()  # these beside those
         self._coordinates = Coordinates(self._accesses)
         self._presences = dict[Presence, Node]()
 
@@ -122,14 +137,42 @@ class Tracer(KernelBuilder):
     def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
         self._record(Use.STORE, array, coords)
         self._emit(dialect.Store(self._value(self._zeroed(value)), _tensor(array), coords))
+        rest = [self._rests.get(c, c) if isinstance(c, Span) else c for c in coords]
+        if rest != list(coords):
+            if self._accesses.is_loaded(array):
+                refuse(
+                    "LNG014",
+                    found=f"{array.name} is loaded, and stored to with zeros for rows in no group",
+                    required="the same Ranges for every load and store of a tensor that is both read and written",
+                    help='keep these rows: tw.ragged_grid(..., rest="keep")',
+                )
+            self._record(Use.STORE, array, rest)
+            zero = arithmetic.convert(self, False if array.dtype.is_bool else 0, array.dtype)
+            zeros = arithmetic.broadcast(self, zero, tuple(c for c in rest if isinstance(c, Span)))
+            self._emit(dialect.Store(self._value(zeros), _tensor(array), rest))
 
     def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
         self._record(Use.ADD, array, coords)
         self._emit(dialect.ReduceAdd(self._value(self._zeroed(value)), _tensor(array), coords))
 
     def _record(self, use: Use, array: Array, coords: Sequence[Coord]) -> None:
+        self._keep_promise(use, array)
         self._use_coords(coords)
-        self._accesses.record(use, array, coords, self._varying())
+        varying = self._varying()
+        if not self._ragged.isdisjoint(coords):  # tiles of programs differ, which their place does not show
+            varying = [v for v in varying if v != program_index(0)]
+        self._accesses.record(use, array, coords, varying)
+
+    def _keep_promise(self, use: Use, array: Array) -> None:
+        """LNG040 for a kernel that writes integers which it relies on."""
+        promise = self._promises.get(array.name)
+        if promise is not None and use is not Use.LOAD:
+            refuse(
+                "LNG040",
+                found=f"{array.name}, a tw.{promise.value}, is {use.value}",
+                required="integers that stay as they were checked",
+                help="write the result to another tensor",
+            )
 
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
         self.use(coord)
@@ -150,15 +193,33 @@ class Tracer(KernelBuilder):
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, add: bool) -> None:
         coords = [self._outside_where_absent(c) for c in coords]
         forms, indices = self._indirect(Use.ADD if add else Use.STORE, array, coords, value.axes)
-        if indices and not add:
+        op = dialect.ScatterAdd if add else dialect.Scatter
+        scatter = op(self._value(self._zeroed(value)), _tensor(array), forms, indices)
+        if indices and isinstance(scatter, dialect.Scatter):
+            self._refuse_unpromised(scatter)
+        self._emit(scatter)
+
+    def _refuse_unpromised(self, scatter: dialect.Scatter) -> None:
+        """LNG036 for a plain store at loaded coordinates that no tensor promises to be distinct."""
+        name = dialect.tensor_type(scatter.tensor).tensor_name.data
+        required = "each element written by one program, once"
+        reliance = through(scatter)
+        if isinstance(reliance, str):
             refuse(
                 "LNG036",
-                found=f"{array.name} stored at coordinates that were loaded",
-                required="each element written by one program, once",
-                help="add with tw.reduce_add(y, index, value); or gather: load x at the source of each place of y",
+                found=f"{name} stored at {reliance}",
+                required=required,
+                help="store through elements of a tw.Unique tensor; or add with tw.reduce_add(y, index, value)",
             )
-        op = dialect.ScatterAdd if add else dialect.Scatter
-        self._emit(op(self._value(self._zeroed(value)), _tensor(array), forms, indices))
+        open_ = [t for t in reliance.tensors if self._promises.get(t) is not Promise.UNIQUE]
+        if open_:
+            refuse(
+                "LNG036",
+                found=f"{name} stored at coordinates loaded from {', '.join(open_)}",
+                required=required,
+                help=f"annotate {open_[0]} as tw.Unique[...], whose entries the launch checks; or add with "
+                "tw.reduce_add(y, index, value)",
+            )
 
     def _indirect(
         self, use: Use, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]
@@ -180,6 +241,7 @@ class Tracer(KernelBuilder):
             forms.append(form)
             apart.append(self._coordinates.placed(form, axes))
         numbered = {s: sym(dialect.index_symbol(k)) for k, s in enumerate(leaves)}
+        self._keep_promise(use, array)
         self._accesses.record_indirect(use, array, apart, axes, bool(leaves), self._varying())
         return [f.substitute(numbered) for f in forms], [self._of_rank(v, len(axes)) for v in leaves.values()]
 
@@ -369,13 +431,86 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Print(format, [self._value(v) for v in values]))
 
     def bind(self, x: Node, most: Expr) -> Expr:
+        return self._bound(x, most, None)
+
+    def _bound(self, x: Node, most: Expr, known: Expr | None) -> Expr:
+        """``x`` clipped to ``0 .. most``, as a symbol; ``known`` is ``most`` where what follows relies on it."""
         self.use(most)
         below = arithmetic.binary(self, BinaryFn.MIN, arithmetic.cast(self, self._zeroed(x), i64), most)
         clipped = arithmetic.binary(self, BinaryFn.MAX, below, 0)
-        symbol = self._accesses.loaded_symbol()
+        symbol = self._accesses.loaded_symbol(known)
         self._bound_in[symbol] = self._blocks[-1]
-        self._emit(dialect.Bind(symbol, self._value(clipped)))
+        self._emit(dialect.Bind(symbol, self._value(clipped), known))
         return sym(symbol)
+
+    # -- ragged grids -------------------------------------------------------------------------------------------------
+    def ragged(self, offsets: Array, extent: Expr, block: int, *, keep: bool) -> tuple[Expr, Span]:
+        """Group g's first tile is program ``offsets[g] // block + g``: there is room, as a tile that two groups share
+        counts for both. The group of a program is the last that begins at or before it, found by counting."""
+        if self._promises.get(offsets.name) is not Promise.OFFSETS:
+            refuse(
+                "LNG040",
+                found=f"a ragged grid over {offsets.name}",
+                required="offsets that are checked to ascend",
+                help=f'annotate it: {offsets.name}: tw.Offsets["G + 1"]',
+            )
+        extents = [d.expr for a in self._body.args if isinstance(a.type, TensorType) for d in a.type.dims]
+        if extent.constant is None and extent not in extents:
+            refuse(
+                "LNG021",
+                found=f"a ragged grid over {extent} rows",
+                required="a dimension of a tensor, or a number: what offsets are checked against",
+                help="tw.ragged_grid(offsets, x.shape[0], 64)",
+            )
+        groups = offsets.dims[0] - 1
+        if not self._accesses.require(Const(1) <= groups):
+            refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
+        (program,) = self.grid([ceildiv(extent, block) + groups], [None])
+        assert isinstance(program, Expr)
+        begun = self._groups_begun(offsets, groups, program, block)
+        last = arithmetic.binary(self, BinaryFn.SUB, begun, 1)
+        group = self._bound(last, groups - 1, groups - 1)
+        first, stop, last = (self._bound(self.load(offsets, [at]), extent, extent) for at in (group, group + 1, groups))
+        span = self._tiles(first, stop, program - (first // block + group), extent, block)
+        if not keep:
+            self._rests[span] = self._tiles(last, extent, program - (last // block + groups), extent, block)
+        return group, span
+
+    def _tiles(self, first: Expr, stop: Expr, ahead: Expr, extent: Expr, block: int) -> Span:
+        """Tile ``ahead`` of the rows from ``first`` to ``stop``; none where that is negative."""
+        begin = self.scalar(first + maximum(ahead, 0) * block, i64)
+        end = self.scalar(stop * minimum(maximum(ahead + 1, 0), 1), i64)
+        origin, until = (self._bound(x, extent, extent) for x in (begin, end))
+        span = Span(origin, block, minimum(extent, until))
+        self._ragged.add(span)
+        return span
+
+    def _groups_begun(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
+        """How many groups begin at or before a program."""
+        zero = arithmetic.convert(self, 0, i64)
+        count = self.fragment(zero)
+        counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
+        trip = ceildiv(groups, _AT_ONCE)
+        self._accesses.limits.add(counter, trip)
+        span = Span(sym(counter) * _AT_ONCE, _AT_ONCE, groups)
+        body = Block()
+        self._emit(dialect.Stream(counter, span, Const(0), trip, Region(body)))
+        self._blocks.append(body)
+        row = arithmetic.cast(self, self.load(offsets, [span]), i64)
+        first = arithmetic.binary(self, BinaryFn.FLOORDIV, row, block)
+        place = arithmetic.binary(self, BinaryFn.ADD, first, arithmetic.cast(self, self.index(span), i64))
+        begun = arithmetic.compare(self, CompareFn.LE, place, program)
+        more = self.reduce(ReduceFn.SUM, arithmetic.cast(self, begun, i64), 0)
+        counted = arithmetic.binary(self, BinaryFn.ADD, self.read(count), more)
+        self._emit(dialect.Write(self._value(count), self._value(counted)))
+        self._emit(dialect.Yield())
+        self._blocks.pop()
+        self._closed.add(counter)
+        return self.read(count)
+
+
+_AT_ONCE = 256
+"""Offsets that a program looks at together."""
 
 
 def _recorded(value: SSAValue) -> Node:

@@ -10,7 +10,7 @@ from typing import Any
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, negate, own, simplify
+from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, minimum, negate, own, simplify
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
@@ -217,7 +217,8 @@ class _Collector:
     def bind(self, op: Bind) -> None:
         """The same for an integer that is loaded: it may be any."""
         per = tuple(i.name for i in self.around.scope if isinstance(i, Index) and i.role is not IndexRole.LOADED)
-        loaded = Index(op.symbol.data, IndexRole.LOADED, Const(0), Const(MAX_EXTENT + 1), per=per)
+        end = Const(MAX_EXTENT + 1) if op.most is None else minimum(op.most.expr, MAX_EXTENT) + 1
+        loaded = Index(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per)
         self.around = replace(self.around, scope=(*self.around.scope, loaded))
 
     def programs(self, op: Programs) -> None:
@@ -307,12 +308,13 @@ class _Collector:
                 pass
 
     def _scatter(self, op: Load | Store | ReduceAdd, scattered: Scattered, around: _Around, registers: int) -> None:
-        """What is written at loaded coordinates, by the places in its tile: equal ones have equal coordinates."""
+        """What is written at loaded coordinates, by the places in its tile: equal ones have equal coordinates. Each is
+        written once in each program; that no two programs meet is not to be seen here."""
         found = len(self.found)
         self._found(
             op,
             op.tensor,
-            _KINDS[type(op)],
+            AccessKind.REDUCE,
             around,
             registers,
             scattered.at,

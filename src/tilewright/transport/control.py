@@ -217,15 +217,20 @@ class Let(TransportOp):
 @irdl_op_definition
 class Bind(TransportOp):
     """Names an integer that was loaded, register 0 of ``buffer``, for the ops that follow in this block and the regions
-    inside them. All threads of the CTA hold the same, from 0 to ``MAX_EXTENT``: one of them has given it to the others.
+    inside them. All threads of the CTA hold the same, from 0 to ``MAX_EXTENT``, and at most ``most``: one of them has
+    given it to the others.
     """
 
     name = "transport.bind"
     symbol = attr_def(StringAttr)
     buffer = operand_def(RegistersType)
+    most = opt_attr_def(ExprAttr)
 
-    def __init__(self, symbol: str, buffer: SSAValue):
-        super().__init__(operands=[buffer], attributes={"symbol": StringAttr(symbol)})
+    def __init__(self, symbol: str, buffer: SSAValue, most: Expr | None = None):
+        super().__init__(
+            operands=[buffer],
+            attributes={"symbol": StringAttr(symbol), "most": None if most is None else ExprAttr(most)},
+        )
 
 
 @irdl_op_definition

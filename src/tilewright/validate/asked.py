@@ -191,4 +191,10 @@ def touched_by(kernel: t.Kernel) -> tuple[set[str], set[str]]:
     return reads, writes
 
 
+def stored_or_loaded(kernel: t.Kernel) -> set[str]:
+    """The tensors that a kernel touches otherwise than by additions."""
+    pairs = zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True)
+    return {name for name, arg in pairs if any(not isinstance(use.operation, t.ReduceAdd) for use in arg.uses)}
+
+
 _WRITES = t.Store | a.CopyOut | a.TmaStore

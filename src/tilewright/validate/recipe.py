@@ -44,6 +44,7 @@ from tilewright.validate.asked import (
     grid_of,
     places_of,
     programs_of,
+    stored_or_loaded,
     touched_by,
     workspaces_of,
 )
@@ -266,7 +267,8 @@ class _Variant:
 
     def _data_flow(self) -> Iterator[Fault]:
         """Workspaces are filled before they are read, and outputs written, by nobody else's leave."""
-        filled: set[int] = set()
+        kept = {report.workspace for report in self.variant.reports}
+        filled: set[int] = set(kept)
         written: set[str] = set()
         for kernel in self.kernels:
             placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
@@ -275,6 +277,10 @@ class _Variant:
             if early:
                 name = f"{self.where}.{_entry(kernel)}"
                 yield Fault(name, f"reads workspace {min(early)}", "what a step before fills")
+            for name in placed.keys() & stored_or_loaded(kernel):
+                if placed[name] in kept:
+                    where = f"{self.where}.{_entry(kernel)}"
+                    yield Fault(where, f"reads or stores to workspace {placed[name]}", "additions: it outlives a call")
             filled |= {placed[name] for name in writes & placed.keys()}
             written |= writes - placed.keys()
         for parameter in self.artifact.tensors:

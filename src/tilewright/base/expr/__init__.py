@@ -20,7 +20,18 @@ simplification, ``text`` the parser.
 
 from __future__ import annotations
 
-from tilewright.base.expr.algebra import FALSE, TRUE, all_of, any_of, ceildiv, conjuncts, maximum, minimum, negate
+from tilewright.base.expr.algebra import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    ceildiv,
+    conjuncts,
+    maximum,
+    minimum,
+    negate,
+    symbol_plus,
+)
 from tilewright.base.expr.intervals import Interval, divisor, interval, simplify
 from tilewright.base.expr.nodes import (
     OWN,
@@ -84,5 +95,6 @@ __all__ = [
     "parse",
     "simplify",
     "sym",
+    "symbol_plus",
     "unmarked",
 ]

@@ -73,6 +73,17 @@ _NEGATED = {"<": "<=", "<=": "<", "==": "!=", "!=": "=="}
 
 
 @_remembered
+def symbol_plus(extent: Expr) -> tuple[str, int] | None:
+    """The symbol and the number of ``symbol + number``, the number at least 0; None for any other expression."""
+    if isinstance(extent, Sym):
+        return extent.name, 0
+    if isinstance(extent, Sum) and extent.offset > 0 and len(extent.terms) == 1:
+        (term, factor), *_ = extent.terms
+        if isinstance(term, Sym) and factor == 1:
+            return term.name, extent.offset
+    return None
+
+
 def negate(arg: Expr) -> Expr:
     """Logical negation of a predicate."""
     if isinstance(arg, Const):

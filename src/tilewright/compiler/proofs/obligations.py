@@ -11,8 +11,10 @@ from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import Judged
+from tilewright.compiler.proofs.distinct import DISTINCT
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
+from tilewright.compiler.proofs.stores import scatter_domains
 from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
 from tilewright.compiler.timing import timed
 from tilewright.contract import check
@@ -26,7 +28,7 @@ from tilewright.tile.ops import operations
 from tilewright.tile.queries import line_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.access import accesses_of
+from tilewright.transport.access import accesses_of, scatter_name
 from tilewright.transport.protocol import count_protocols, protocols_of
 from tilewright.transport.protocol_threads import NoProtocolError
 
@@ -126,9 +128,16 @@ def assumed_of(kernel: tile.Kernel) -> tuple[Obligation, ...]:
     return tuple(Obligation(ASSOCIATIVE, ASSUMPTION, f"the function of the scan at {at}") for at in places)
 
 
+def _not_distinct(certificate: Sequence[Obligation], kernel: tile.Kernel) -> tuple[str, ...]:
+    """Stores at loaded coordinates of which nothing says that they are distinct."""
+    held = {o.detail for o in certificate if o.name == DISTINCT}
+    names = (scatter_name(tile.tensor_type(d.op.tensor).tensor_name.data, d.number) for d in scatter_domains(kernel))
+    return tuple(f"{DISTINCT} of {name}" for name in names if name not in held)
+
+
 def require(certificate: Sequence[Obligation], kernel: tile.Kernel, lowered: t.Kernel) -> None:
     """CRT004 for a kernel without its whole certificate, or with arithmetic that its policy does not allow."""
-    open_ = (*missing(certificate, lowered), *other_numerics(kernel, lowered))
+    open_ = (*missing(certificate, lowered), *_not_distinct(certificate, kernel), *other_numerics(kernel, lowered))
     if open_:
         where = tile.begins_at(kernel)
         fail("CRT004", where=where, found=f"{lowered.sym_name.data} without {', '.join(open_)}", required="all of them")

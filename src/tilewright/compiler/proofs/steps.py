@@ -1,18 +1,21 @@
 """Certifies a program of several steps: what a kernel reads from a workspace has been written there, all of it.
 
-order       a workspace is filled by one kernel, before any other touches it, on the same stream
+order       a workspace is filled by one kernel, before any other touches it, on the same stream; added to by others
+            before any reads it
 whole       that kernel writes every element of the tensor, each once
 inside      the tensor, at the strides that all kernels use, fits the workspace
 bound       what the kernels assume of workspaces follows from their layout and alignment, or is asked at dispatch
+unique      what stores rely on is counted and judged by steps before, behind whose flags they stand
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NoReturn, Protocol
 
 from tilewright.artifact.schema import (
+    CHECKED,
     WORKSPACE_ALIGN_BYTES,
     EncodeTensorMap,
     Launch,
@@ -25,6 +28,7 @@ from tilewright.artifact.schema import (
 from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.stores import prove_domains
+from tilewright.compiler.reliance import Relied, promises_of
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
 from tilewright.legal.facts import Facts
@@ -46,12 +50,37 @@ class LaunchedKernel(Protocol):
     def workspaces(self) -> Mapping[str, StagedTensor]: ...
 
 
+class RequiredChecks(Protocol):
+    """Promises, the steps that judge them, and the workspaces of their flags and of failures."""
+
+    @property
+    def promises(self) -> tuple[Relied, ...]: ...
+    @property
+    def judges(self) -> tuple[int, ...]: ...
+    @property
+    def broken(self) -> StagedTensor: ...
+    @property
+    def failed(self) -> StagedTensor: ...
+
+
+class PlannedChecks(Protocol):
+    """The kernels that check promises, in order."""
+
+    @property
+    def checks(self) -> RequiredChecks: ...
+    @property
+    def kernels(self) -> Sequence[LaunchedKernel]: ...
+
+
 def certify_steps(
-    steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], predicate: Expr
+    steps: Sequence[Step],
+    kernels: Mapping[str, LaunchedKernel],
+    predicate: Expr,
+    promised: PlannedChecks | None = None,
 ) -> tuple[Obligation, ...]:
     """The obligations of a variant's steps, CRT003 for one that does not hold; none where there is no workspace.
 
-    ``kernels`` are the launched kernels by symbol.
+    ``kernels`` are the launched kernels by symbol, ``promised`` those that check what the last of them relies on.
     """
     items: dict[int, StagedTensor] = {}
     for symbol, kernel in kernels.items():
@@ -60,18 +89,20 @@ def certify_steps(
                 _refuse("inside", f"{symbol} takes workspace {item.index} for another tensor than kernels before it")
     if not items:
         return ()
-    writers = _order(steps, kernels)
+    kept = set[int]() if promised is None else {promised.checks.failed.index}
+    writers = _order(steps, kernels, kept)
     found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
     for index, symbol in writers.items():
         found.append(_whole(kernels[symbol], items[index]))
         found.append(Obligation("inside", _inside(items[index])))
+    found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
     asked = set(conjuncts(predicate))
     for kernel in kernels.values():
         open_ = set(_open(kernel)) - asked
         if open_:
             _refuse("bound", f"{kernel.transport.sym_name.data} assumes {', '.join(map(str, open_))}")
     found.append(Obligation("bound", "divisors of strides and addresses, the rest asked at dispatch"))
-    return tuple(found)
+    return (*found, *_checked(steps, kernels, promised))
 
 
 def _open(kernel: LaunchedKernel) -> Iterator[Expr]:
@@ -84,8 +115,31 @@ def _open(kernel: LaunchedKernel) -> Iterator[Expr]:
         yield from conjuncts(Facts(bounds=extents, divisors=addresses).residual(assumption))
 
 
-def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel]) -> dict[int, str]:
-    """The kernel that fills each workspace, from the steps as they will be launched."""
+def _checked(
+    steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], promised: PlannedChecks | None
+) -> Iterator[Obligation]:
+    """Every promise that the last kernel relies on has been judged by the steps before it."""
+    launched = [step.kernel for step in steps if isinstance(step, Launch)]
+    relied_on = promises_of(kernels[launched[-1]].tile)
+    checks = () if promised is None else promised.checks.promises
+    if relied_on != checks:
+        _refuse("unique", f"{', '.join(map(str, relied_on))} relied on, {', '.join(map(str, checks))} checked")
+    if promised is None:
+        return
+    wanted = [kernel.tile for kernel in promised.kernels]
+    if [kernels[symbol].tile for symbol in launched[:-1]] != wanted:
+        _refuse("unique", f"the steps {', '.join(launched)}, not those of the checks")
+    for promise, judge in zip(checks, promised.checks.judges, strict=True):
+        if promised.checks.broken not in promised.kernels[judge].workspaces.values():
+            _refuse("unique", f"{promise} is judged, and its flag not set")
+        yield Obligation(
+            f"{promise}", CHECKED, f"by step {judge + 1} of {len(launched)}, before any store, {_UNWRITTEN}"
+        )
+
+
+def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: Collection[int]) -> dict[int, str]:
+    """The kernel that fills each workspace, from the steps as they will be launched; ``kept`` are only added to."""
+    read: dict[int, str] = {}
     blocks = {workspace_address(i.index): i.index for k in kernels.values() for i in k.workspaces.values()}
     mapped: dict[int, set[int]] = {}
     writers: dict[int, str] = {}
@@ -97,18 +151,29 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel]) -> dict
         kernel = kernels[step.kernel]
         touched = {a.index for a in step.args if isinstance(a, WorkspacePointer)}
         touched |= {i for a in step.args if isinstance(a, TensorMapArg) for i in mapped[a.slot]}
-        written = _written(kernel)
+        written, added = _written(kernel, _STORES), _written(kernel, _ADDS)
         for index in touched:
-            if index in written and index in writers:
-                _refuse("order", f"{step.kernel} and {writers[index]} both fill workspace {index}")
-            if index not in written and index not in writers:
+            if index in written and (index in writers or index in kept):
+                _refuse("order", f"{step.kernel} and {writers.get(index, 'the launch')} both fill workspace {index}")
+            if index not in written and index not in writers and index not in kept:
                 _refuse("order", f"{step.kernel} reads workspace {index} before anything fills it")
+            if index in added and index in read:
+                _refuse("order", f"{step.kernel} adds to workspace {index} after {read[index]} has read it")
+            if index not in written | added:
+                if index in kept:
+                    _refuse("order", f"{step.kernel} reads workspace {index}, which outlives a launch")
+                read.setdefault(index, step.kernel)
         writers |= dict.fromkeys(written, step.kernel)
     return writers
 
 
-def _written(kernel: LaunchedKernel) -> set[int]:
-    stored = {tensor_name(op) for op in kernel.tile.walk() if isinstance(op, tile.WRITES)}
+_UNWRITTEN = "assuming index-tensors-not-written-during-launch"
+_STORES = (tile.Store, tile.Scatter)
+_ADDS = (tile.ReduceAdd, tile.ScatterAdd)
+
+
+def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[int]:
+    stored = {tensor_name(op) for op in kernel.tile.walk() if isinstance(op, tile.WRITES) and isinstance(op, ops)}
     return {item.index for name, item in kernel.workspaces.items() if name in stored}
 
 

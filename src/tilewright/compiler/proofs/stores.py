@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from xdsl.ir import Operation
 
 from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base import verdict
-from tilewright.base.expr import Const, Expr, Sym, all_of, negate, own
+from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
 from tilewright.base.verdict import Proof, Proved
+from tilewright.compiler.proofs.loaded import offsets_of, tiles_of
 from tilewright.compiler.timing import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span, axis_symbol
-from tilewright.protocol.access import Definition, Index, IndexRole, KernelAccesses, StoreDomain
+from tilewright.protocol.access import AccessMap, Definition, Index, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
 from tilewright.tile.ops import operations, program_index
@@ -29,15 +30,20 @@ from tilewright.transport.access import accesses_of, scatter_name
 @timed("prove")
 def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
     """Whether every store's domain is written once and nothing outside a tensor is touched."""
-    return prove_domains(lowered, store_domains(kernel))
+    return prove_domains(lowered, store_domains(kernel), tiles_of(kernel))
 
 
-def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> Proof[AccessWitness]:
+def prove_domains(
+    lowered: transport.Kernel, domains: Sequence[StoreDomain], tiles: Mapping[str, RaggedTiles] | None = None
+) -> Proof[AccessWitness]:
     """Whether the stores write exactly ``domains``, each element once, and nothing outside a tensor is touched.
 
-    Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself.
+    Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself. ``tiles`` are
+    those of ragged grids, by the integer at which they begin.
     """
     accesses = accesses_of(lowered)
+    if tiles:
+        accesses = replace(accesses, accesses=tuple(_with_tiles(access, tiles) for access in accesses.accesses))
     # facts about strides and addresses say nothing of coordinates
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
     proved: dict[tuple[str, str], dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
@@ -51,6 +57,11 @@ def prove_domains(lowered: transport.Kernel, domains: Sequence[StoreDomain]) -> 
     return Proved(tuple(verdict.Obligation(name, ", ".join(by), of) for (name, of), by in proved.items()))
 
 
+def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMap:
+    scope = (replace(i, tiles=tiles.get(i.name)) if isinstance(i, Index) else i for i in access.scope)
+    return replace(access, scope=tuple(scope))
+
+
 def _shifted(accesses: KernelAccesses) -> bool:
     """Tiles are laid from a place that a program finds out for itself: then each is proved by itself."""
     return any(
@@ -61,7 +72,10 @@ def _shifted(accesses: KernelAccesses) -> bool:
 
 
 def _bounded_by_others(domain: StoreDomain) -> bool:
-    """A stream ends or begins where the program, or a stream around it, says: its steps are no box of indices."""
+    """A stream ends or begins where the program, or a stream around it, says, or a program writes where it has loaded:
+    its steps are no box of indices."""
+    if any(i.tiles is not None for i in domain.indices):
+        return True
     names = {i.name for i in domain.indices}
     ends = (i.end for i in domain.indices if i.role is IndexRole.COUNTER)
     return any(not names.isdisjoint(end.symbols) for end in ends)
@@ -97,7 +111,9 @@ def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obliga
     if not isinstance(answer, Proved):
         where = tile.begins_at(kernel)
         raise TilewrightError((diagnose(answer, where),))
-    return tuple(map(recorded, answer.obligations))
+    by = ", ".join(dict.fromkeys(str(promise) for promise in offsets_of(kernel)))
+    found = (recorded(o) for o in answer.obligations)
+    return tuple(replace(o, method=f"{o.method}, by {by}") if by and o.name == "once" else o for o in found)
 
 
 def recorded(proved: verdict.Obligation) -> Obligation:
@@ -107,31 +123,64 @@ def recorded(proved: verdict.Obligation) -> Obligation:
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
     """What every store of the tile program promises to write."""
-    grid = [extent.expr for extent in kernel.grid]
-    programs = [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(grid)]
+    programs = _programs(kernel)
     found: list[StoreDomain] = []
     for op in operations(kernel):
         if not isinstance(op, tile.WRITES):
             continue
         indices = [*programs, *_counters(op)]
-        adds = isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
+        loaded = isinstance(op, tile.Scatter) and bool(op.indices)
+        adds = loaded or isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
         tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
         indices = [*_loaded(kernel, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
         instances = tuple(i.name for i in indices) if adds else ()
-        location = tile.location_of(op)
-        place = str(location) if location is not None else ""
-        found.append(StoreDomain(tensor, place, (*indices, *axes), tuple(coords), all_of(guard), instances))
+        found.append(StoreDomain(tensor, _location(op), (*indices, *axes), tuple(coords), all_of(guard), instances))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class ScatterDomain:
+    """The points of scatter ``number`` of a tile program, a plain store at loaded coordinates, where ``guard`` holds:
+    ``places`` gives the coordinates along the axes of its tile over ``indices``."""
+
+    op: tile.Scatter
+    number: int
+    location: str
+    indices: tuple[Index, ...]
+    places: Mapping[str, Expr]
+    guard: tuple[Expr, ...]
+
+
+def scatter_domains(kernel: tile.Kernel) -> Iterator[ScatterDomain]:
+    """Every plain store at loaded coordinates."""
+    for op in operations(kernel):
+        if isinstance(op, tile.Scatter) and op.indices:
+            indices = [*_programs(kernel), *_counters(op)]
+            places, guard, axes = _places(op)
+            indices = [*_loaded(kernel, [*guard, *(i.end for i in indices)], indices), *indices, *axes]
+            yield ScatterDomain(op, scatter_number(op), _location(op), tuple(indices), places, tuple(guard))
+
+
+def _programs(kernel: tile.Kernel) -> list[Index]:
+    extents = (extent.expr for extent in kernel.grid)
+    return [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(extents)]
+
+
+def _location(op: Operation) -> str:
+    location = tile.location_of(op)
+    return str(location) if location is not None else ""
 
 
 def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[Index]) -> Iterator[Index]:
     """Integers that the program loads, of those that a store depends on."""
     symbols = frozenset[str]().union(*(e.symbols for e in asked))
+    tiles = {begin: found for begin, found in tiles_of(kernel).items() if found.end in symbols}
     for op in operations(kernel):
         if isinstance(op, tile.Bind) and op.symbol.data in symbols:
             inside = {*(i.name for i in _counters(op)), *(program_index(i) for i in range(len(kernel.grid)))}
             per = tuple(i.name for i in indices if i.name in inside)
-            yield Index(op.symbol.data, IndexRole.LOADED, Const(0), Const(MAX_EXTENT + 1), per=per)
+            end = Const(MAX_EXTENT + 1) if op.most is None else minimum(op.most.expr, MAX_EXTENT) + 1
+            yield Index(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per, tiles=tiles.get(op.symbol.data))
 
 
 _Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[Index]]
@@ -155,6 +204,18 @@ def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
 
 def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
     """The elements at computed coordinates that lie in the tensor; at loaded ones all of the tile, by their places."""
+    places, guard, axes = _places(op)
+    name = tensor_name(op)
+    if op.indices:
+        return scatter_name(name, scatter_number(op)), list(places.values()), guard, axes
+    coords = [c.expr.substitute(places) for c in op.coords]
+    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
+    inside = [test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)]
+    return name, coords, [*guard, *inside], axes
+
+
+def _places(op: tile.Scatter | tile.ScatterAdd) -> tuple[dict[str, Expr], list[Expr], list[Index]]:
+    """Coordinates along the axes of what is written, where they lie in its domain, and the indices they are over."""
     axes: list[Index] = []
     guard: list[Expr] = []
     places: dict[str, Expr] = {}
@@ -163,13 +224,7 @@ def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
         places[axis_symbol(position)] = at
         if isinstance(axis, Span):
             guard.append(at < axis.stop)
-    name = tensor_name(op)
-    if op.indices:
-        return scatter_name(name, scatter_number(op)), list(places.values()), guard, axes
-    coords = [c.expr.substitute(places) for c in op.coords]
-    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
-    inside = [test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)]
-    return name, coords, [*guard, *inside], axes
+    return places, guard, axes
 
 
 def _along(axes: list[Index], position: int, span: Span) -> Expr:

@@ -248,10 +248,11 @@ CODES: tuple[Code, ...] = (
     Code(
         id="LNG036",
         title="a plain store at loaded coordinates",
-        why="A store promises that each element is written once; loaded coordinates may repeat.",
+        why="A store promises that each element is written once; loaded coordinates may repeat. A tensor annotated "
+        "tw.Unique is checked before the kernel runs.",
         bad="y[rows[m]] = x[m]",
-        good="tw.reduce_add(y, rows[m], x[m])",
-        source="Tilewright language rules, Coordinates",
+        good='rows: tw.Unique["M"], then y[rows[m]] = x[m]; or tw.reduce_add(y, rows[m], x[m])',
+        source="Tilewright language rules, Promises",
     ),
     Code(
         id="LNG037",
@@ -278,5 +279,14 @@ CODES: tuple[Code, ...] = (
         bad="tw.scan(lambda a, b: a * 0.9 + b, x[m, n], 1)",
         good="tw.scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (0.9 + 0 * x[m, n], x[m, n]), 1)",
         source="Tilewright language rules, Scans",
+    ),
+    Code(
+        id="LNG040",
+        title="a tensor whose integers are relied on can't be used like this",
+        why="What a launch has checked of its integers must hold while the kernel runs, and must be something that can "
+        "be checked: a promise is of integers, and of a tensor that the kernel reads.",
+        bad="rows[m] = rows[m] + 1  # rows: tw.Unique",
+        good="moved[m] = rows[m] + 1",
+        source="Tilewright language rules, Promises",
     ),
 )

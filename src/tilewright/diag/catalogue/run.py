@@ -212,4 +212,14 @@ CODES: tuple[Code, ...] = (
         source=_RULES,
         help="give the axis two dimensions, or call the kernel on parts of it",
     ),
+    Code(
+        "RUN023",
+        "a promise about a tensor does not hold",
+        "A kernel relies on integers in a tensor (tw.Unique). Steps before it check them at each launch; where they "
+        "find the promise broken nothing is stored, and a later call, or tw.check(), raises this.",
+        bad="rows = [3, 5, 3] for rows: tw.Unique['M'], and y[rows[m], n] = x[m, n]",
+        good="rows = [3, 5, 4]",
+        source=_RULES,
+        help="add with tw.reduce_add, or mend the tensor",
+    ),
 )

@@ -1,0 +1,224 @@
+"""Promises about integers in tensors: what a kernel relies on, the steps that check it, and the gate before its stores.
+
+A kernel that relies on promises becomes several steps on one stream::
+
+    zero      broken[k] = 0, and counters
+    count     counters[index] += 1          (tw.Unique: one counter for each place that may be stored to)
+    judge     broken[k] += 1 where a counter is above 1; of tw.Offsets, where they do not ascend from 0
+    report    failed[k] += 1 where broken[k] != 0; ``failed`` outlives the launch, and the next call reads it
+    kernel    for _ in range(0 if any(broken) else 1): all of it
+
+The steps are kernels of the language, planned and proved as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.ir import Block, Region
+
+from tilewright.base.dtypes import DType, i32, i64
+from tilewright.base.expr import OWN, Const, Expr, Sym, all_of
+from tilewright.compiler.proofs.loaded import Ascending
+from tilewright.compiler.reliance import BROKEN, FAILED, GATE, OPEN_COUNTER, OPEN_TRIP, Relied, Uniqueness, promises_of
+from tilewright.compiler.requests import Request, tensors_of
+from tilewright.compiler.staging import staged_facts
+from tilewright.compiler.workspaces import StagedTensor
+from tilewright.lang import functions as tw
+from tilewright.lang.axes import UNIT, Axis, Span
+from tilewright.lang.fns import CompareFn, Numerics, ReduceFn
+from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam, auto
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
+from tilewright.lang.tensors import Tensor
+from tilewright.schedule.facts import Facts, without_peers
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations, string
+
+
+# -- the gate ----------------------------------------------------------------------------------------------------------
+def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
+    """A copy of ``kernel`` whose programs do nothing where one of ``count`` promises is broken: its body becomes that
+    of a stream, whose trip count is loaded."""
+    made = kernel.clone()
+    body = made.body.block
+    flags = body.insert_arg(tile.TensorType.of(i32, (Const(count),), BROKEN), len(tensors_of(kernel)))
+    names = [n.data for n in kernel.arg_names]
+    names.insert(len(tensors_of(kernel)), BROKEN)
+    inner = Block()
+    for op in list(body.ops):
+        op.detach()
+        inner.add_op(op)
+    inner.add_op(tile.Yield())
+    span: Axis = Span(Const(0), count, Const(count)) if count > 1 else UNIT
+    load = tile.Load(flags, [span if isinstance(span, Span) else Const(0)])
+    seen: tile.Load | tile.Reduce = load
+    if count > 1:
+        seen = tile.Reduce(ReduceFn.MAX, load.result, 0)
+    zero, one = tile.Constant(0, i32), tile.Constant(1, i32)
+    held = tile.Compare(CompareFn.EQ, seen.result, zero.result)
+    opens = tile.Select(held.result, one.result, zero.result)
+    stream = tile.Stream(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
+    ops = [load, *([seen] if seen is not load else []), zero, one, held, opens, tile.Bind(GATE, opens.result), stream]
+    body.add_ops(ops)
+    places = [op.attributes["loc"] for op in operations(kernel) if op is not kernel and "loc" in op.attributes]
+    for op in (*ops, inner.last_op) if places else ():
+        assert op is not None
+        op.attributes["loc"] = places[0]
+    made.attributes["arg_names"] = ArrayAttr([string(name) for name in names])
+    return made
+
+
+# -- the steps that check ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Check:
+    """A kernel that takes part in a check: its request, and which of its tensors lie in workspaces."""
+
+    request: Request
+    workspaces: Mapping[str, StagedTensor]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The steps before a kernel that relies on ``promises``."""
+
+    promises: tuple[Relied, ...]
+    broken: StagedTensor
+    failed: StagedTensor
+    steps: tuple[Check, ...]
+    judges: tuple[int, ...]
+    """The step that decides of each promise."""
+
+    @property
+    def asked(self) -> Expr:
+        """What dispatch asks beside what the kernels assume."""
+        return all_of(promise.asked for promise in self.promises if isinstance(promise, Uniqueness))
+
+
+def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
+    """The steps that check what ``kernel`` relies on; None where that is nothing."""
+    promises = promises_of(kernel)
+    if not promises:
+        return None
+    flags = (Const(len(promises)),)
+    broken, failed = StagedTensor(BROKEN, i32, flags, 0, 0), StagedTensor(FAILED, i32, flags, 0, 1)
+    steps = [_zero(request, broken, "broken")]
+    dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
+    judges: list[int] = []
+    blocks = 2
+    for number, promise in enumerate(promises):
+        match promise:
+            case Uniqueness():
+                steps += _unique_steps(request, promise, number, broken, dtypes, blocks)
+                blocks += 1
+            case Ascending():
+                steps.append(_offsets_step(request, promise, number, broken, tensors_of(kernel)))
+        judges.append(len(steps) - 1)
+    steps.append(_report(request, broken, failed))
+    return Checks(promises, broken, failed, tuple(steps), tuple(judges))
+
+
+def _unique_steps(
+    request: Request, promise: Uniqueness, number: int, broken: StagedTensor, dtypes: Mapping[str, DType], block: int
+) -> Iterator[Check]:
+    counts = StagedTensor(f"promises{OWN}counts{number}", i32, promise.extents, len(promise.extents) - 1, block)
+
+    def count(*, bm: int, bn: int, **tensors: Tensor) -> None:
+        at = _places(tensors[promise.tensors[0]], bm, bn)
+        loaded = {name: tensors[name][at].to(i64) for name in promise.tensors}
+        tw.reduce_add(tensors[counts.name], tuple(key.evaluate(loaded) for key in promise.keys), 1)
+
+    def judge(*, bm: int, bn: int, **tensors: Tensor) -> None:
+        repeated = (tensors[counts.name][_places(tensors[counts.name], bm, bn)] > 1).to(i32)
+        for _ in range(repeated.ndim):
+            repeated = repeated.max(0)
+        tw.reduce_add(tensors[BROKEN], number, repeated)
+
+    of_counts, of_broken = _workspace(counts), _workspace(broken)
+    given = [_Argument(TensorParam(n, _named(promise.dims)), dtypes[n], None) for n in promise.tensors]
+    yield _zero(request, counts, f"counts{number}")
+    yield _check(request, count, f"count{number}", len(promise.dims), (*given, of_counts))
+    yield _check(request, judge, f"judge{number}", len(promise.extents), (of_counts, of_broken))
+
+
+def _offsets_step(
+    request: Request, promise: Ascending, number: int, broken: StagedTensor, tensors: Mapping[str, tile.TensorType]
+) -> Check:
+    sizes = {name: [d.expr for d in kind.dims] for name, kind in tensors.items()}
+    long = next((name for name, dims in sizes.items() if promise.most in dims), promise.tensor)
+
+    def judge(*, bm: int, bn: int, **given: Tensor) -> None:
+        offsets = given[promise.tensor]
+        at: Any = _places(offsets, bm, bn)[0]
+        most = promise.most.constant
+        end = given[long].shape[sizes[long].index(promise.most)] if most is None else most
+        here, after = offsets[at].to(i64), offsets[at.index + 1].to(i64).fill(end)
+        broken = (here > after) | ((at.index == 0) & (here != 0))
+        tw.reduce_add(given[BROKEN], number, broken.to(i32).max(0))
+
+    names = dict.fromkeys((promise.tensor, long))
+    given = [_Argument(TensorParam(n, _named(sizes[n])), tensors[n].element, None) for n in names]
+    return _check(request, judge, f"judge{number}", 1, (*given, _workspace(broken)))
+
+
+def _zero(request: Request, item: StagedTensor, what: str) -> Check:
+    def zero(*, bm: int, bn: int, **tensors: Tensor) -> None:
+        tensors[item.name][_places(tensors[item.name], bm, bn)] = 0
+
+    return _check(request, zero, f"zero_{what}", len(item.dims), (_workspace(item),))
+
+
+def _report(request: Request, broken: StagedTensor, failed: StagedTensor) -> Check:
+    def report(*, bm: int, bn: int, **tensors: Tensor) -> None:
+        at = _places(tensors[BROKEN], bm, bn)
+        tw.reduce_add(tensors[FAILED], at, (tensors[BROKEN][at] != 0).to(i32))
+
+    return _check(request, report, "report", 1, (_workspace(broken), _workspace(failed)))
+
+
+def _places(tensor: Tensor, bm: int, bn: int) -> tuple[tw.Range | tw.Scalar, ...]:
+    """A grid over a tensor: tiles of its last two axes, a program for each index of the others."""
+    blocks = [*(None for _ in range(tensor.ndim - 2)), bm, bn][-tensor.ndim :]
+    at: Any = tw.grid(tensor, tuple(blocks))
+    return cast("tuple[tw.Range | tw.Scalar, ...]", at) if isinstance(at, tuple) else (at,)
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """A tensor of a check, and the workspace in which it lies."""
+
+    param: TensorParam
+    dtype: DType
+    item: StagedTensor | None
+
+
+def _workspace(item: StagedTensor) -> _Argument:
+    return _Argument(TensorParam(item.name, _named(item.dims)), item.element, item)
+
+
+def _named(dims: Sequence[Expr]) -> tuple[str | int, ...]:
+    """Extents as annotations have them."""
+    return tuple(d.text if d.constant is None else d.constant for d in dims)
+
+
+def _check(request: Request, body: Callable[..., None], name: str, rank: int, arguments: Sequence[_Argument]) -> Check:
+    """A kernel whose programs share out a tensor of ``rank`` axes."""
+    params: list[Param] = [a.param for a in arguments]
+    function = KernelFunction(
+        body,
+        f"{request.function.name}_{name}",
+        (*params, KeywordParam("bm", auto if rank > 1 else 1), KeywordParam("bn", auto)),
+        Numerics.PRECISE,
+        request.function.where,
+    )
+    signature = Signature.of({a.param.name: a.dtype for a in arguments})
+    known = without_peers(request.facts)
+    facts = Facts(
+        tuple((a.param.name, known.of(a.param.name) if a.item is None else staged_facts(a.item)) for a in arguments),
+        index_bits=request.facts.index_bits,
+    )
+    items = {a.param.name: a.item for a in arguments if a.item is not None}
+    return Check(Request(function, signature, facts, request.target, Schedule()), items)

@@ -1,0 +1,84 @@
+"""Stores through promised index tensors: no two of a kernel's programs, steps and places write one element.
+
+Where two write one element, their loaded coordinates are equal. By the promise these came from one element of the index
+tensors. So it is enough that places which take the same element differ in another coordinate: that is proved here, of
+the Tile IR, for all extents. That each place is written once is proved of the Transport IR (``added``, of the scatter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewright.artifact.schema import Obligation
+from tilewright.base.expr import all_of
+from tilewright.base.verdict import Proved
+from tilewright.compiler.proofs.stores import ScatterDomain, scatter_domains
+from tilewright.compiler.reliance import gate_of, relied_on
+from tilewright.compiler.timing import timed
+from tilewright.contract.access import prove_once
+from tilewright.contract.access_report import diagnose
+from tilewright.diag import TilewrightError, fail
+from tilewright.protocol.access import StoreDomain
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import location_of, operations
+from tilewright.tile.promised import through
+from tilewright.transport import dialect as t
+from tilewright.transport.access import accesses_of, scatter_name
+
+DISTINCT = "distinct"
+
+
+@timed("prove")
+def require_distinct(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, ...]:
+    """The obligations of a kernel's stores through promised tensors; ACC003 or ACC005 for one that is not met."""
+    found = tuple(_distinct(domain, lowered) for domain in scatter_domains(kernel))
+    if found:
+        _require_gate(kernel, lowered)
+    return found
+
+
+def _distinct(domain: ScatterDomain, lowered: t.Kernel) -> Obligation:
+    """That the places of one scatter which take one element of the index tensors are one."""
+    op, reliance = domain.op, through(domain.op)
+    assert not isinstance(reliance, str), "the tracer has refused it"
+    at = [c.substitute(domain.places) for c in (*reliance.element, *reliance.rest.values())]
+    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
+    extents = (*reliance.dims, *(dims[d] for d in reliance.rest))
+    inside = (test for c, extent in zip(at, extents, strict=True) for test in (c >= 0, c < extent))
+    name = scatter_name(tile.tensor_type(op.tensor).tensor_name.data, domain.number)
+    guard = all_of([*domain.guard, *inside])
+    promise = StoreDomain(name, domain.location, domain.indices, tuple(at), guard)
+    known = accesses_of(lowered)
+    about_extents = tuple(a for a in known.assumptions if not any("." in symbol for symbol in a.symbols))
+    answer = prove_once(replace(known, assumptions=about_extents, accesses=()), promise)
+    if not isinstance(answer, Proved):
+        raise TilewrightError((diagnose(answer, location_of(op)),))
+    (once,) = answer.obligations
+    return Obligation(DISTINCT, f"{once.method}, by {relied_on(op)}", name)
+
+
+def _require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> None:
+    """CRT010 for a kernel that writes although what it relies on was found broken."""
+    counter = gate_of(kernel)
+    writes = (op for op in operations(lowered) if isinstance(op, t.Store | t.ReduceAdd | t.Print))
+    open_ = [op for op in writes if counter is None or not _inside(op, counter)]
+    if open_:
+        where = open_[0].loc.data if open_[0].loc is not None else "no line"
+        fail(
+            "CRT010",
+            where=tile.begins_at(kernel),
+            found=f"{open_[0].name} at {where} outside of the gate",
+            required="every store behind the flags of the checks",
+        )
+
+
+def _inside(op: t.TransportOp, counter: str) -> bool:
+    return any(isinstance(around, t.For) and around.counter.data == counter for around in _around(op))
+
+
+def _around(op: t.TransportOp) -> Iterator[object]:
+    parent = op.parent_op()
+    while parent is not None:
+        yield parent
+        parent = parent.parent_op()

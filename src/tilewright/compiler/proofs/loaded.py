@@ -1,0 +1,142 @@
+"""Integers that programs load and name: which element of which tensor each is, and how it was clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import Expr, Sum, Sym, maximum, minimum
+from tilewright.diag import fail
+from tilewright.lang.axes import Span
+from tilewright.lang.fns import BinaryFn
+from tilewright.protocol.access import RaggedTiles
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import operations, program_index
+from tilewright.transport import dialect as t
+
+
+@dataclass(frozen=True)
+class Ascending:
+    """The promise of offsets: they begin with 0, ascend, and do not go beyond ``most``."""
+
+    tensor: str
+    extent: Expr
+    most: Expr
+
+    def __str__(self) -> str:
+        return f"offsets({self.tensor})"
+
+
+def tiles_of(kernel: tile.Kernel) -> dict[str, RaggedTiles]:
+    """The integers at which tiles of ragged grids begin, read from the ops that compute them."""
+    binds = [op for op in operations(kernel) if isinstance(op, tile.Bind)]
+    loads = {op.symbol.data: load for op in binds if (load := _offset(op, kernel)) is not None}
+    computed = {op.symbol.data: form for op in binds if (form := _computed(op)) is not None}
+    groups = {op.symbol.data for op in binds if op.most is not None}
+    found: dict[str, RaggedTiles] = {}
+    for (low, (offsets, group)), (high, (same, behind)) in product(loads.items(), loads.items()):
+        if same == offsets and behind == group + 1 and isinstance(group, Sym) and group.name in groups:
+            found |= _tiles(computed, offsets, Sym(low), group, Sym(high), rest=False)
+    for last, (offsets, place) in loads.items():
+        if place == offsets.extent - 1:
+            found |= _tiles(computed, offsets, Sym(last), place, offsets.most, rest=True)
+    return found
+
+
+def _tiles(
+    computed: Mapping[str, tuple[Expr, Expr]], offsets: Ascending, low: Sym, group: Expr, end: Expr, *, rest: bool
+) -> dict[str, RaggedTiles]:
+    """Of what was computed, the begins of tiles of the rows from ``low`` to ``end``, each clipped, as its end is."""
+    program = program_index(0)
+    found: dict[str, RaggedTiles] = {}
+    for begin, (form, most) in computed.items():
+        size = _size(form, low)
+        if size is None:
+            continue
+        ahead = Sym(program) - (low // size + group)
+        closed = (end * minimum(maximum(ahead + 1, 0), 1), offsets.most)
+        stop = next((name for name, other in computed.items() if other == closed), None)
+        if form == low + maximum(ahead, 0) * size and most == offsets.most and stop is not None:
+            found[begin] = RaggedTiles(f"{offsets}, {size}", program, stop, size, rest)
+    return found
+
+
+def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:
+    """The offsets that a kernel's ragged grid relies on."""
+    binds = (op for op in operations(kernel) if isinstance(op, tile.Bind))
+    return tuple(dict.fromkeys(found[0] for op in binds if (found := _offset(op, kernel)) is not None))
+
+
+def _size(form: Expr, low: Sym) -> int | None:
+    """The factor of the second term in ``low + max(...) * size``."""
+    if not isinstance(form, Sum) or form.offset or len(form.terms) != 2:
+        return None
+    factors = [factor for term, factor in form.terms if term != low]
+    return factors[0] if len(factors) == 1 and factors[0] > 0 else None
+
+
+def _computed(op: tile.Bind) -> tuple[Expr, Expr] | None:
+    """An expression, and what it was clipped to."""
+    clipped = _clipped(op.value)
+    scalar = None if clipped is None else _widened(clipped[0]).owner
+    return (scalar.expr.expr, clipped[1]) if clipped is not None and isinstance(scalar, tile.Scalar) else None
+
+
+def _offset(op: tile.Bind, kernel: tile.Kernel) -> tuple[Ascending, Expr] | None:
+    """The offsets of which one was loaded and clipped, and its place."""
+    clipped = _clipped(op.value)
+    load = None if clipped is None else _widened(clipped[0]).owner
+    if clipped is None or not isinstance(load, tile.Load) or len(load.coords) != 1:
+        return None
+    kind = tile.tensor_type(load.tensor)
+    (place,), (extent,) = (c.data for c in load.coords), (d.expr for d in kind.dims)
+    name = kind.tensor_name.data
+    if isinstance(place, Span) or name not in {n.data for n in kernel.ascending or ()}:
+        return None
+    return Ascending(name, extent, clipped[1]), place
+
+
+def require_clipped(kernel: tile.Kernel, lowered: t.Kernel) -> None:
+    """CRT009 for a bound on a loaded integer that the ops before it do not make true."""
+    found = {op.symbol.data: op for op in operations(kernel) if isinstance(op, tile.Bind)}
+    for op in operations(lowered):
+        if not isinstance(op, t.Bind) or op.most is None:
+            continue
+        clipped = _clipped(found[op.symbol.data].value) if op.symbol.data in found else None
+        if clipped is None or clipped[1] != op.most.expr:
+            where = tile.begins_at(kernel)
+            fail("CRT009", where=where, found=f"{op.symbol.data} up to {op.most.expr}", required="clipped to that")
+
+
+def _clipped(value: SSAValue) -> tuple[SSAValue, Expr] | None:
+    """What was clipped to ``0 .. most``, and ``most``."""
+    upper = _operand(value, BinaryFn.MAX)
+    if upper is None or not _is_zero(upper[1]):
+        return None
+    lower = _operand(upper[0], BinaryFn.MIN)
+    if lower is None:
+        return None
+    most = _widened(lower[1]).owner
+    return (lower[0], most.expr.expr) if isinstance(most, tile.Scalar) else None
+
+
+def _operand(value: SSAValue, fn: BinaryFn) -> tuple[SSAValue, SSAValue] | None:
+    op = value.owner
+    return (op.a, op.b) if isinstance(op, tile.Binary) and op.fn.data is fn else None
+
+
+def _is_zero(value: SSAValue) -> bool:
+    op = _widened(value).owner
+    return isinstance(op, tile.Constant) and op.value.data == 0
+
+
+def _widened(value: SSAValue) -> SSAValue:
+    """What was cast to an integer type that holds all of its own."""
+    op = value.owner
+    if not isinstance(op, tile.Cast) or not tile.tile_type(op.x).element.is_int:
+        return value
+    (low, high), (least, most) = op.dtype.integers, tile.tile_type(op.x).element.integers
+    return _widened(op.x) if low <= least and most <= high else value

@@ -1,0 +1,72 @@
+"""What a kernel relies on of its integers, read from its text: unique entries, ascending offsets; and its gate.
+
+``promises`` makes the steps that check them, ``proofs.steps`` requires these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.expr import OWN, Const, Expr, Sym, minimum, own, simplify
+from tilewright.compiler.proofs.loaded import Ascending, offsets_of
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import COUNTER, operations
+from tilewright.tile.promised import through
+
+BROKEN = f"promises{OWN}broken"
+"""What a gated kernel calls the tensor of an i32 a promise: 0 where it holds."""
+FAILED = f"promises{OWN}failed"
+"""How many launches found each promise broken."""
+
+GATE = own("gate")
+OPEN_COUNTER = f"{COUNTER}gate"
+OPEN_TRIP = minimum(Sym(GATE), 1)
+
+
+@dataclass(frozen=True)
+class Uniqueness:
+    """``keys`` of the index tensors' elements, of extents ``dims``, reach each place in ``extents`` at most once."""
+
+    tensors: tuple[str, ...]
+    dims: tuple[Expr, ...]
+    keys: tuple[Expr, ...]
+    extents: tuple[Expr, ...]
+
+    def __str__(self) -> str:
+        return f"unique({', '.join(self.tensors)})"
+
+    @property
+    def asked(self) -> Expr:
+        """What dispatch asks for counters of 32 bits to be exact."""
+        total: Expr = prod(self.dims, start=Const(1))
+        return simplify(total <= MAX_EXTENT, dict.fromkeys(total.symbols, (0, MAX_EXTENT)))
+
+
+Relied: TypeAlias = Uniqueness | Ascending
+
+
+def promises_of(kernel: tile.Kernel) -> tuple[Relied, ...]:
+    """What a kernel relies on: offsets, then what its stores do in their order."""
+    found: dict[Relied, None] = dict.fromkeys(offsets_of(kernel))
+    for op in operations(kernel):
+        if isinstance(op, tile.Scatter) and op.indices:
+            found[relied_on(op)] = None
+    return tuple(found)
+
+
+def relied_on(op: tile.Scatter) -> Uniqueness:
+    """What a store at loaded coordinates relies on."""
+    reliance = through(op)
+    assert not isinstance(reliance, str), "the tracer has refused it"
+    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
+    keys = tuple(reliance.keys.values())
+    return Uniqueness(reliance.tensors, reliance.dims, keys, tuple(dims[d] for d in reliance.keys))
+
+
+def gate_of(kernel: tile.Kernel) -> str | None:
+    """The counter of a gated kernel's outermost stream, which runs at most once; None where there is no gate."""
+    gates = (op for op in kernel.body.block.ops if isinstance(op, tile.Stream) and op.counter.data == OPEN_COUNTER)
+    return next((op.counter.data for op in gates if op.trip.expr == OPEN_TRIP), None)

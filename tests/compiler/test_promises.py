@@ -1,0 +1,260 @@
+"""Stores through tw.Unique tensors: proved by the promise, checked by steps before, held back where it is broken."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# ruff: noqa: F821
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.indexed import CASES, Arrays, facts_of
+from support.ptx_driver import run_artifact
+from tilewright.artifact.schema import CHECKED, Launch
+from tilewright.base.dtypes import DTYPES
+from tilewright.compiler.draws import drawn as arguments
+from tilewright.compiler.program import plan
+from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
+from tilewright.compiler.proofs.obligations import require
+from tilewright.compiler.proofs.steps import certify_steps
+from tilewright.compiler.recipe import declare_workspaces
+from tilewright.compiler.specialisation import Request, default_facts
+from tilewright.hw.target import SM90A
+from tilewright.lang.signature import Signature
+from tilewright.runtime import promises
+from tilewright.transport import dialect as t
+
+UNWRITTEN = "assuming index-tensors-not-written-during-launch"
+NAMES = ("scatter_rows", "append_to_pages", "scatter_pairs", "dispatch")
+
+
+def drawn(name: str) -> Arrays:
+    return CASES[name].draw(np.random.default_rng(3))
+
+
+def repeat(arrays: Arrays, name: str) -> None:
+    """One entry twice, of those that lead inside."""
+    first = next(iter(CASES[name].kernel.tensors)).name
+    indices = [array.reshape(-1) for array in arrays.values() if array.dtype.kind == "i"]
+    inside = np.flatnonzero((indices[0] >= 0) & (indices[0] < 6))[:2]
+    if name == "scatter_pairs":
+        arrays["column"][inside[1]] = arrays["column"][inside[0]]
+    arrays[first].reshape(-1)[inside[1]] = arrays[first].reshape(-1)[inside[0]]
+
+
+def error_of(run: Callable[[], object]) -> str:
+    with pytest.raises(tw.TilewrightError) as caught:
+        run()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_entry_twice_and_nothing_is_stored(name: str) -> None:
+    """test_indices runs the same kernels where entries differ; there entries that lead outside stand twice."""
+    arrays = drawn(name)
+    artifact = CASES[name].kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
+    repeat(arrays, name)
+    given = {n: a.copy() for n, a in arrays.items()}
+    assert "RUN023" in error_of(lambda: CASES[name].kernel(**arrays))
+    driver = run_artifact(artifact, arrays)
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    assert "RUN023" in error_of(tw.check)
+    tw.check()  # each launch is told of once
+    for key, array in given.items():
+        np.testing.assert_array_equal(arrays[key], array, err_msg=key)
+
+
+def planned(function: Any, **dtypes: str) -> Any:
+    given = {p.name: DTYPES[dtypes.get(p.name, "f32")] for p in (*function.tensors, *function.scalars)}
+    request = Request(function, Signature.of(given), default_facts(function), SM90A, tw.Schedule())
+    return plan(request).variants[-1]
+
+
+@tw.kernel
+def two_promises(a: tw.Unique[T], b: tw.Unique[U], x: tw.Tensor[T], y: tw.Tensor[V], z: tw.Tensor[V]):
+    m = tw.grid(x, 16)
+    y[a[m]] = x[m]
+    z[b[m.index]] = x[m]
+
+
+def test_the_broken_promise_is_named() -> None:
+    def run(a: list[int], b: list[int]) -> Arrays:
+        arrays = {"y": np.zeros(4, np.float32), "z": np.zeros(4, np.float32)}
+        x = np.array([1, 2], np.float32)
+        two_promises(np.array(a, np.int32), np.array(b, np.int32), x, **arrays)
+        return arrays
+
+    made = run([3, 0], [1, 2, -1, -1])
+    np.testing.assert_array_equal(made["y"], [2, 0, 0, 1])
+    np.testing.assert_array_equal(made["z"], [0, 1, 2, 0])
+    assert "unique(a) of" in error_of(lambda: run([3, 3], [1, 2, 0, 3]))
+    assert "unique(b) of" in error_of(lambda: run([3, 0], [1, 2, 1, 0]))  # also of entries that no store takes
+    assert "unique(a), unique(b) of" in error_of(lambda: run([3, 3], [1, 2, 1, 0]))
+
+
+def test_the_certificate_says_how_it_is_known() -> None:
+    arrays = drawn("scatter_rows")
+    artifact = CASES["scatter_rows"].kernel.compile(dtypes={"rows": "i32"}, facts=facts_of(arrays))
+    found = [(o.name, o.standing) for o in artifact.certificate if o.method == CHECKED]
+    assert found == [("unique(rows)", "checked")]
+    (variant,) = artifact.variants
+    launched = [step.kernel for step in variant.steps if isinstance(step, Launch)]
+    assert launched[-1] == "kernel_scatter_rows"
+    assert launched[3] == "kernel_scatter_rows_judge0"
+    assert [o.detail for o in variant.certificate if o.method == CHECKED] == [
+        "by step 4 of 6, before any store, " + UNWRITTEN
+    ]
+    distinct = [o for o in artifact.certificate if o.name == DISTINCT]
+    assert [(o.detail, o.method.endswith("by unique(rows)")) for o in distinct] == [("y, scatter 0", True)]
+
+
+def test_no_promise_no_steps() -> None:
+    """A promise that no store relies on is not checked."""
+
+    @tw.kernel
+    def gathered(rows: tw.Unique[T], x: tw.Tensor[V], y: tw.Tensor[T]):
+        m = tw.grid(y, 16)
+        y[m] = x[rows[m]]
+
+    variant = planned(gathered, rows="i32")
+    assert variant.before == ()
+    y = np.zeros(3, np.float32)
+    gathered(np.array([1, 1, 1], np.int32), np.arange(3, dtype=np.float32), y)
+    np.testing.assert_array_equal(y, [1, 1, 1])
+
+
+def test_a_store_outside_of_the_gate_is_refused() -> None:
+    variant = planned(CASES["scatter_rows"].kernel, rows="i32")
+    assert require_distinct(variant.tile, variant.transport) != ()
+    moved = variant.transport.clone()
+    for op in list(moved.walk()):
+        if isinstance(op, t.Store):
+            around = next(p for p in moved.walk() if isinstance(p, t.Programs))
+            op.detach()
+            around.body.block.add_op(op)
+    assert "CRT010" in error_of(lambda: require_distinct(variant.tile, moved))
+
+
+def test_a_kernel_without_its_promise_is_not_emitted() -> None:
+    variant = planned(CASES["scatter_rows"].kernel, rows="i32")
+    require(variant.certificate, variant.tile, variant.transport)
+    less = tuple(o for o in variant.certificate if o.name != DISTINCT)
+    assert "CRT004" in error_of(lambda: require(less, variant.tile, variant.transport))
+
+
+def test_a_promise_that_no_step_judges_is_refused() -> None:
+    arrays = drawn("scatter_rows")
+    kernel = CASES["scatter_rows"].kernel
+    variant = planned(kernel, rows="i32")
+    artifact = kernel.compile(dtypes={"rows": "i32"}, facts=facts_of(arrays))
+    (made,) = artifact.variants
+    kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
+    kernels["kernel_scatter_rows"] = variant
+    assert certify_steps(made.steps, kernels, made.predicate, variant.promises) != ()
+    assert "CRT003" in error_of(lambda: certify_steps(made.steps, kernels, made.predicate))
+    for missing, words in (
+        ("judge0", "not those of the checks"),
+        ("count0", "not those of the checks"),
+        ("zero_counts0", "before anything fills it"),
+    ):
+        steps = [s for s in made.steps if not (isinstance(s, Launch) and s.kernel.endswith(missing))]
+        found = error_of(lambda steps=steps: certify_steps(steps, kernels, made.predicate, variant.promises))
+        assert words in found, missing
+    late = [*made.steps[:3], made.steps[5], made.steps[3], made.steps[4]]
+    assert "CRT003" in error_of(lambda: certify_steps(late, kernels, made.predicate, variant.promises))
+
+
+def test_places_that_take_one_entry_must_differ_elsewhere() -> None:
+    @tw.kernel
+    def halves(rows: tw.Unique[T], x: tw.Tensor[T, D], y: tw.Tensor[V, D]):
+        m, d = tw.grid(x, (8, 16))
+        y[rows[m], d.index // 2] = x[m, d]
+
+    @tw.kernel
+    def by_two(rows: tw.Unique[T], x: tw.Tensor[T, D], y: tw.Tensor[V, D]):
+        m, d = tw.grid(x, (8, 16))
+        y[rows[m.index // 2], d] = x[m, d]
+
+    @tw.kernel
+    def over_and_over(rows: tw.Unique[T], x: tw.Tensor[T, D], y: tw.Tensor[V]):
+        m, d = tw.grid(x, (8, None))
+        y[rows[m]] = x[m, d]
+
+    for kernel in (halves, by_two, over_and_over):
+        assert "error[ACC" in error_of(lambda kernel=kernel: planned(kernel, rows="i32"))
+
+
+def test_entries_read_beside_their_tensor_lead_nowhere() -> None:
+    @tw.kernel
+    def shifted(rows: tw.Unique[T], x: tw.Tensor[T], y: tw.Tensor[V]):
+        m = tw.grid(x, 4)
+        y[rows[m - 1]] = x[m]
+
+    y = np.zeros(4, np.float32)
+    shifted(np.array([0, 3, 2], np.int32), np.array([5, 6, 7], np.float32), y)
+    np.testing.assert_array_equal(y, [6, 0, 0, 7])
+
+
+def test_any_later_call_tells_once() -> None:
+    class Words:
+        """A driver with the counts of two promises."""
+
+        def allocate_kept(self, size_bytes: int) -> tuple[int, int]:
+            self.words = (np.ctypeslib.ctypes.c_uint32 * (size_bytes // 4))()
+            return 0, np.ctypeslib.ctypes.addressof(self.words)
+
+        def synchronize(self, context: int) -> None:
+            pass
+
+        push_context = synchronize
+
+        def pop_context(self) -> None:
+            pass
+
+        def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
+            self.words[1] = max(self.words[1], 2)
+
+    driver = Words()
+    failures = promises.Failures("kernel", ("unique(a)", "unique(b)"), driver, 0)  # type: ignore[arg-type]
+    try:
+        promises.tell()
+        driver.words[1] = 1
+        assert "unique(b) of kernel" in error_of(promises.tell)
+        promises.tell()
+        driver.words[1] = 0  # an old copy that arrived late
+        promises.tell()
+        assert "unique(b) of kernel" in error_of(promises.check)
+        promises.tell()
+    finally:
+        promises.forget(failures)
+
+
+def test_products_and_promises_are_two_kernels() -> None:
+    @tw.kernel
+    def product(rows: tw.Unique[M], a: tw.Tensor[M, K], b: tw.Tensor[N, K], y: tw.Tensor[V, N]):
+        m, n = tw.grid((a.shape[0], b.shape[0]), (64, 64))
+        acc = tw.zeros((m, n), tw.f32)
+        for k in tw.stream(a.shape[1], 32):
+            acc += tw.dot(a[m, k], b[n, k].T)
+        y[rows[m], n] = acc
+
+    assert "SCH003" in error_of(lambda: planned(product, rows="i32", a="bf16", b="bf16"))
+
+
+@pytest.mark.parametrize("name", ["scatter_rows", "scaled_groups"])
+def test_drawn_arguments_keep_promises_mostly(name: str) -> None:
+    """Else execution beside the IR would show kernels that store nothing."""
+    arrays = drawn(name)
+    variant = planned(CASES[name].kernel, **{n: {"f": "f32", "i": "i32"}[a.dtype.kind] for n, a in arrays.items()})
+    lowered = variant.transport.clone()
+    declare_workspaces(lowered, variant.workspaces)
+    found = [given for seed in range(12) if (given := arguments(lowered, seed)) is not None]
+    kept = [given for given in found if not given.tensors["promises$broken"].view.any()]
+    assert len(found) > len(kept) >= 6
+    for given in kept:
+        indices = given.tensors[next(iter(arrays))].view
+        assert len(set(indices.tolist())) == len(indices) or (np.diff(indices) >= 0).all()

@@ -1,0 +1,196 @@
+"""Ragged grids: proved by what offsets promise, which steps before the kernel check."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# ruff: noqa: F821
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.indexed import CASES, Arrays, facts_of
+from support.lowered import lowered
+from support.ptx_driver import run_artifact
+from tilewright.artifact.schema import CHECKED, Launch
+from tilewright.base.expr import Max, Min, Sym
+from tilewright.base.verdict import Proved
+from tilewright.compiler.proofs.loaded import Ascending, offsets_of, require_clipped, tiles_of
+from tilewright.compiler.proofs.stores import prove_stores
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+UNWRITTEN = "assuming index-tensors-not-written-during-launch"
+DTYPES = {"offsets": "i32", "scale": "f32", "x": "f32", "y": "f32"}
+
+
+def error_of(run: Callable[[], object]) -> str:
+    with pytest.raises(tw.TilewrightError) as caught:
+        run()
+    return str(caught.value)
+
+
+def drawn(offsets: list[int]) -> Arrays:
+    arrays = CASES["scaled_groups"].draw(np.random.default_rng(1))
+    return arrays | {"offsets": np.array(offsets, np.int32)}
+
+
+@pytest.fixture(scope="module")
+def artifact() -> object:
+    arrays = drawn([0] * 7)
+    return CASES["scaled_groups"].kernel.compile(dtypes=DTYPES, facts=facts_of(arrays))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "kept"),
+    [
+        ([0, 5, 5, 5, 30, 33, 41], True),
+        ([0, 0, 0, 0, 0, 0, 0], True),
+        ([0, 5, 5, 4, 30, 33, 41], False),  # one less than the one before it
+        ([1, 5, 5, 5, 30, 33, 41], False),  # begins behind the first row
+        ([0, 5, 5, 5, 30, 33, 42], False),  # ends one behind the last
+        ([0, -1, 5, 5, 30, 33, 41], False),
+        ([0, 30, 5, 5, 5, 5, 5], False),
+        ([0, 5, 5, 5, 30, 33, -(2**31)], False),
+    ],
+)
+def test_nothing_is_stored_unless_offsets_ascend(offsets: list[int], kept: bool, artifact: object) -> None:
+    case = CASES["scaled_groups"]
+    simulated, executed = drawn(offsets), drawn(offsets)
+    driver = run_artifact(artifact, executed)  # type: ignore[arg-type]
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    if kept:
+        case.kernel(**simulated)
+        tw.check()
+        wanted = case.expected(drawn(offsets))["y"]
+    else:
+        assert "offsets(offsets) of scaled_groups" in error_of(lambda: case.kernel(**simulated))
+        assert "RUN023" in error_of(tw.check)
+        wanted = drawn(offsets)["y"]
+    np.testing.assert_array_equal(simulated["y"], wanted)
+    np.testing.assert_array_equal(executed["y"], wanted)
+
+
+def test_the_certificate_names_the_promise(artifact: tw.Kernel) -> None:
+    found = [o for o in artifact.certificate if o.method == CHECKED]
+    assert [(o.name, o.standing, o.detail) for o in found] == [
+        ("offsets(offsets)", "checked", "by step 2 of 4, before any store, " + UNWRITTEN)
+    ]
+    (variant,) = artifact.variants
+    assert [s.kernel.removeprefix("kernel_scaled_groups") for s in variant.steps if isinstance(s, Launch)] == [
+        "_zero_broken",
+        "_judge0",
+        "_report",
+        "",
+    ]
+    (once,) = (o for o in artifact.certificate if o.name == "once" and o.detail == "y")
+    assert once.method.endswith("by offsets(offsets)")
+
+
+def kernels() -> tuple[tile.Kernel, t.Kernel]:
+    made, text = next(iter(lowered(CASES["scaled_groups"].kernel, DTYPES).values()))
+    return made.clone(), text.clone()
+
+
+def test_tiles_are_read_from_what_computes_them() -> None:
+    kernel, text = kernels()
+    (relied_on,) = offsets_of(kernel)
+    assert relied_on == Ascending("offsets", Sym("G") + 1, Sym("T"))
+    assert [(found.size, found.rest) for found in tiles_of(kernel).values()] == [(8, False), (8, True)]
+    assert isinstance(prove_stores(kernel, text), Proved)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_other_tiles_are_not_proved(number: int) -> None:
+    """Begins and ends of tiles one row, or one program, off."""
+    for change in (1, -1):
+        kernel, text = kernels()
+        scalars = [
+            op
+            for op in kernel.walk()
+            if isinstance(op, tile.Scalar) and any(isinstance(n, Max | Min) for n in _nodes(op.expr.expr))
+        ]
+        assert len(scalars) == 4
+        form = scalars[number].expr.expr
+        scalars[number].attributes["expr"] = tile.ExprAttr(form.substitute({"$p0": Sym("$p0") + change}))
+        assert len(tiles_of(kernel)) == 1
+        assert not isinstance(prove_stores(kernel, text), Proved)
+
+
+def _nodes(node: object) -> list[object]:
+    return [node, *(inner for child in node.children for inner in _nodes(child))]  # type: ignore[attr-defined]
+
+
+def test_without_the_promise_nothing_is_proved() -> None:
+    kernel, text = kernels()
+    del kernel.attributes["ascending"]
+    assert offsets_of(kernel) == ()
+    assert not isinstance(prove_stores(kernel, text), Proved)
+
+
+def test_a_bound_that_nothing_clips_is_refused() -> None:
+    kernel, text = kernels()
+    require_clipped(kernel, text)
+    bound = next(op for op in text.walk() if isinstance(op, t.Bind) and op.most is not None)
+    assert bound.most is not None
+    bound.attributes["most"] = tile.ExprAttr(bound.most.expr - 1)
+    assert "CRT009" in error_of(lambda: require_clipped(kernel, text))
+
+
+def test_rows_that_a_kernel_reads_and_writes_are_kept() -> None:
+    @tw.kernel
+    def in_place(offsets: tw.Offsets[G + 1], x: tw.Tensor[T]):
+        _, m = tw.ragged_grid(offsets, x.shape[0], 4, rest="keep")
+        x[m] = x[m] * 2.0
+
+    @tw.kernel
+    def and_zeroed(offsets: tw.Offsets[G + 1], x: tw.Tensor[T]):
+        _, m = tw.ragged_grid(offsets, x.shape[0], 4)
+        x[m] = x[m] * 2.0
+
+    x = np.ones(9, np.float32)
+    in_place(np.array([0, 1, 6], np.int32), x)
+    np.testing.assert_array_equal(x, [2] * 6 + [1] * 3)
+    found = error_of(lambda: and_zeroed(np.array([0, 1, 6], np.int32), x))
+    assert "LNG014" in found
+    assert 'rest="keep"' in found
+
+
+def test_extents_of_offsets() -> None:
+    kernel = CASES["numbered_groups"].kernel
+    x, y = np.zeros(9, np.float32), np.zeros(9, np.float32)
+    assert "RUN008" in error_of(lambda: kernel(np.array([0], np.int64), x, y))  # no group
+    assert "RUN006" in error_of(lambda: kernel(np.zeros(0, np.int64), x, y))
+    arrays = drawn([0] * 6)
+    assert "RUN005" in error_of(lambda: CASES["scaled_groups"].kernel(**arrays))
+
+
+def test_groups_are_asked_for_as_offsets() -> None:
+    @tw.kernel
+    def plain(offsets: tw.Tensor[S], x: tw.Tensor[T], y: tw.Tensor[T]):
+        _, m = tw.ragged_grid(offsets, x.shape[0], 4)
+        y[m] = x[m]
+
+    @tw.kernel
+    def by_hand(offsets: tw.Tensor[S], x: tw.Tensor[T], y: tw.Tensor[T]):
+        g = tw.grid(offsets.shape[0] - 1, None)
+        for m in tw.stream(x.shape[0], 4, start=offsets[g], until=offsets[g + 1]):
+            y[m] = x[m]
+
+    @tw.kernel
+    def of_part(offsets: tw.Offsets[G + 1], x: tw.Tensor[T], y: tw.Tensor[T]):
+        _, m = tw.ragged_grid(offsets, x.shape[0] // 2, 4)
+        y[m] = x[m]
+
+    x = np.zeros(9, np.float32)
+    offsets = np.array([0, 4, 9], np.int32)
+    for kernel, code, words in (
+        (plain, "LNG040", "tw.Offsets"),
+        (by_hand, "", "tw.ragged_grid"),
+        (of_part, "LNG021", "x.shape[0]"),
+    ):
+        found = error_of(lambda kernel=kernel: kernel(offsets, x, x.copy()))
+        assert code in found
+        assert words in found
