@@ -8,6 +8,7 @@ from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Const, Expr, Interval, ceildiv, minimum, simplify
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.recipe import ctas_at_once, programs_of
+from tilewright.schedule.plan import loaded_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.limits import Limits
 from tilewright.tile.ops import program_index
@@ -34,6 +35,8 @@ def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator
     walked = ceildiv(total, ctas) + max(op.turns[1] for op in walks) - 1
     for axis, extent in enumerate(planned.tile.grid):
         limits.add(program_index(axis), extent.expr)
+    for bound in loaded_of(planned.tile):
+        limits.add(bound, Const(MAX_EXTENT + 1))
     yield total
     steps: dict[tile.Stream, Expr] = {}
     for stream in (op for op in planned.tile.walk() if isinstance(op, tile.Stream)):

@@ -15,7 +15,7 @@ from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request
 from tilewright.lang.schedule import Schedule
-from tilewright.schedule.plan import symbols_of
+from tilewright.schedule.plan import loaded_of, symbols_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 
@@ -24,7 +24,7 @@ def extents_without_steps(variants: Sequence[PlannedKernel]) -> Expr:
     """The extents of 0 that none of these kernels takes, and with which no stream has a step."""
     kernel = variants[-1].tile
     trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
-    least = dict.fromkeys(symbols_of(kernel), (0, None))
+    least = dict.fromkeys(symbols_of(kernel) | loaded_of(kernel), (0, None))
     extents = {s for trip in trips for s in trip.symbols} & least.keys()
     idle = (s for s in sorted(extents) if all(simplify(t.substitute({s: 0}), least).constant == 0 for t in trips))
     refused = (s for s in idle if all(simplify(v.predicate.substitute({s: 0}), {}) == FALSE for v in variants))

@@ -53,7 +53,6 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     products = has_products(smallest)
     checks = checks_of(request, smallest)
     if products:
-        _require_known_bounds(smallest)
         _require_no_promises(request, checks)
         request = replace(request, facts=without_peers(request.facts))
     unaligned = {} if products else unaligned_ends(smallest, request.facts)
@@ -75,19 +74,6 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
         with unsupported.trying(rest, ()):
             variants += (without_steps(request, widest.tile, rest),)
     return Program(request, variants, unsupported.left_out, traces)
-
-
-def _require_known_bounds(kernel: tile.Kernel) -> None:
-    """SCH003 for bounds that are loaded."""
-    bound = next((op for op in kernel.walk() if isinstance(op, tile.Bind)), None)
-    if bound is not None:
-        fail(
-            "SCH003",
-            where=tile.location_of(bound),
-            found="a bound that is loaded, and a tw.dot",
-            required="bounds of extents, program indices and scalars",
-            help="mask what lies beyond the length: tw.where(k.index < length, ...)",
-        )
 
 
 def _require_no_promises(request: Request, checks: Checks | None) -> None:

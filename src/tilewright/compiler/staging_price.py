@@ -16,6 +16,7 @@ from math import prod
 
 from xdsl.ir import Operation
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Const, Expr, ceildiv, expr, maximum
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.copy_prices import (
@@ -40,7 +41,9 @@ from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.legal.wgmma import Role
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import COLUMNS, Analysis, ThreadCopiedOperand, source_of
+from tilewright.schedule.plan import loaded_of, symbols_of
 from tilewright.tile import dialect as tile
+from tilewright.tile.limits import Limits
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import element, moved, tensor_name
 
@@ -129,12 +132,19 @@ def _tile_bytes(load: tile.Load) -> int:
 
 def _times(kernel: tile.Kernel, op: Operation) -> Expr:
     """How often a program runs an op; where that depends on the program or on a stream around it, how often the middle
-    one does."""
+    one does; where it is loaded, half as often as it can at most."""
     total: Expr = Const(1)
+    loaded = loaded_of(kernel)
+    limits = Limits(frozenset(symbols_of(kernel)))
+    for bound in loaded:
+        limits.add(bound, Const(MAX_EXTENT + 1))
     parent = op.parent_op()
     while parent is not None:
         if isinstance(parent, tile.Stream):
             trip = parent.trip.expr
+            if trip.symbols & loaded:
+                most = limits.upper(trip)
+                trip = Const(1) if most is None else most // 2
             total = total.substitute({parent.counter.data: trip // 2}) * trip
         parent = parent.parent_op()
     return total.substitute({program_index(i): extent.expr // 2 for i, extent in enumerate(kernel.grid)})

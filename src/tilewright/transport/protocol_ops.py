@@ -159,7 +159,7 @@ class Accesses:
     def written(self, op: t.SharedWrite, scope: Scope) -> tuple[ops.Write, ...]:
         """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
         thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
-        if writes_twice(op, scope.threads):
+        if scope.by is By.ALL and writes_twice(op, scope.threads):
             raise NoProtocolError(f"two threads write one element of {self.names[op.shared]} at once")
         whole = self.whole(op.shared)
         used = op.offset.expr.symbols | op.guard.expr.symbols

@@ -31,8 +31,9 @@ from tilewright.transport.every_thread import values_at
 
 OBLIGATION = "filled"
 METHOD = "every thread and register"
-_ALWAYS = (t.Kernel, t.Programs, a.Role)
-"""Bodies that are executed whenever what is around them is; a loop without programs has no reads either."""
+_ALWAYS = (t.Kernel, t.Programs, a.Role, a.Elected)
+"""Bodies that are executed whenever what is around them is; a loop without programs has no reads either. Of an elected
+thread only what any thread would do counts."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
@@ -98,6 +99,8 @@ class _Access:
     threads: int
     perhaps: tuple[Block, ...]
     loops: dict[str, range]
+    elected: bool
+    """One thread executes it, any."""
 
     @classmethod
     def of(cls, op: t.SharedWrite | t.SharedRead, lowered: t.Kernel) -> _Access:
@@ -105,6 +108,7 @@ class _Access:
         threads = lowered.threads.data
         perhaps: list[Block] = []
         loops: dict[str, range] = {}
+        elected = any(isinstance(parent, a.Elected) for _, parent in _around(op))
         for block, parent in _around(op):
             if isinstance(parent, a.Role):
                 role, threads = parent, parent.threads.data
@@ -112,7 +116,7 @@ class _Access:
                 loops[parent.counter.data] = known
             elif not isinstance(parent, _ALWAYS):
                 perhaps.insert(0, block)
-        return cls(op, role, threads, tuple(perhaps), loops)
+        return cls(op, role, threads, tuple(perhaps), loops, elected)
 
     @property
     def writes(self) -> bool:
@@ -128,7 +132,7 @@ class _Access:
     def elements(self, *, assumed: bool) -> Mask | None:
         """The elements of the buffer that are accessed; where a guard asks for more than thread and register tell,
         ``assumed`` is the answer. None if the offset does."""
-        known = {t.THREAD, t.REGISTER, a.WARPGROUP, *self.loops}
+        known = {t.REGISTER, *self.loops} if self.elected else {t.THREAD, t.REGISTER, a.WARPGROUP, *self.loops}
         guard = conjuncts(self.op.guard.expr)
         told = tuple(g for g in guard if g.symbols <= known)
         if not self.op.offset.expr.symbols <= known or (len(told) < len(guard) and not assumed):

@@ -1,20 +1,31 @@
-"""Integers that were loaded and become symbols are the same in all threads: all read one element of shared memory.
+"""Integers that were loaded and become symbols are the same in all threads, and in all roles.
 
-Every loop, branch and barrier behind such a symbol rests on it, also where another kernel overwrites the tensor that
-the integer came from while this one runs.
+All threads read one element of shared memory. Every loop, branch and barrier behind such a symbol rests on it, also
+where another kernel overwrites the tensor that the integer came from while this one runs. In a kernel with roles one
+role writes the element, once a program, and the others read what it wrote for the same program::
+
+    writer     wait empty . st.shared (one thread) . arrive full      full: one arrival a phase
+    reader     wait full, of the program's parity . ld.shared . arrive empty
+
+The n-th phase of full completes with the writer's n-th arrival, after its n-th write. A reader's n-th wait asks for the
+parity of n, so it returns when that phase has completed; that the next write comes after the read is proved of the
+protocol ("bytes are read before they are overwritten"). All roles walk the same programs.
 """
 
 from __future__ import annotations
 
-from xdsl.ir import Operation
+from collections.abc import Iterator, Sequence
+
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.base import verdict
-from tilewright.base.expr import TRUE
+from tilewright.base.expr import TRUE, Const, Sym
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 UNIFORM = "uniform"
@@ -28,23 +39,153 @@ def bound_in(lowered: t.Kernel) -> list[t.Bind]:
 
 @timed("prove")
 def prove_uniform(lowered: t.Kernel) -> Proof[str]:
-    """Whether each symbol's buffer holds one element of shared memory, which all threads have read."""
+    """Whether each symbol's buffer holds one element of shared memory, which all threads of all roles have read."""
     binds = bound_in(lowered)
     for op in binds:
-        others: list[Operation] = [use.operation for use in op.buffer.uses if use.operation is not op]
-        read = others[0] if len(others) == 1 else None
-        given = (
-            isinstance(read, t.SharedRead)
-            and read.parent is op.parent
-            and read.is_before_in_block(op)
-            and read.guard.expr == TRUE
-            and read.offset.expr.constant is not None
-        )
-        if not given:
-            where = op.loc.data if op.loc is not None else "no line"
-            return Unknown(UNIFORM, f"{op.symbol.data} at {where}", "one element of shared memory, read by all threads")
-    symbols = ", ".join(op.symbol.data for op in binds)
+        where = f"{op.symbol.data} at {op.loc.data if op.loc is not None else 'no line'}"
+        read = _read_of(op)
+        if read is None:
+            return Unknown(UNIFORM, where, "one element of shared memory, read by all threads")
+        others = [_read_of(other) for other in binds if _in_other_role(op, other)]
+        if others and not _published(lowered, read, others):
+            return Unknown(UNIFORM, where, "one role that writes it once a program, and others that read that")
+    symbols = ", ".join(dict.fromkeys(op.symbol.data for op in binds))
     return Proved((verdict.Obligation(UNIFORM, METHOD, symbols),) if binds else ())
+
+
+def _read_of(op: t.Bind) -> t.SharedRead | None:
+    """The one read by which the symbol's buffer is filled, by all threads, at a constant place."""
+    others = [use.operation for use in op.buffer.uses if use.operation is not op]
+    read = others[0] if len(others) == 1 else None
+    if not isinstance(read, t.SharedRead) or read.parent is not op.parent or not read.is_before_in_block(op):
+        return None
+    return read if read.guard.expr == TRUE and read.offset.expr.constant is not None else None
+
+
+# -- between roles -----------------------------------------------------------------------------------------------------
+def _in_other_role(op: t.Bind, other: t.Bind) -> bool:
+    """The other op makes the same symbol in another role."""
+    return other.symbol == op.symbol and _role_of(other) is not _role_of(op)
+
+
+def _published(lowered: t.Kernel, read: t.SharedRead, others: Sequence[t.SharedRead | None]) -> bool:
+    """One role writes the element once a program, and every other one reads what it wrote for the same program."""
+    reads = [read, *(other for other in others if other is not None)]
+    if len(reads) <= len(others) or any((x.shared, x.offset) != (read.shared, read.offset) for x in reads):
+        return False
+    order = operations(lowered)
+    writes = [op for op in order if isinstance(op, t.SharedWrite) and op.shared == read.shared]
+    own = [op for op in writes if op.offset.expr.constant is None or op.offset == read.offset]
+    if len(own) != 1 or own[0].offset != read.offset or not _by_one_thread(own[0]):
+        return False
+    (write,) = own
+    walk = _once_a_program(write)
+    walks = [_once_a_program(op) for op in reads]
+    if walk is None or len({id(w) for w in walks}) < len(walks):
+        return False
+    arrive = _arrived(lowered, walk)
+    if arrive is None or not order.index(write) < order.index(arrive):
+        return False
+    for each, around in zip(reads, walks, strict=True):
+        if around is None or not _same_programs(around, walk):
+            return False
+        if not (_read_by_writer(write, each, arrive) if around is walk else _awaited(each, around, arrive.bars)):
+            return False
+    return True
+
+
+def _read_by_writer(write: t.SharedWrite, read: t.SharedRead, arrive: a.MbarrierArrive) -> bool:
+    """The writer's role reads between the write and the arrival: the same elected thread, or all threads between
+    barriers."""
+    if _elector(write) is not None:
+        return _elector(write) is _elector(read) and write.is_before_in_block(read)
+    barriers = [op for op in _before(_at_level(arrive, read)) if isinstance(op, t.Barrier)]
+    apart = [op for op in barriers if write.is_before_in_block(op) and op.is_before_in_block(read)]
+    return bool(apart) and any(read.is_before_in_block(op) for op in barriers)
+
+
+def _at_level(op: Operation, beside: Operation) -> Operation:
+    """``op``, or what contains it, in the block of ``beside``."""
+    while op.parent is not beside.parent:
+        parent = op.parent_op()
+        if parent is None:
+            return beside
+        op = parent
+    return op
+
+
+def _by_one_thread(write: t.SharedWrite) -> bool:
+    """An elected thread, or the first one."""
+    return write.guard.expr == (Sym(t.THREAD).eq(0) if _elector(write) is None else TRUE)
+
+
+def _elector(op: Operation) -> a.Elected | None:
+    """The region around an op that one elected thread executes."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, a.Elected):
+        parent = parent.parent_op()
+    return parent
+
+
+def _once_a_program(op: Operation) -> t.Programs | None:
+    """The walk over programs in which an op is executed once a program: in no loop and no branch of it."""
+    parent = op.parent_op()
+    while isinstance(parent, a.Elected):
+        parent = parent.parent_op()
+    return parent if isinstance(parent, t.Programs) else None
+
+
+def _same_programs(one: t.Programs, other: t.Programs) -> bool:
+    """Both walk all programs of a CTA, in one order."""
+    mine, theirs = ({k: v for k, v in x.attributes.items() if k not in ("loc", "note")} for x in (one, other))
+    return mine == theirs and one.turns == (0, 1)
+
+
+def _arrived(lowered: t.Kernel, walk: t.Programs) -> a.MbarrierArrive | None:
+    """One thread's arrival, once a program of a walk, that alone completes the phases of a barrier others wait for."""
+    order = operations(lowered)
+    arrivals = [op for op in order if isinstance(op, a.MbarrierArrive | a.MbarrierArriveExpectTx)]
+    for op in arrivals:
+        kind = a.mbarriers_of(op.bars)
+        alone = kind.slots.data == kind.count.data == 1 and [x for x in arrivals if x.bars == op.bars] == [op]
+        awaited = any(isinstance(x, a.MbarrierWait) and x.bars == op.bars for x in order)
+        if alone and awaited and _once_a_program(op) is walk and _elector(op) is not None:
+            return op if isinstance(op, a.MbarrierArrive) and op.cta is None else None
+    return None
+
+
+def _awaited(read: t.SharedRead, walk: t.Programs, full: SSAValue) -> bool:
+    """Before the read the role has waited for the program's phase of the barrier."""
+    inside = operations(_role_of(walk))
+    counted = [op.symbol.data for op in inside if isinstance(op, a.Counter) and op.start.data == 0]
+    for op in _before(read):
+        if isinstance(op, a.MbarrierWait) and op.bars == full and op.index.expr == Const(0):
+            return any(op.parity.expr == Sym(name) % 2 and _counts_programs(walk, name, op) for name in counted)
+    return False
+
+
+def _counts_programs(walk: t.Programs, name: str, wait: Operation) -> bool:
+    """The counter advances by one a program, after the wait, and nowhere else in the role."""
+    order = operations(_role_of(walk))
+    advances = [op for op in order if isinstance(op, a.Advance) and op.symbol.data == name]
+    once = len(advances) == 1 and advances[0].by.expr == Const(1) and _once_a_program(advances[0]) is walk
+    return once and order.index(advances[0]) > order.index(wait)
+
+
+def _role_of(op: Operation) -> Operation:
+    """The role that executes an op; the kernel where there are none."""
+    parent = op.parent_op()
+    while not isinstance(parent, a.Role | t.Kernel):
+        assert parent is not None
+        parent = parent.parent_op()
+    return parent
+
+
+def _before(op: Operation) -> Iterator[Operation]:
+    found = op.prev_op
+    while found is not None:
+        yield found
+        found = found.prev_op
 
 
 def require_uniform(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:

@@ -15,6 +15,7 @@ from tilewright.schedule.hopper.accumulator_placement import MAX_REGISTERS, Refu
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import epilogue_bytes
+from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
 from tilewright.schedule.hopper.operands import ROWS, Analysis, AsyncOperand, DotPlan, RegisterOperand, TmaOperand
@@ -198,6 +199,11 @@ def configured(
         cluster = clustered(kernel, dots, candidate.cluster)
         if isinstance(cluster, Refused):
             return cluster
+    bounds = LoadedBounds(kernel)
+    if bounds.binds and group(dots, 1) and (reason := bounds.refusal()):
+        return Refused(reason)
+    if bounds.binds and (cluster is not None or candidate.ping_pong > 1):
+        return Refused("loaded bounds are shared by the roles of one CTA that walk the same programs")
     if candidate.ping_pong > 1 and not ping_pong_fits(kernel, dots):
         return Refused("ping-pong needs tiles of tensor copies alone, as many for every program")
     pipelined_streams = software_pipelines(kernel, dots) if candidate.software_pipelined else {}

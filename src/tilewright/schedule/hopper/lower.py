@@ -27,6 +27,7 @@ from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
+from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import (
     AsyncOperand,
     DotPlan,
@@ -86,6 +87,7 @@ class RoleLowering(PipelineLowering):
         self.accumulations = {
             op for op in kernel.walk() if isinstance(op, tile.Stream) and accumulates(op, configuration.dots)
         }
+        self.loaded_bounds = LoadedBounds(kernel)
         self.producing = False
         self.panels: SSAValue | None = None
         self.in_flight: dict[SSAValue, Expr] = {}
@@ -115,10 +117,12 @@ class RoleLowering(PipelineLowering):
             zip(source.body.block.args, kernel.body.block.args, strict=True)
         )
         self.declare()
+        if producers:
+            self.loaded_bounds.declare(self)
         roles = [*([self.producer()] if producers else []), *self.consumers(a.WARPGROUP_THREADS * producers)]
         opening: list[Operation] = []
         if self.pipelines:
-            bars = [*self.full.values(), *self.empty.values()]
+            bars = [*self.full.values(), *self.empty.values(), *self.loaded_bounds.bars]
             opening.append(a.Elected(t.block([*(a.MbarrierInit(b) for b in bars), a.FenceMbarrierInit()])))
             opening += self.rendezvous()
         kernel.body.block.add_ops([*self.declarations, *self.shared, *opening, *roles])
@@ -157,13 +161,17 @@ class RoleLowering(PipelineLowering):
         with self.into(inner):
             self.body(self.kernel.body.block, split=True)
         self.producing = False
-        counters = [a.Counter(counter(pipeline)) for pipeline in self.pipelines]
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(self.register_shares[0]))
-        walk = [*counters, self.programs(inner)]
+        walk = [*self.counters(), self.programs(inner)]
         body.add_ops(walk if self.thread_copied else [a.Elected(t.block(walk))])
         body.add_ops(self.role_end())
         return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
+
+    def counters(self) -> list[a.Counter]:
+        """What every role counts: uses of pipelines, and of the slot of loaded bounds."""
+        uses = [a.Counter(counter(pipeline)) for pipeline in self.pipelines]
+        return [*uses, *self.loaded_bounds.counters] if self.pipelines else uses
 
     @property
     def redistributes(self) -> bool:
@@ -199,7 +207,7 @@ class RoleLowering(PipelineLowering):
             self.skip(lambda turn: turn.count - 1)
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(self.register_shares[1]))
-        body.add_ops([a.Counter(counter(pipeline)) for pipeline in self.pipelines])
+        body.add_ops(self.counters())
         with self.into(body):
             self.skip(lambda turn: turn.place)
             self.open_order()
@@ -255,8 +263,16 @@ class RoleLowering(PipelineLowering):
                 r.block.parent_op() is not None and self.within(r, op) for r in self.pipelines
             ):
                 self.loops_of(op, split=split)
+            elif isinstance(op, tile.Bind):
+                self.loaded_bounds.lower(self, op)
+            elif op in self.loaded_bounds.sources:
+                super().op(op, split=split)
             return
         match op:
+            case tile.Bind() if self.pipelines:
+                self.loaded_bounds.lower(self, op)
+            case tile.Load() | tile.Gather() if self.pipelines and self.loaded_bounds.alone_need(op):
+                pass
             case tile.Load() if op in self.copied and not other_uses(op):
                 pass
             case tile.Load() if any(op in loads for loads in self.postponed.values()):
