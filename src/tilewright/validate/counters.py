@@ -133,6 +133,7 @@ class _Counts:
                 self.known |= {name: (0, MAX_EXTENT) for d in arg.type.dims for name in d.expr.symbols}
         self.ends: dict[str, Ends] = {}
         """Of program coordinates and loop counters, and of what a ``let`` names."""
+        self.lets: dict[str, Expr] = {}
 
     def all(self) -> Iterator[tuple[str, Expr]]:
         """Programs that CTAs walk, and every carried counter, by name."""
@@ -150,12 +151,14 @@ class _Counts:
     def _added(self, ops: Iterable[Operation], counter: str) -> Expr:
         """At most, by one run of ``ops``."""
         total: Expr = Const(0)
+        before: tuple[t.For, Expr, Expr] | None = None
         for op in ops:
             match op:
                 case a.Advance() if op.symbol.data == counter:
                     total = total + self._most(op.by.expr)
                 case t.Let():
                     self.ends[op.symbol.data] = self._of(op.value.expr)
+                    self.lets[op.symbol.data] = op.value.expr
                 case t.Bind():
                     self.ends[op.symbol.data] = (Const(0), Const(MAX_EXTENT))
                 case t.Programs():
@@ -163,7 +166,14 @@ class _Counts:
                         self.ends[name.data] = (Const(0), extent.expr - 1)
                     total = total + self._taken(op) * self._added(op.body.block.ops, counter)
                 case t.For():
-                    total = total + self._iterations(op) * self._added(op.body.block.ops, counter)
+                    each = self._iterations(op), self._added(op.body.block.ops, counter)
+                    if before is not None and self._continues(before[0], op):
+                        # the two halves of one range, each of which may be long
+                        total = total - before[1] * before[2]
+                        begin = before[0].begin.expr
+                        each = self._between(begin, op.end.expr, Const(1)), maximum(before[2], each[1])
+                    total = total + each[0] * each[1]
+                    before = (op, *each)
                 case t.If():
                     ways = (self._added(region.block.ops, counter) for region in (op.then, op.otherwise))
                     total = total + maximum(*ways)
@@ -185,11 +195,27 @@ class _Counts:
 
     def _iterations(self, op: t.For) -> Expr:
         """Of one run of a loop; names its counter's ends."""
-        begin, end, step = self._of(op.begin.expr)[0], self._of(op.end.expr)[1], op.step.expr.constant
+        begin, end = self._of(op.begin.expr)[0], self._of(op.end.expr)[1]
         self.ends[op.counter.data] = (begin, None if end is None else end - 1)
-        if begin is None or end is None or step is None or step < 1:
+        return self._between(op.begin.expr, op.end.expr, op.step.expr)
+
+    def _between(self, first: Expr, last: Expr, step: Expr) -> Expr:
+        """Iterations at most from ``first`` to before ``last``."""
+        begin, end, by = self._of(first)[0], self._of(last)[1], step.constant
+        if begin is None or end is None or by is None or by < 1:
             return Const(MAX_EXTENT)
-        return minimum((end - begin + (step - 1)) // step, MAX_EXTENT)
+        return minimum((end - begin + (by - 1)) // by, MAX_EXTENT)
+
+    def _continues(self, first: t.For, second: t.For) -> bool:
+        """The second loop goes on where the first ends, which is not beyond its own end, or begins where the first
+        does."""
+        steps = (first.step.expr, second.step.expr)
+        if first.counter != second.counter or steps != (Const(1), Const(1)) or not isinstance(first.end.expr, Sym):
+            return False
+        whole = self.lets.get(first.end.expr.name)
+        ends = whole.args if isinstance(whole, Min) else (whole,)
+        begins = (maximum(first.end.expr, first.begin.expr), maximum(first.begin.expr, first.end.expr))
+        return second.end.expr in ends and second.begin.expr in begins
 
     # -- ends of expressions ------------------------------------------------------------------------------------------
     def _most(self, e: Expr) -> Expr:
