@@ -1,5 +1,8 @@
 """Counters of programs and of rings: what bounds them is asked of every launch, neither more nor less."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -101,6 +104,54 @@ def test_threads_that_take_turns_count_to_the_end_of_the_last_turn() -> None:
     kernel = lowered(ping_pong=2)
     assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN})*({STEPS})")) == {"$i_a_b"}
     assert open_counts(kernel, fits(PROGRAMS), fits(f"({TAKEN} + 1)*({STEPS})")) == set()
+
+
+@tw.kernel
+def attend(
+    q: tw.Tensor["M", 64],
+    k: tw.Tensor["T", 64],
+    v: tw.Tensor["T", 64],
+    o: tw.Tensor["M", 64],
+    *,
+    length: tw.i32,
+    bq: int = 64,
+    bk: int = 64,
+):
+    """Its stream may have no steps: the first one, whole ones, others and the last are loops of their own."""
+    m = tw.grid(q, bq)
+    query, total, acc = q[m], tw.zeros((m,), tw.f32), tw.zeros((m, 64), tw.f32)
+    for n in tw.stream(k.shape[0], bk, until=length):
+        p = tw.exp(tw.dot(query, k[n].T))
+        total.set(total + p.sum(1))
+        acc += tw.dot(p.to(q.dtype), v[n])
+    o[m] = acc / total[:, None]
+
+
+STEPS_OF_KEYS = "max((min(T, length) + 63) // 64, 0)"
+QUERIES = "(M + 63) // 64"
+
+
+def pipelined() -> t.Kernel:
+    found = p.lower(attend, Candidate(1, stages=2, software_pipelined=True))
+    assert not isinstance(found, Refused), found.reason
+    return found.scheduled.kernel
+
+
+def test_loops_over_parts_of_one_range_count_it_once() -> None:
+    asked = fits(QUERIES), fits(f"(({QUERIES} + 131) // 132)*({STEPS_OF_KEYS})")
+    assert open_counts(pipelined(), *asked) == set()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_parts_that_overlap_count_twice(place: int) -> None:
+    """Each of the four loops begins a step earlier in turn."""
+    kernel = pipelined()
+    role = next(op for op in kernel.walk() if isinstance(op, a.Role))
+    loops = [op for op in role.walk() if isinstance(op, t.For)]
+    assert len(loops) == 4
+    loops[place].attributes["begin"] = ExprAttr.of(loops[place].begin.expr - 1)
+    asked = fits(QUERIES), fits(f"(({QUERIES} + 131) // 132)*({STEPS_OF_KEYS})")
+    assert open_counts(kernel, *asked)
 
 
 def test_a_counter_of_another_name_is_another_counter() -> None:

@@ -49,12 +49,28 @@ def uncounted(kernel: t.Kernel, facts: Iterable[Expr]) -> Iterator[tuple[str, Ex
     counts = _Counts(kernel)
     asked = [fact for given in facts for fact in conjuncts(given)]
     bounded = [fact.lhs for fact in asked if isinstance(fact, Compare) and fact.op == "<=" and _is_limit(fact.rhs)]
-    for name, most in dict.fromkeys((name, simplify(most, counts.known)) for name, most in counts.all()):
+    reached = ((name, part) for name, most in counts.all() for part in _either(simplify(most, counts.known)))
+    for name, most in dict.fromkeys((name, simplify(part, counts.known)) for name, part in reached):
         if simplify(most <= MAX_EXTENT, counts.known).constant == 1 or most in bounded:
             continue
         nearest = sorted((larger - most for larger in bounded), key=lambda e: len(_terms(e)))
         if not any(_not_negative(apart, counts.known) for apart in nearest):
             yield name, most
+
+
+def _either(e: Expr) -> Iterator[Expr]:
+    """Expressions of which ``e`` is always one: with each of its arguments in place of a maximum among its factors."""
+    for _, factors in _terms(e):
+        for factor in factors:
+            if isinstance(factor, Max):
+                for arg in factor.args:
+                    yield from _either(
+                        _sum(
+                            c * _product(arg if each == factor else each for each in others) for c, others in _terms(e)
+                        )
+                    )
+                return
+    yield e
 
 
 def _is_limit(e: Expr) -> bool:
@@ -151,7 +167,7 @@ class _Counts:
     def _added(self, ops: Iterable[Operation], counter: str) -> Expr:
         """At most, by one run of ``ops``."""
         total: Expr = Const(0)
-        before: tuple[t.For, Expr, Expr] | None = None
+        before: tuple[t.For, Expr, Expr, Expr] | None = None
         for op in ops:
             match op:
                 case a.Advance() if op.symbol.data == counter:
@@ -166,14 +182,13 @@ class _Counts:
                         self.ends[name.data] = (Const(0), extent.expr - 1)
                     total = total + self._taken(op) * self._added(op.body.block.ops, counter)
                 case t.For():
-                    each = self._iterations(op), self._added(op.body.block.ops, counter)
-                    if before is not None and self._continues(before[0], op):
-                        # the two halves of one range, each of which may be long
-                        total = total - before[1] * before[2]
-                        begin = before[0].begin.expr
-                        each = self._between(begin, op.end.expr, Const(1)), maximum(before[2], each[1])
-                    total = total + each[0] * each[1]
-                    before = (op, *each)
+                    begin, count, each = op.begin.expr, self._iterations(op), self._added(op.body.block.ops, counter)
+                    if before is not None and (end := self._continues(before[0], op)) is not None and each == before[3]:
+                        # parts of one range, each of which may be long
+                        begin, total = before[1], total - before[2] * each
+                        count = self._between(begin, end, Const(1))
+                    total = total + count * each
+                    before = (op, begin, count, each)
                 case t.If():
                     ways = (self._added(region.block.ops, counter) for region in (op.then, op.otherwise))
                     total = total + maximum(*ways)
@@ -200,22 +215,35 @@ class _Counts:
         return self._between(op.begin.expr, op.end.expr, op.step.expr)
 
     def _between(self, first: Expr, last: Expr, step: Expr) -> Expr:
-        """Iterations at most from ``first`` to before ``last``."""
-        begin, end, by = self._of(first)[0], self._of(last)[1], step.constant
-        if begin is None or end is None or by is None or by < 1:
+        """Iterations at most from ``first`` to before ``last``: their distance is bounded as one expression, too."""
+        by = step.constant
+        if by is None or by < 1:
             return Const(MAX_EXTENT)
-        return minimum((end - begin + (by - 1)) // by, MAX_EXTENT)
+        begin, end = self._of(first)[0], self._of(last)[1]
+        known = [] if begin is None or end is None else [end - begin]
+        for start in first.args if isinstance(first, Max) else ():
+            apart = self._of(last - start)[1]
+            known += [] if apart is None else [apart]
+        return (
+            minimum(*(maximum(most + (by - 1), 0) // by for most in known), MAX_EXTENT) if known else Const(MAX_EXTENT)
+        )
 
-    def _continues(self, first: t.For, second: t.For) -> bool:
-        """The second loop goes on where the first ends, which is not beyond its own end, or begins where the first
-        does."""
-        steps = (first.step.expr, second.step.expr)
-        if first.counter != second.counter or steps != (Const(1), Const(1)) or not isinstance(first.end.expr, Sym):
-            return False
-        whole = self.lets.get(first.end.expr.name)
-        ends = whole.args if isinstance(whole, Min) else (whole,)
-        begins = (maximum(first.end.expr, first.begin.expr), maximum(first.begin.expr, first.end.expr))
-        return second.end.expr in ends and second.begin.expr in begins
+    def _continues(self, first: t.For, second: t.For) -> Expr | None:
+        """Where the range of both ends, if the second loop goes on where the first stops short of it; else None."""
+        if first.counter != second.counter or {first.step.expr, second.step.expr} != {Const(1)}:
+            return None
+        stop, begin, end = first.end.expr, second.begin.expr, second.end.expr
+        within = self._ends_of(end)
+        if isinstance(stop, Min) and begin.constant is not None and begin in stop.args:  # 0 .. min(n, c), c .. n
+            return next((whole for whole in stop.args if whole != begin and whole in within), None)
+        if isinstance(stop, Sym) and begin in (maximum(stop, first.begin.expr), maximum(first.begin.expr, stop)):
+            return end if end in self._ends_of(stop) else None
+        return None
+
+    def _ends_of(self, e: Expr) -> tuple[Expr, ...]:
+        """What an expression is at most, as the text says: itself, and the arguments of the minimum that it names."""
+        named = self.lets.get(e.name) if isinstance(e, Sym) else None
+        return (e, *(named.args if isinstance(named, Min) else () if named is None else (named,)))
 
     # -- ends of expressions ------------------------------------------------------------------------------------------
     def _most(self, e: Expr) -> Expr:
