@@ -301,6 +301,31 @@ def bounded(lengths: tw.Tensor["M"], x: tw.Tensor["M", "N"], y: tw.Tensor["M"], 
     y[m] = total
 
 
+@tw.kernel
+def over_lengths(
+    lengths: tw.Tensor["B"],
+    q: tw.Tensor["B", "M", 64],
+    k: tw.Tensor["B", "T", 64],
+    v: tw.Tensor["B", "T", 64],
+    o: tw.Tensor["B", "M", 64],
+    *,
+    bq=64,
+    bk=64,
+):
+    b, m = tw.grid(q, (None, bq))
+    query, total, acc = q[b, m], tw.zeros((m,), tw.f32), tw.zeros((m, 64), tw.f32)
+    for n in tw.stream(k.shape[1], bk, until=lengths[b]):
+        p = tw.exp(tw.dot(query, k[b, n].T) * 0.01)
+        total.set(total + p.sum(1))
+        acc += tw.dot(p.to(q.dtype), v[b, n])
+    o[b, m] = acc / tw.maximum(total, 1.0)[:, None]
+
+
+def _over_lengths(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    p = np.exp(q @ k.transpose(0, 2, 1) * 0.01) * (np.arange(k.shape[1]) < lengths[:, None])[:, None]
+    return p @ v / np.maximum(p.sum(2), 1)[:, :, None]
+
+
 def _gathered(index: np.ndarray, x: np.ndarray) -> np.ndarray:
     inside = (index >= 0) & (index < len(x))
     return np.where(inside[:, None], x[np.where(inside, index, 0)], 2.0)
@@ -443,6 +468,9 @@ PROBES: dict[str, Probe] = {
     "gathered": Probe(gathered, _gathered, ({"M": 200, "V": 300, "N": 72},), dtypes={"index": "i32"}),
     "shifted": Probe(shifted, _shifted, ({"M": 600}, {"M": 5}), dtype="f32"),
     "bounded": Probe(bounded, _bounded, ({"M": 9, "N": 200},), dtypes={"lengths": "i32", "y": "f32"}),
+    "over_lengths": Probe(
+        over_lengths, _over_lengths, ({"B": 5, "M": 70, "T": 200},), dtypes={"lengths": "i32"}, undecidable=True
+    ),
     "kept": Probe(kept, _kept, ({"M": 3, "N": 600},)),
     "add_half": Probe(add, lambda x, y: x + y, ({"M": 1030},), align=8),
     "skewed": Probe(softmax, _softmax, ({"M": 3, "N": 2041},), dims={"M": 3, "N": 2041}, align=2, peers=True),

@@ -81,6 +81,11 @@ def clear_rows(lowering: RoleLowering, plan: DotPlan, at: Mapping[str, Expr]) ->
             lowering.emit(fill, plan.dot)
         lowering.emit(a.FenceProxyAsync())
         lowering.emit(t.Barrier())
+    if lowering.loops:  # of its steps nearly all, or the only one, are partial
+        for op in list(clearing.ops):
+            op.detach()
+            lowering.block.add_op(op)
+        return
     partial = span.stop.substitute(at) < span.origin.substitute(at) + span.size
     lowering.emit(t.If(partial, Region(clearing), t.block()))
 
