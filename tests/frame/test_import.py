@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,7 +12,9 @@ HEAVY = ("xdsl", "z3", "egglog", "islpy", "numpy", "cuda", "torch", "flint", "ri
 
 
 def python(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=compiled).stdout
 
 
 @pytest.mark.parametrize("module", ["tilewright", "tilewright.artifact.store", "tilewright.diag.catalogue"])

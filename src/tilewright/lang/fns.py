@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, nan
 
+from tilewright.base.dtypes import DType
+
 
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
@@ -113,6 +115,19 @@ class ReduceFn(StrEnum):
     MAX = "max"
     MIN = "min"
     ARGMAX = "argmax"
+
+
+def identity(fn: BinaryFn | ReduceFn | str, dtype: DType) -> float | int | bool:
+    """What a sum, a product or an extremum of ``dtype`` begins with: it changes none of them."""
+    if fn in ("sum", "add", "mul"):
+        number = int(fn == "mul")
+        return float(number) if dtype.is_float else number
+    low = fn in ("max", "argmax")
+    if dtype.is_float:
+        return -inf if low else inf
+    if dtype.is_bool:
+        return not low
+    return dtype.integers[0 if low else 1]
 
 
 class Numerics(StrEnum):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from tilewright.base.dtypes import DType, f32, i32, i64
 from tilewright.lang import arithmetic
-from tilewright.lang.arithmetic import Number
 from tilewright.lang.axes import Axis, show_axes
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.fns import BinaryFn, identity
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Cell, Node, Recorder
 
@@ -39,7 +37,7 @@ def running(
         dtype = i64
     x = arithmetic.cast(rec, x, f32 if dtype.is_float else dtype if dtype == i64 else i32)
     at = position_of(axis, x.axes)
-    neutral = _identity(fn, x.dtype)
+    neutral = identity(fn, x.dtype)
     carriers = () if carry is None else (carry,)
     before = state_of(rec, carriers, [x.dtype], without(x.axes, at))
     if exclusive and not before:
@@ -51,18 +49,6 @@ def running(
     found, last = rec.scan(combine, [x], before, at, exclusive=exclusive, reverse=reverse, neutral=neutral)
     leave(rec, carriers, last)
     return arithmetic.cast(rec, found[0], dtype)
-
-
-def _identity(fn: BinaryFn, dtype: DType) -> Number:
-    """What leaves a running value as it is."""
-    match fn:
-        case BinaryFn.ADD | BinaryFn.MUL:
-            neutral = int(fn is BinaryFn.MUL)
-            return float(neutral) if dtype.is_float else neutral
-        case BinaryFn.MAX:
-            return -math.inf if dtype.is_float else dtype.integers[0]
-        case _:
-            return math.inf if dtype.is_float else dtype.integers[1]
 
 
 def position_of(axis: int | None, axes: tuple[Axis, ...]) -> int:

@@ -15,6 +15,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.dtypes import DType, e5m2, f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
+from tilewright.lang.fns import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.mapping import Buffered, MapBuilder
@@ -39,19 +40,6 @@ _RUN = 16
 
 _READ_BACK = 16
 """Partial results that a thread reads back and reduces by itself; more would take the registers of its elements."""
-
-
-def identity(fn: str, dtype: DType) -> float | int | bool:
-    """The value that changes nothing under ``fn``."""
-    if fn in ("sum", "add", "mul"):
-        number = int(fn == "mul")
-        return float(number) if dtype.is_float else number
-    low = fn in ("max", "argmax")
-    if dtype.is_float:
-        return -math.inf if low else math.inf
-    if dtype.is_bool:
-        return not low
-    return -(2 ** (dtype.bits - 1)) if low else 2 ** (dtype.bits - 1) - 1
 
 
 def accumulator(dtype: DType) -> DType:

@@ -25,11 +25,12 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, expr, negate, simplify
+from tilewright.lang.fns import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.distribute import InRegisters, InThreads
 from tilewright.schedule.mapping import Buffered, MapBuilder
-from tilewright.schedule.reduce import bit_field, identity
+from tilewright.schedule.reduce import bit_field
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, spans_of
 from tilewright.transport import dialect as t

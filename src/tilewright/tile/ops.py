@@ -87,6 +87,14 @@ def ops_in(block: Block) -> list[Operation]:
     return found
 
 
+def ops_before(op: Operation) -> Iterator[Operation]:
+    """The ops before one in its block, the nearest first."""
+    found = op.prev_op
+    while found is not None:
+        yield found
+        found = found.prev_op
+
+
 def operations(root: Operation) -> list[Operation]:
     """``root`` and every op inside it, in order."""
     found: list[Operation] = []

@@ -6,15 +6,12 @@ operands are; reductions, contractions and writes skip absent elements, stores w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.ir import OpResult, SSAValue
 
-from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
-from tilewright.lang.fns import ReduceFn
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node
 from tilewright.tile import dialect
@@ -65,14 +62,3 @@ def zero_where_absent(value: SSAValue) -> bool:
             case _:
                 return False
     return False
-
-
-def identity(fn: ReduceFn, dtype: DType) -> float | int:
-    """What leaves a reduction as it is."""
-    match fn:
-        case ReduceFn.SUM:
-            return 0.0 if dtype.is_float else 0
-        case ReduceFn.MIN:
-            return math.inf if dtype.is_float else dtype.integers[1]
-        case ReduceFn.MAX | ReduceFn.ARGMAX:
-            return -math.inf if dtype.is_float else dtype.integers[0]

@@ -12,7 +12,7 @@ from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Coord, Span
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.places import names_of, refuse, user_frame, using_absent, within_stack
@@ -27,7 +27,7 @@ from tilewright.tile.combining import check_combining, require_associative, skip
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
-from tilewright.tile.presence import Presence, identity, joint, presence_of, zero_where_absent
+from tilewright.tile.presence import Presence, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
 from tilewright.tile.scans import combine_block
 

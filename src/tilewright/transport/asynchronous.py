@@ -42,6 +42,7 @@ from tilewright.transport.roles import (
     Role,
     SetMaxRegisters,
     role_barrier,
+    role_of,
     warpgroups_of,
 )
 from tilewright.transport.tensor_copies import (
@@ -119,5 +120,6 @@ __all__ = [
     "ZeroFill",
     "mbarriers_of",
     "role_barrier",
+    "role_of",
     "warpgroups_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
-from xdsl.ir import Region
+from xdsl.ir import Operation, Region
 from xdsl.irdl import attr_def, irdl_op_definition, region_def, traits_def
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
@@ -158,6 +158,14 @@ class ClusterWait(TransportOp):
 
     def __init__(self) -> None:
         super().__init__()
+
+
+def role_of(op: Operation) -> Role | None:
+    """The role whose threads execute an op; None where the kernel has no roles."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, Role):
+        parent = parent.parent_op()
+    return parent
 
 
 OPS = [

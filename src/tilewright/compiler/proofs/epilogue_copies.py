@@ -18,6 +18,7 @@ from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_M as ROWS
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import ops_before
 from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -143,11 +144,11 @@ def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpg
 def _matrices(copied: Operation, shared: SSAValue, base: Expr) -> _Matrices:
     """The stmatrix ops that fill the panel at ``base``: those before its copy, back to the copy before."""
     found: list[tuple[Expr, int]] = []
-    op = copied.prev_op
-    while op is not None and not any(isinstance(x, a.TmaStore | a.CopyOut) for x in op.walk()):
+    for op in ops_before(copied):
+        if any(isinstance(x, a.TmaStore | a.CopyOut) for x in op.walk()):
+            break
         if isinstance(op, a.StoreMatrix) and op.base.expr == base and op.shared == shared:
             found.insert(0, (op.offset.expr, op.matrices.data))
-        op = op.prev_op
     return tuple(found)
 
 

@@ -21,6 +21,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Min, Sym, conjuncts, maximum, simplify
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import ops_before
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
@@ -72,7 +73,7 @@ def _whole(loop: t.For, ragged: Ragged) -> bool:
     """Every step of the loop lies in the domain: it ends with the last one that does, at the latest."""
     end = loop.end.expr
     if isinstance(end, Sym):
-        lets = (op for op in _before(loop) if isinstance(op, t.Let) and op.symbol.data == end.name)
+        lets = (op for op in ops_before(loop) if isinstance(op, t.Let) and op.symbol.data == end.name)
         end = next((op.value.expr for op in lets), end)
     whole = (ragged.stop(Const(0)) - ragged.begin(Const(0))) // ragged.k.size
     steady = ragged.stop(None) == ragged.stop(Const(0)) and _advances(ragged)
@@ -116,7 +117,7 @@ def _is_last(op: Operation, ragged: Ragged) -> TypeGuard[t.For]:
 def _shorter(loop: t.For, ragged: Ragged) -> Iterator[Expr]:
     """Names before the loop of at most the stream's steps."""
     assert ragged.stream is not None
-    for op in _before(loop):
+    for op in ops_before(loop):
         if isinstance(op, t.Let):
             value = op.value.expr
             if ragged.stream.trip.expr in (value.args if isinstance(value, Min) else (value,)):
@@ -139,17 +140,9 @@ def _cleared(op: a.Wgmma, buffer: SSAValue, region: Expr, ragged: Ragged) -> boo
     return not left.any()
 
 
-def _before(op: Operation) -> Iterator[Operation]:
-    """The ops before one in its block, the nearest first."""
-    found = op.prev_op
-    while found is not None:
-        yield found
-        found = found.prev_op
-
-
 def _fills(op: Operation, buffer: SSAValue) -> Iterator[tuple[a.ZeroFill, tuple[Expr, ...]]]:
     """Zeros that were stored to a buffer since its tile arrived, and under what conditions."""
-    for before in _before(op):
+    for before in ops_before(op):
         if isinstance(before, a.MbarrierWait):
             return
         if isinstance(before, t.If):
@@ -174,10 +167,8 @@ def _rows_cleared(
     """Which elements become zero as soon as they lie outside; None where one may that does not."""
     stop, begin = ragged.stop(step), ragged.begin(step)
     needed = stop < begin + ragged.k.size
-    role = fill.parent_op()
-    while not isinstance(role, a.Role):
-        assert role is not None
-        role = role.parent_op()
+    role = a.role_of(fill)
+    assert role is not None
     thread, store = np.meshgrid(np.arange(role.threads.data), np.arange(fill.count.data), indexing="ij")
     at = {t.THREAD: thread.ravel(), t.REGISTER: store.ravel()}
     at[a.WARPGROUP] = at[t.THREAD] // a.WARPGROUP_THREADS

@@ -18,6 +18,7 @@ from tilewright.compiler.proofs.epilogue_copies import WrongError, name_of, plac
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import ops_before
 from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -154,9 +155,7 @@ def _before(op: Operation) -> Iterator[Operation]:
     """What stands before an op in its block and in those around, the nearest first."""
     here: Operation | None = op
     while here is not None:
-        while here.prev_op is not None:
-            here = here.prev_op
-            yield here
+        yield from ops_before(here)
         here = here.parent_op()
 
 

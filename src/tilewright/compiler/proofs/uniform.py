@@ -14,7 +14,7 @@ protocol ("bytes are read before they are overwritten"). All roles walk the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
@@ -24,7 +24,7 @@ from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import operations
+from tilewright.tile.ops import operations, ops_before
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -65,7 +65,7 @@ def _read_of(op: t.Bind) -> t.SharedRead | None:
 # -- between roles -----------------------------------------------------------------------------------------------------
 def _in_other_role(op: t.Bind, other: t.Bind) -> bool:
     """The other op makes the same symbol in another role."""
-    return other.symbol == op.symbol and _role_of(other) is not _role_of(op)
+    return other.symbol == op.symbol and a.role_of(other) is not a.role_of(op)
 
 
 def _published(lowered: t.Kernel, read: t.SharedRead, others: Sequence[t.SharedRead | None]) -> bool:
@@ -99,7 +99,7 @@ def _read_by_writer(write: t.SharedWrite, read: t.SharedRead, arrive: a.Mbarrier
     barriers."""
     if _elector(write) is not None:
         return _elector(write) is _elector(read) and write.is_before_in_block(read)
-    barriers = [op for op in _before(_at_level(arrive, read)) if isinstance(op, t.Barrier)]
+    barriers = [op for op in ops_before(_at_level(arrive, read)) if isinstance(op, t.Barrier)]
     apart = [op for op in barriers if write.is_before_in_block(op) and op.is_before_in_block(read)]
     return bool(apart) and any(read.is_before_in_block(op) for op in barriers)
 
@@ -156,9 +156,9 @@ def _arrived(lowered: t.Kernel, walk: t.Programs) -> a.MbarrierArrive | None:
 
 def _awaited(read: t.SharedRead, walk: t.Programs, full: SSAValue) -> bool:
     """Before the read the role has waited for the program's phase of the barrier."""
-    inside = operations(_role_of(walk))
+    inside = _in_role_of(walk)
     counted = [op.symbol.data for op in inside if isinstance(op, a.Counter) and op.start.data == 0]
-    for op in _before(read):
+    for op in ops_before(read):
         if isinstance(op, a.MbarrierWait) and op.bars == full and op.index.expr == Const(0):
             return any(op.parity.expr == Sym(name) % 2 and _counts_programs(walk, name, op) for name in counted)
     return False
@@ -166,26 +166,16 @@ def _awaited(read: t.SharedRead, walk: t.Programs, full: SSAValue) -> bool:
 
 def _counts_programs(walk: t.Programs, name: str, wait: Operation) -> bool:
     """The counter advances by one a program, after the wait, and nowhere else in the role."""
-    order = operations(_role_of(walk))
+    order = _in_role_of(walk)
     advances = [op for op in order if isinstance(op, a.Advance) and op.symbol.data == name]
     once = len(advances) == 1 and advances[0].by.expr == Const(1) and _once_a_program(advances[0]) is walk
     return once and order.index(advances[0]) > order.index(wait)
 
 
-def _role_of(op: Operation) -> Operation:
-    """The role that executes an op; the kernel where there are none."""
-    parent = op.parent_op()
-    while not isinstance(parent, a.Role | t.Kernel):
-        assert parent is not None
-        parent = parent.parent_op()
-    return parent
-
-
-def _before(op: Operation) -> Iterator[Operation]:
-    found = op.prev_op
-    while found is not None:
-        yield found
-        found = found.prev_op
+def _in_role_of(walk: t.Programs) -> list[Operation]:
+    role = a.role_of(walk)
+    assert role is not None, "programs that several roles walk"
+    return operations(role)
 
 
 def require_uniform(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:

@@ -36,7 +36,7 @@ class LoadedBounds:
         self.binds = [op for op in kernel.walk() if isinstance(op, tile.Bind)]
         self.sources = _sources(self.binds)
         self.top_level = all(op.parent_op() is kernel for op in (*self.binds, *self.sources))
-        self.loads_alone = all(isinstance(op, tile.Load | tile.Gather | tile.Bind) for op in self.sources)
+        self.loads_alone = all(isinstance(op, tile.Load | tile.Gather) for op in self.sources)
 
     def refusal(self) -> str:
         """Why roles can't share the bounds; empty if they can."""
@@ -44,9 +44,9 @@ class LoadedBounds:
             return "bounds are loaded once a program, outside of streams"
         return "" if self.loads_alone else "bounds are computed from what is loaded, element by element"
 
-    def alone_need(self, op: tile.Load | tile.Gather) -> bool:
+    def only_for_bounds(self, op: tile.Load | tile.Gather) -> bool:
         """Nothing but bounds is computed from what is loaded: consumers need not load it."""
-        return op in self.sources and not _others_need(op.result)
+        return op in self.sources and _only_bounds_use(op.result)
 
     def declare(self, lowering: RoleLowering) -> None:
         """The slot and its barriers."""
@@ -97,12 +97,9 @@ class LoadedBounds:
             lowering.emit(t.Barrier(), op)
 
 
-def _others_need(value: SSAValue) -> bool:
-    for use in value.uses:
-        user = use.operation
-        if not isinstance(user, tile.Bind) and not (is_elementwise(user) and not _others_need(user.results[0])):
-            return True
-    return False
+def _only_bounds_use(value: SSAValue) -> bool:
+    users = (use.operation for use in value.uses)
+    return all(isinstance(u, tile.Bind) or (is_elementwise(u) and _only_bounds_use(u.results[0])) for u in users)
 
 
 def _sources(binds: Sequence[tile.Bind]) -> set[Operation]:

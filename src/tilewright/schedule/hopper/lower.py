@@ -271,7 +271,7 @@ class RoleLowering(PipelineLowering):
         match op:
             case tile.Bind() if self.pipelines:
                 self.loaded_bounds.lower(self, op)
-            case tile.Load() | tile.Gather() if self.pipelines and self.loaded_bounds.alone_need(op):
+            case tile.Load() | tile.Gather() if self.pipelines and self.loaded_bounds.only_for_bounds(op):
                 pass
             case tile.Load() if op in self.copied and not other_uses(op):
                 pass

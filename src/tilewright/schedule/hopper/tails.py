@@ -72,22 +72,25 @@ def clear_rows(lowering: RoleLowering, plan: DotPlan, at: Mapping[str, Expr]) ->
         base=begin,
         bytes=own * held.pitch_bytes,
     )
+    if lowering.loops:  # of its steps nearly all, or the only one, are partial
+        _store_zeros(lowering, plan, fill, sharing)
+        return
     clearing = Block()
     with lowering.into(clearing):
-        if sharing < warpgroups:
-            fill.at(line_of(plan.dot), plan.dot.name)
-            lowering.emit(t.If(Sym(a.WARPGROUP) < sharing, t.block([fill]), t.block()))
-        else:
-            lowering.emit(fill, plan.dot)
-        lowering.emit(a.FenceProxyAsync())
-        lowering.emit(t.Barrier())
-    if lowering.loops:  # of its steps nearly all, or the only one, are partial
-        for op in list(clearing.ops):
-            op.detach()
-            lowering.block.add_op(op)
-        return
+        _store_zeros(lowering, plan, fill, sharing)
     partial = span.stop.substitute(at) < span.origin.substitute(at) + span.size
     lowering.emit(t.If(partial, Region(clearing), t.block()))
+
+
+def _store_zeros(lowering: RoleLowering, plan: DotPlan, fill: a.ZeroFill, sharing: int) -> None:
+    """The stores of ``sharing`` warpgroups, seen by the products of all."""
+    if sharing < lowering.configuration.warpgroups:
+        fill.at(line_of(plan.dot), plan.dot.name)
+        lowering.emit(t.If(Sym(a.WARPGROUP) < sharing, t.block([fill]), t.block()))
+    else:
+        lowering.emit(fill, plan.dot)
+    lowering.emit(a.FenceProxyAsync())
+    lowering.emit(t.Barrier())
 
 
 def _dealt(held: SharedTile, warpgroups: int) -> tuple[int, int]:
