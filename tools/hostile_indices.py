@@ -1,10 +1,13 @@
 """Index tensors that somebody else filled: negative, huge, repeated, descending offsets, lengths beyond the tensor.
 
     python tools/hostile_indices.py [--cases 20000] [--seed 0] [--json benchmarks/results/hostile_indices.json]
+    python tools/hostile_indices.py --device --cases 2000 --json benchmarks/results/hostile_indices_device.json
+    compute-sanitizer python tools/hostile_indices.py --device --cases 100
 
 Each case is a kernel of tests/support/indexed.py whose integer tensors are overwritten. The simulator refuses accesses
-outside of tensors, the PTX machine has red zones around them and stops what doesn't end; their results must be equal.
-Where a promise is broken (a tw.Unique tensor with an entry twice) both must say so, and have stored nothing.
+outside of tensors; the PTX machine has red zones around them and stops what doesn't end, on a GPU (``--device``) the
+tensors lie between bytes that must not change. Results must be equal. Where a promise is broken (a tw.Unique tensor
+with an entry twice) both must say so, and have stored nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +32,13 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 
 import tilewright as tw  # noqa: E402
-from support.indexed import CASES, Arrays, facts_of  # noqa: E402
+from random_kernels_device import View  # noqa: E402
+from support.indexed import CASES, SHORT, Arrays, facts_of  # noqa: E402
 from support.ptx_driver import run_artifact  # noqa: E402
+from tilewright import runtime  # noqa: E402
+from tilewright.base.dtypes import DTYPES  # noqa: E402
+from tilewright.runtime.device_array import DeviceArray  # noqa: E402
+from tilewright.runtime.driver import Driver  # noqa: E402
 
 INDEXED = {
     name: case
@@ -58,6 +66,52 @@ def compiled(name: str) -> Any:
     return INDEXED[name].kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
 
 
+# -- what executes a kernel ------------------------------------------------------------------------------------------
+Launch = Callable[[Any, Arrays], list[str]]
+"""Runs an artifact on arrays, in place; what it did that it must not do."""
+
+
+def in_machine(artifact: Any, arrays: Arrays) -> list[str]:
+    """By the PTX machine."""
+    return [str(fault) for _, report in run_artifact(artifact, arrays).reports for fault in report.faults]
+
+
+class OnDevice:
+    """On a GPU, each tensor in the middle of a buffer of its own."""
+
+    GUARD = 1 << 16
+    """Bytes before and after a tensor."""
+
+    def __init__(self) -> None:
+        self.driver = Driver()
+        self.driver.push_context(self.driver.context(0))
+        self.programs: dict[int, Any] = {}
+
+    def __call__(self, artifact: Any, arrays: Arrays) -> list[str]:
+        program = self.programs.setdefault(id(artifact), runtime.load(artifact, self.driver))
+        views = {name: self._placed(array) for name, array in arrays.items()}
+        try:
+            program.launch(dict(views))
+            return [fault for name, view in views.items() for fault in self._read_back(name, view, arrays[name])]
+        finally:
+            for view in views.values():
+                view.buffer.free()
+
+    def _placed(self, array: np.ndarray) -> View:
+        around = np.full(self.GUARD, 0xA5, np.uint8).tobytes()
+        buffer = DeviceArray(self.driver, (2 * self.GUARD + array.nbytes,), DTYPES["i8"])
+        buffer.upload(around + array.tobytes() + around)
+        strides = tuple(s // array.itemsize for s in array.strides)
+        return View(buffer, DTYPES[SHORT[array.dtype.name]], array.shape, strides, self.GUARD // array.itemsize)
+
+    def _read_back(self, name: str, view: View, array: np.ndarray) -> list[str]:
+        raw = np.frombuffer(view.buffer.download(), np.uint8)
+        array[...] = np.frombuffer(raw[self.GUARD : -self.GUARD].tobytes(), array.dtype).reshape(array.shape)
+        intact = (raw[: self.GUARD] == 0xA5).all() and (raw[-self.GUARD :] == 0xA5).all()
+        return [] if intact else [f"stored outside of {name}"]
+
+
+# -- cases ------------------------------------------------------------------------------------------------------------
 def broken(run: Callable[[], object]) -> bool:
     """Whether a launch reports a broken promise."""
     try:
@@ -69,7 +123,7 @@ def broken(run: Callable[[], object]) -> bool:
     return False
 
 
-def judged(name: str, artifact: Any, seed: int) -> str:
+def judged(name: str, artifact: Any, seed: int, launch: Launch) -> str:
     """``agree``, or what went wrong."""
     case, rng = INDEXED[name], np.random.default_rng(seed)
     arrays = case.draw(rng)
@@ -80,14 +134,13 @@ def judged(name: str, artifact: Any, seed: int) -> str:
     simulated: Arrays = {n: a.copy() for n, a in arrays.items()}
     given = {n: a.copy() for n, a in arrays.items()}
     told = broken(lambda: case.kernel(**simulated))
-    driver = run_artifact(artifact, arrays)
+    faults = launch(artifact, arrays)
     if broken(tw.check) != told:
-        return f"the PTX machine finds {'no promise' if told else 'a promise'} broken"
+        return f"the launch finds {'no promise' if told else 'a promise'} broken"
     if told and any(arrays[n].tobytes() != a.tobytes() for n, a in given.items()):
         return "stored although a promise is broken"
-    faults = [str(f) for _, report in driver.reports for f in report.faults]
     if faults:
-        return f"the PTX machine: {faults[0]}"
+        return faults[0]
     for key in arrays:
         close = np.isclose(
             arrays[key].astype(np.float64), simulated[key].astype(np.float64), 1e-5, 1e-5, equal_nan=True
@@ -104,16 +157,18 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--cases", type=int, default=20000)
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--device", action="store_true", help="on a GPU, not in the PTX machine")
     arguments.add_argument("--json", default="")
     options = arguments.parse_args()
     started, found = time.monotonic(), Counter[str]()
+    launch: Launch = OnDevice() if options.device else in_machine
     artifacts: dict[str, Any] = {}
     wrong: list[dict[str, object]] = []
     for number in range(options.cases):
         name = sorted(INDEXED)[number % len(INDEXED)]
         if name not in artifacts:
             artifacts[name] = compiled(name)
-        answer = judged(name, artifacts[name], options.seed + number)
+        answer = judged(name, artifacts[name], options.seed + number, launch)
         found[answer if answer == "agree" else "wrong"] += 1
         if answer != "agree":
             wrong.append({"kernel": name, "seed": options.seed + number, "what": answer})
