@@ -39,7 +39,7 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
     """
     program = _program(source, name)
     try:
-        options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false"]
+        options = [f"--gpu-architecture={arch}".encode(), *_OPTIONS]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
         if int(status) != 0 and (lacking := _LACKING.search(log)):
@@ -67,6 +67,10 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
         shared_bytes=number(r"(\d+) bytes smem"),
         log=log,
     )
+
+
+_OPTIONS = (b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false", b"--no-cache")
+"""From NVRTC's cache (CUDA 12.9 on, where a driver is) code comes without ptxas' log."""
 
 
 def _program(source: str, name: str) -> Any:
