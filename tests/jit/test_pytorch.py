@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -14,10 +15,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from support.fake_driver import CUDA0, Device, FakeDriver, FakeTensor
+from support.fake_driver import CUDA0, Device, FakeDriver, FakeTensor, make_process_driver
 from tilewright.jit.pytorch import allocator, current_stream, first_on_gpu
 from tilewright.runtime.driver import LEGACY_STREAM
-from tilewright.runtime.program import Program
 
 
 @tw.kernel
@@ -54,12 +54,12 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
 
 
 @pytest.fixture
-def driver() -> Iterator[FakeDriver]:
-    """The kernel's program is loaded on it."""
-    artifact, fake = doubled.compile(), FakeDriver(devices=2, locations={0x1000: 0, 0x2000: 0})
-    doubled.compiled._programs.insert(0, ({}, Program(artifact, fake)))
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriver]:
+    fake = FakeDriver(devices=2, locations={0x1000: 0, 0x2000: 0})
+    make_process_driver(monkeypatch, fake)
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
     yield fake
-    doubled.compiled._programs.clear()
+    del doubled.__dict__["compiled"]
 
 
 def pair(kind: type[FakeTensor], device: Device = CUDA0) -> tuple[FakeTensor, FakeTensor]:
@@ -141,3 +141,14 @@ def test_without_pytorch_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, module
         monkeypatch.setitem(sys.modules, "torch", module)
     assert first_on_gpu(pair(FakeTensor)) is None
     assert sys.modules.get("torch") is module
+
+
+def test_a_call_is_served_by_the_program_of_its_own_class(streams: Streams, driver: FakeDriver) -> None:
+    """One for unaligned tensors takes aligned ones too, but copies element by element."""
+    loaded: list[int] = []
+    for offset in (4, 0, 4, 0):
+        addresses = (0x1000 + offset, 0x2000 + offset)
+        driver.locations.update(dict.fromkeys(addresses, 0))
+        doubled(*(FakeTensor(address, (64,), (1,), "torch.float32") for address in addresses))
+        loaded.append(driver.kinds().count("load"))
+    assert loaded == [1, 2, 2, 2]

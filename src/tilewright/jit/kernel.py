@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tilewright.schedule.facts import Facts
 
 _DEFAULT_SCHEDULE = Schedule()
+_NO_KEYWORDS: dict[str, Hashable] = {}
 _MAX_PLANS = 256
 _AS_WRITTEN = {
     "dtypes": 'dtypes={"x": "bf16"}',
@@ -62,7 +63,8 @@ class Kernel:
         self._in_order = [p.name for p in function.params if p.name in launched] == launched
         self._optional = function.optional
         self._partial: dict[frozenset[str], Kernel] = {}
-        self._programs: list[tuple[dict[str, Hashable], Program]] = []
+        self._programs: list[tuple[dict[str, Hashable], Program]] = []  # the latest first
+        self._of_class: dict[Request, Program] = {}
         self._unwritten: set[str] = set()
         self._asked_to_build: set[tuple[Request, str]] = set()
         self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
@@ -208,10 +210,9 @@ class Kernel:
             allocator = pytorch.allocator(on_gpu)
             if stream is None:
                 stream = pytorch.current_stream(on_gpu)
-        if not kwargs and self._in_order and not self._optional:
-            for keywords, program in self._programs:
-                if not keywords and program.launch_known(args, stream, allocator):
-                    return None
+        plain = not kwargs and self._in_order and not self._optional
+        if plain and self._launch_known(args, _NO_KEYWORDS, stream, allocator):
+            return None
         given = by_name(self.function, args, kwargs)
         made = {} if self._has_results(given) else allocated(self.function, given)
         self._run(given | made, stream, allocator, budget)
@@ -250,9 +251,8 @@ class Kernel:
     ) -> None:
         """Launch with all tensors, then all scalars, in the order of the signature, and the keywords that are not as
         their defaults: what ``bind`` makes of a call."""
-        for known, program in self._programs:
-            if known == keywords and program.launch_known(values, stream, allocator):
-                return
+        if self._launch_known(values, keywords, stream, allocator):
+            return
         tensors = {t.name: value for t, value in zip(self.function.tensors, values, strict=False)}
         described = rooms.runtime.describe_all(tensors, stream)
         seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
@@ -262,11 +262,32 @@ class Kernel:
         request = self._request(
             target, {n: t.dtype for n, t in seen.items()}, keywords, rooms.specialisation.observe_facts(seen)
         )
-        artifact = self._artifact(request, ahead=False)
-        self._note_uses(artifact)
-        program = rooms.runtime.load(artifact)
+        program = self._of_class.get(request)
+        if program is None:
+            artifact = self._artifact(request, ahead=False)
+            self._note_uses(artifact)
+            program = rooms.runtime.load(artifact)
         program.launch(values, stream, allocator)
-        self._programs.insert(0, (dict(keywords), program))
+        if request not in self._of_class:
+            self._of_class[request] = program
+            self._programs = [(dict(keywords), program), *self._programs]
+
+    def _launch_known(
+        self,
+        values: tuple[object, ...],
+        keywords: Mapping[str, Hashable],
+        stream: object,
+        allocator: Allocator | None,
+    ) -> bool:
+        """Launch by the program that served such arguments before, if there is one. Others are served by the program of
+        their own class: one that assumes less of its arguments would take them too, and take longer."""
+        programs = self._programs
+        for place, (known, program) in enumerate(programs):
+            if known == keywords and program.launch_known(values, stream, allocator):
+                if place:  # the next call is likely another such
+                    self._programs = [programs[place], *programs[:place], *programs[place + 1 :]]
+                return True
+        return False
 
     def check_results(self, names: Collection[str]) -> None:
         """JIT008 if a program of this kernel that was made so far leaves one of these tensors as it was: allocated for

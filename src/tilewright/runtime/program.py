@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam, Variant
 from tilewright.artifact.validate import validate
-from tilewright.diag import TilewrightError, fail, shown
+from tilewright.diag import fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime import promises
 from tilewright.runtime.allocator import Allocator
@@ -28,7 +28,6 @@ from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
-_OF_ANOTHER_CLASS = frozenset({"RUN004", "RUN006", "RUN007", "RUN008", "RUN012", "RUN015", "RUN021"})
 
 
 Key = tuple[object, ...]
@@ -60,7 +59,6 @@ class Program:
         self._failures: dict[tuple[str, int], Failures] = {}
         self._plans: dict[Key, Plan] = {}
         self._latest: tuple[list[object], Plan | None] = ([], None)  # of the call before: most are like it
-        self._foreign: set[Key] = set()  # keys of arguments of another class
 
         parameters = artifact.parameters
         self._names = tuple(p.name for p in parameters)
@@ -97,30 +95,14 @@ class Program:
         self._run(plan, addresses, described, values, handle, allocator or self._driver)
 
     def launch_known(self, values: Sequence[object], stream: object = None, allocator: Allocator | None = None) -> bool:
-        """``launch`` if these arguments are of this artifact's class; False, and nothing done, if they are not.
-
-        Arguments that no artifact of the kernel would take (disagreeing extents, tensors on two devices) are refused
-        as ``launch`` refuses them.
-        """
+        """``launch`` if such arguments were launched before; False, and nothing done, if they were not."""
         if len(values) != len(self._names):
             return False
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
-        parts, addresses, plan, described = self._look_up(values, handle)
-        if plan is None:
-            key = tuple(parts)
-            if key in self._foreign:
-                return False
-            try:
-                plan = self._build(key, described, values, handle)
-            except TilewrightError as error:
-                if error.code not in _OF_ANOTHER_CLASS:
-                    raise
-                if len(self._foreign) >= _MAX_PLANS:
-                    self._foreign.clear()
-                self._foreign.add(key)
-                return False
-        self._run(plan, addresses, described, values, handle, allocator or self._driver)
-        return True
+        _, addresses, plan, described = self._look_up(values, handle)
+        if plan is not None:
+            self._run(plan, addresses, described, values, handle, allocator or self._driver)
+        return plan is not None
 
     def close(self) -> None:
         """Unload the kernels; the program can't be launched afterwards."""
