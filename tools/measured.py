@@ -17,6 +17,12 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "measured.md"
 
+OPERATORS = (
+    "add_rms_norm 8192x8192 forward",
+    "rms_norm 8192x8192 forward+backward",
+    "cross_entropy 8192x32000 forward",
+)
+INDEXED = ("embedding 16384 of 32000x4096 bf16", "cumsum 8192x4096 bf16")
 HIGHLIGHTS = ("softmax 16384x4096", "rms_norm 8192x8192")
 PRODUCTS = ("8192x8192x8192", "4096x4096x4096", "4100x4100x4100")
 ATTENTIONS = ("full {}4x16x4096x128", "causal {}4x16x4096x128")
@@ -51,6 +57,29 @@ def products() -> Iterator[str]:
         yield f"| {case} | {ours:.0f} | {peer:.0f} | {row['of_peer']:.2f} |"
 
 
+def operators() -> Iterator[str]:
+    """Every operator beside PyTorch, forward and with its gradients."""
+    yield "| operator | Tilewright | eager | torch.compile | best peer / ours |"
+    for case, row in timed_operators().items():
+        ours, *peers = (row[name] * 1e6 for name in ("ours", "eager", "compile"))
+        cells = (f"{ours:.1f}", *(f"{peer:.1f}" for peer in peers), f"{min(peers) / ours:.2f}")
+        yield f"| {case} | {' | '.join(cells)} |"
+
+
+def timed_operators() -> dict[str, Any]:
+    """Rows by their case, whose dtype and layout the page says."""
+    return {row["case"].replace(" bfloat16 row-major", ""): row for row in result("torch_ops")["times"]}
+
+
+def indexed() -> Iterator[str]:
+    """Every kernel at computed or loaded coordinates, and every scan, beside PyTorch where that has been timed."""
+    yield "| kernel | Tilewright, us | of copy | eager, us | torch.compile, us |"
+    for case, row in (by_case("indexed") | by_case("scan")).items():
+        us = {name: f"{value:.1f}" for name, value in row["microseconds"].items()}
+        cells = (us["ours"], f"{row['of_copy']['ours']:.2f}", us.get("eager", ""), us.get("compile", ""))
+        yield f"| {case} | {' | '.join(cells)} |"
+
+
 def highlights() -> Iterator[str]:
     """A few of each."""
     yield "| kernel | Tilewright | peer | |"
@@ -60,6 +89,16 @@ def highlights() -> Iterator[str]:
         best = min(COMPILED, key=us.__getitem__)
         ours = f"{us['ours']:.1f} us, {row['of_copy']['ours']:.2f} of a copy"
         yield f"| {case} | {ours} | {us[best]:.1f} us | {COMPILED[best]} |"
+    for case in OPERATORS:
+        row = timed_operators()[case]
+        best = min(("compile", "eager"), key=row.__getitem__)
+        name = case.replace(" ", "` ", 1)
+        yield f"| `ops.{name} | {row['ours'] * 1e6:.1f} us | {row[best] * 1e6:.1f} us | {COMPILED[best]} |"
+    for case in INDEXED:
+        row = (by_case("indexed") | by_case("scan"))[case]
+        us = row["microseconds"]
+        ours = f"{us['ours']:.1f} us, {row['of_copy']['ours']:.2f} of a copy"
+        yield f"| {case} | {ours} | {us['compile']:.1f} us | torch.compile |"
     measured = by_case("products")
     for shape in PRODUCTS:
         ours, peer = measured[f"matmul {shape}"]["tflops"].values()
@@ -97,7 +136,7 @@ def measured_so(text: str, *names: str) -> str:
     """The page with the conditions of the runs that it shows, their rounds and their commands, in that order."""
     text, found = re.subn(r"\(\d+ MHz, driver [^)]*\)", conditions(*names), text)
     assert found == 1, "a page says once under what conditions its figures were measured"
-    rounds = (str(result(name)["rounds"]) for name in names)
+    rounds = (str(rounds_of(result(name))) for name in names)
     text = re.sub(r"\d+(?= rotated rounds)", lambda _: next(rounds), text)
     for command in (result(name)["command"] for name in names):
         script = " ".join(command.split()[:3])  # python, a file of benchmarks, run
@@ -105,13 +144,20 @@ def measured_so(text: str, *names: str) -> str:
     return text
 
 
+def rounds_of(run: Mapping[str, Any]) -> int:
+    """How often each variant was timed."""
+    return run["rounds"] if "rounds" in run else run["conditions"]["rounds"]
+
+
 def pages() -> dict[Path, str]:
     """Both pages as the results have it."""
     readme = rewritten(README.read_text(), highlights())
-    measured = rewritten(rewritten(PAGE.read_text(), memory_bound()), products())
+    measured = PAGE.read_text()
+    for table in (memory_bound(), operators(), indexed(), products()):
+        measured = rewritten(measured, table)
     return {
-        README: measured_so(readme, "memory_bound", "products", "gpu_correctness"),
-        PAGE: measured_so(measured, "memory_bound", "products"),
+        README: measured_so(readme, "memory_bound", "torch_ops", "indexed", "scan", "products", "gpu_correctness"),
+        PAGE: measured_so(measured, "memory_bound", "torch_ops", "indexed", "scan", "products"),
     }
 
 

@@ -91,6 +91,12 @@ def test_rms_norm(dtype: Any, weighted: bool) -> None:
     check(lambda x, r, w: ops.add_rms_norm(x, r, w, eps=1e-4), added, x, residual, w)
 
 
+@pytest.mark.parametrize("shape", [(130, 36), (3, 8200)], ids=["groups of rows", "rows beyond registers"])
+def test_gradients_of_weights(shape: tuple[int, int]) -> None:
+    x, w = normal(*shape), normal(shape[1])
+    check(lambda x, w: ops.rms_norm(x, w), lambda x, w: F.rms_norm(x, shape[1:], w, 1e-6), x, w)
+
+
 @pytest.mark.parametrize("dtype", [F32, F16])
 @pytest.mark.parametrize(("weighted", "biased"), [(True, True), (True, False), (False, False), (False, True)])
 def test_layer_norm(dtype: Any, weighted: bool, biased: bool) -> None:

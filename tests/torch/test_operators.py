@@ -48,6 +48,10 @@ ARGUMENTS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
         norms._rms_backward,
         lambda: (normal(6, 10), normal(10), normal(6, 10), None, 1e-6, None, None),
     ),
+    "rms_norm_gradients": (
+        norms._gradients,
+        lambda: (normal(6, 10), normal(10), normal(6, 10), None, normal(2, 10), 1e-6, 3, None, 8192),
+    ),
     "layer_norm": (
         norms._layer_norm,
         lambda: (normal(6, 10, grad=True), normal(10, grad=True), normal(10, grad=True), 1e-5, None, 16384),
@@ -75,7 +79,7 @@ ARGUMENTS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
         gated._geglu_backward,
         lambda: (normal(6, 10), normal(6, 10), normal(6, 10), False, None, None),
     ),
-    "cross_entropy": (losses._rows, lambda: (normal(6, 10, grad=True), TARGET, -100, 0.1, None, None)),
+    "cross_entropy": (losses._rows, lambda: (normal(6, 10, grad=True), TARGET, -100, 0.1, True, None, None)),
     "cross_entropy_backward": (
         losses._backward,
         lambda: (normal(6, 10), TARGET, normal(6), normal(6), -100, 0.1, None, None),
@@ -206,6 +210,8 @@ def test_compiled_graphs_agree_with_pytorch(name: str, dtype: Any) -> None:
 @pytest.mark.parametrize("name", [n for n in CALLS if n not in ("rotary", "linear_cross_entropy", "add_rms_norm")])
 def test_result_dtypes_are_pytorchs(name: str, device: str, dtype: Any, autocast: bool) -> None:
     """On fake tensors, which need no GPU."""
+    if name == "rms_norm" and autocast and torch.__version__ < "2.13":
+        pytest.skip("PyTorch 2.11 does not list rms_norm among what autocast computes in float32; 2.13 does")
     ours, theirs, shapes = CALLS[name]
     low = name in ("linear", "attention") and autocast
     with FakeTensorMode(allow_non_fake_inputs=True):

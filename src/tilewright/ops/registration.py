@@ -57,7 +57,7 @@ class Op:
         self._single = len(signature.results) == 1
         self._mutates = bool(signature.mutated)
         self.overload, self.out_overload = self._register()
-        self._function = _autograd_function(self._forward, self._gradients, self._single)
+        self._eager, self._transformed = _autograd_functions(self._forward, self._gradients, self._single)
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature.schema}>"
@@ -74,9 +74,9 @@ class Op:
                 self._refuse_gradient("which changes an argument")
             return self.overload(*values)
         if not is_plain(tensors):
-            return (self._function.apply if is_transformed() else self.overload)(*values)
+            return (self._transformed.apply if is_transformed() else self.overload)(*values)
         if wants_gradient(tensors):
-            return self._function.apply(*values)
+            return self._eager.apply(*values)
         return self._computed(values)
 
     def _computed(self, values: tuple[Any, ...]) -> Any:
@@ -202,24 +202,31 @@ class Op:
         fail("JIT011", found=f"a gradient of {self.__name__}, {why}", required=required)
 
 
-def _autograd_function(compute: Callable[..., Any], gradients: Gradients, single: bool) -> Any:
-    """The same gradients without the dispatcher: a third of what registered ones cost a call. The transforms of
-    ``torch.func``, which do not know registered ones, know these."""
+def _autograd_functions(compute: Callable[..., Any], gradients: Gradients, single: bool) -> tuple[Any, Any]:
+    """The same gradients without the dispatcher, a third of what registered ones cost a call: for eager calls, and for
+    the transforms of ``torch.func``, which do not know registered ones. These want ``setup_context``, for which PyTorch
+    reads the signature of ``forward`` at every call."""
+
+    def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        gradients.save(ctx, inputs, (output,) if single else output)
 
     class Eager(torch.autograd.Function):
         @staticmethod
-        def forward(*values: Any) -> Any:
-            return compute(*values)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            gradients.save(ctx, inputs, (output,) if single else output)
+        def forward(ctx: Any, *values: Any) -> Any:
+            output = compute(*values)
+            save(ctx, values, output)
+            return output
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             return gradients.compute(ctx, grads)
 
-    return Eager
+    class Transformed(torch.autograd.Function):
+        forward = staticmethod(compute)
+        setup_context = staticmethod(save)
+        backward = staticmethod(Eager.backward)
+
+    return Eager, Transformed
 
 
 def _returns_nothing(*values: Any) -> None:

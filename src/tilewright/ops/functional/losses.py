@@ -13,7 +13,7 @@ from tilewright.ops.registration import op
 _F = torch.nn.functional
 
 
-def _rows_fallback(x: Any, target: Any, ignored: int, smoothing: float, bm: Any, bn: Any) -> Any:
+def _rows_fallback(x: Any, target: Any, ignored: int, smoothing: float, smoothed: bool, bm: Any, bn: Any) -> Any:
     wide = x.float()
     loss = _F.cross_entropy(wide, target, ignore_index=ignored, label_smoothing=smoothing, reduction="none")
     return loss.to(torch.float32), torch.logsumexp(wide, -1)
@@ -67,7 +67,11 @@ def cross_entropy(
     if classes.shape[:-1] != target.shape:
         fail("JIT010", found=f"target of {tuple(target.shape)}", required=f"{tuple(classes.shape[:-1])}, by the logits")
     loss = _rows(
-        classes.reshape(-1, classes.shape[-1]), target.reshape(-1), ignored=ignore_index, smoothing=label_smoothing
+        classes.reshape(-1, classes.shape[-1]),
+        target.reshape(-1),
+        ignored=ignore_index,
+        smoothing=label_smoothing,
+        smoothed=label_smoothing != 0.0,
     )[0]
     return _reduced(loss, target, ignore_index, reduction).to(_result_dtype(logits))
 
@@ -108,7 +112,7 @@ def _chunked(x: Any, w: Any, target: Any, ignored: int, chunk: int, dx: bool, dw
     for begin in range(0, x.shape[0], chunk):
         part, wanted = x[begin : begin + chunk], target[begin : begin + chunk]
         logits = part @ w.t()
-        loss, lse = _rows(logits, wanted, ignored=ignored)
+        loss, lse = _rows(logits, wanted, ignored=ignored, smoothed=False)
         total += loss.sum()
         if dx or dw:
             d = _backward(logits, wanted, lse, ones[: len(part)], ignored=ignored)

@@ -17,6 +17,7 @@ from tilewright.ops.kernels.norms import (
     norm_weight_backward,
     rms_norm,
     rms_norm_backward,
+    rms_norm_gradients,
 )
 from tilewright.ops.kernels.products import linear, matmul
 from tilewright.ops.kernels.rotaries import rotary
@@ -46,6 +47,7 @@ __all__ = [
     "norm_weight_backward",
     "rms_norm",
     "rms_norm_backward",
+    "rms_norm_gradients",
     "rotary",
     "softmax",
     "softmax_backward",

@@ -17,16 +17,16 @@ def cross_entropy(
     *,
     ignored: tw.i32 = -100,
     smoothing: tw.f32 = 0.0,
+    smoothed: bool = True,
     bm=tw.auto,
     bn=tw.auto,
 ):
-    """lse = log(sum(exp(x))) of each row; loss = lse - x[target], smoothed towards the mean of the row; 0 where the
+    """lse = log(sum(exp(x))) of each row; loss = lse - x[target], ``smoothed`` towards the mean of the row; 0 where the
     target is ``ignored``, NaN where it is no column."""
     m = tw.grid(loss, bm)
-    wanted = target[m].to(tw.i32)
+    wanted = target[m]
     top = tw.full(m, -tw.inf, tw.f32)
     total = tw.zeros(m, tw.f32)
-    picked = tw.zeros(m, tw.f32)
     everything = tw.zeros(m, tw.f32)
     for n in tw.stream(x.shape[1], bn):
         v = x[m, n].to(tw.f32)
@@ -34,14 +34,15 @@ def cross_entropy(
         base = tw.where(new == -tw.inf, 0.0, new)
         total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
         top.set(new)
-        picked += tw.where(n.index[None, :] == wanted[:, None], v, 0.0).sum(1)
-        everything += v.sum(1)
+        if smoothed:
+            everything += v.sum(1)
     whole = top + tw.log(total)
     lse[m] = whole
-    spread = tw.where(smoothing == 0.0, 0.0, smoothing * (whole - everything / (tw.zeros(m, tw.f32) + x.shape[1])))
-    found = (1 - smoothing) * (whole - picked) + spread
-    inside = (wanted >= 0) & (wanted < x.shape[1])
-    loss[m] = tw.where(wanted == ignored, 0.0, tw.where(inside, found, tw.nan))
+    found = whole - x[m.index, wanted].to(tw.f32).fill(tw.nan)
+    if smoothed:
+        mean = everything / (tw.zeros(m, tw.f32) + x.shape[1])
+        found = (1 - smoothing) * found + tw.where(smoothing == 0.0, 0.0, smoothing * (whole - mean))
+    loss[m] = tw.where(wanted == ignored, 0.0, found)
 
 
 @tw.kernel(numerics="fast")

@@ -83,6 +83,36 @@ def rms_norm_backward(
 
 
 @tw.kernel(numerics="fast")
+def rms_norm_gradients(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"],
+    dy: tw.Tensor["M", "N"],
+    after: tw.Tensor["M", "N"] | None,
+    dx: tw.Tensor["M", "N"],
+    dw: tw.Tensor["P", "N"],
+    *,
+    eps: tw.f32 = 1e-6,
+    group: int = 64,
+    bm=tw.auto,
+    upto: int = 8192,
+):
+    """dx of the norm along rows that fit registers, plus the gradient ``after`` that x has from elsewhere; of each
+    ``group`` of rows dw = sum(dy * x / sqrt(mean(x^2) + eps)). Rows are read once."""
+    p = tw.grid(dw.shape[0], None)
+    n = tw.axis(x.shape[1], upto=upto)
+    weight = tw.zeros(n, tw.f32)
+    for m in tw.stream(x.shape[0], bm, start=p * group, until=(p + 1) * group):
+        v, g = x[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+        scaled = w[n].to(tw.f32)
+        scale = tw.rsqrt((v * v).mean(1) + eps)
+        share = (v * g * scaled).mean(1) * scale * scale
+        weight += (g * v * scale[:, None]).sum(0)
+        d = scale[:, None] * (g * scaled - v * share[:, None])
+        dx[m, n] = d if after is None else d + after[m, n].to(tw.f32)
+    dw[p, n] = weight
+
+
+@tw.kernel(numerics="fast")
 def layer_norm(
     x: tw.Tensor["M", "N"],
     w: tw.Tensor["N"] | None,
