@@ -47,6 +47,7 @@ from tilewright.lang.functions import round_ as round
 from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
+from tilewright.lang.sorts import argsort, sort, topk
 from tilewright.lang.tensors import Offsets, Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 
@@ -68,6 +69,7 @@ __all__ = [
     "TilewrightError",
     "Unique",
     "abs",
+    "argsort",
     "auto",
     "axis",
     "bf16",
@@ -111,10 +113,12 @@ __all__ = [
     "rsqrt",
     "scan",
     "sigmoid",
+    "sort",
     "sqrt",
     "stream",
     "tanh",
     "tf32",
+    "topk",
     "where",
     "zeros",
 ]

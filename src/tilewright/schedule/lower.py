@@ -18,6 +18,7 @@ from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.scan import ScanLowering
 from tilewright.schedule.skew import SYMBOL
+from tilewright.schedule.sort import SortLowering
 from tilewright.schedule.values import Scope
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -111,6 +112,8 @@ class Lowering(LoopLowering):
                 Reduction(self, op).lower()
             case tile.Scan():
                 ScanLowering(self, op).lower()
+            case tile.Sort():
+                SortLowering(self, op).lower()
             case tile.Stream():
                 self.stream(op, split=split)
             case tile.Bind():
