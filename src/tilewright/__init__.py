@@ -45,6 +45,7 @@ from tilewright.lang.functions import (
 from tilewright.lang.functions import print_ as print
 from tilewright.lang.functions import round_ as round
 from tilewright.lang.params import KernelFunction, auto, read_kernel
+from tilewright.lang.random import philox, rand
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.sorts import argsort, sort, topk
@@ -105,9 +106,11 @@ __all__ = [
     "nan",
     "op",
     "patch",
+    "philox",
     "present",
     "print",
     "ragged_grid",
+    "rand",
     "reduce_add",
     "round",
     "rsqrt",

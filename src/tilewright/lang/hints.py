@@ -102,7 +102,6 @@ FUNCTIONS: dict[str, str] = {
     "cat": f"{_NONE.format('cat')}: store each part to its own view of the output",
     "reshape": f"{_NONE.format('reshape')}: pass a view of the tensor with the axes that you want",
     "view": f"{_NONE.format('view')}: pass a view of the tensor with the axes that you want",
-    "rand": f"{_NONE.format('rand')}: compute a hash of m.index and a seed argument",
     "cos": f"{_NONE.format('cos')}: pass a table, or compute a polynomial",
     "sin": f"{_NONE.format('sin')}: pass a table, or compute a polynomial",
 }
