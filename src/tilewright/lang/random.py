@@ -6,15 +6,12 @@ include/Random123/philox.h. Words are the bits of i32; products of two are exact
 
 from __future__ import annotations
 
-import numbers
-from functools import reduce
-from operator import xor
 from typing import NoReturn, TypeAlias
 
 from tilewright.base.dtypes import f32, i32, i64
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis
-from tilewright.lang.operators import Operators, operand_of
+from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node
 from tilewright.lang.values import Tile
@@ -72,12 +69,13 @@ def _product(word: Word, by: int) -> Word:
 
 def _differ(*words: Word) -> Word:
     """Their exclusive or."""
-    number = reduce(xor, (w for w in words if isinstance(w, int)), 0)
-    tiles = [w for w in words if isinstance(w, Tile)]
-    if not tiles:
-        return number
-    found = reduce(xor, tiles)
-    return found ^ _signed(number) if number else found
+    found, number = None, 0
+    for word in words:
+        if isinstance(word, int):
+            number ^= word
+        else:
+            found = word if found is None else found ^ word
+    return number if found is None else found ^ _signed(number) if number else found
 
 
 def _low(value: Word) -> Word:
@@ -96,8 +94,9 @@ def _over(word: Tile, axes: tuple[Axis, ...]) -> Tile:
 
 def _integer(value: object, what: str) -> Word:
     """A number as it is, anything that is recorded as an i64 tile."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
+    number = number_of(value)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return number
     operand = operand_of(value)
     if not isinstance(value, Operators) or (isinstance(operand, Node) and not operand.dtype.is_int):
         shown = operand.dtype if isinstance(operand, Node) else type(value).__name__
