@@ -48,7 +48,7 @@ from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.random import philox, rand
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
-from tilewright.lang.sorts import argsort, sort, topk
+from tilewright.lang.sorts import argsort, histogram, sort, topk
 from tilewright.lang.tensors import Offsets, Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 
@@ -93,6 +93,7 @@ __all__ = [
     "floor",
     "full",
     "grid",
+    "histogram",
     "i8",
     "i32",
     "i64",

@@ -186,6 +186,9 @@ class _Run:
                 result = cast(self.get(op.x), NUMPY[tile.tile_type(op.x).element.name], dtype_of(op))
             case tile.Bitcast():
                 result = self.get(op.x).view(dtype_of(op))
+            case tile.Histogram():
+                x = self.get(op.x)
+                result = np.bincount(x[(x >= 0) & (x < op.bins)], minlength=op.bins).astype(np.int32)
             case tile.Sort():
                 result = np.sort(self.get(op.x), op.axis.data)
                 if op.count is not None:

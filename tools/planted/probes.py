@@ -66,6 +66,15 @@ def greatest(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 8], *, bm=2):
 
 
 @tw.kernel
+def binned(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 40], *, bn=128):
+    m = tw.grid(x.shape[0], None)
+    found = tw.zeros((tw.axis(40),), tw.i32)
+    for n in tw.stream(x.shape[1], bn):
+        found += tw.histogram(x[m, n] & 63, 40)
+    z[m, :] = found
+
+
+@tw.kernel
 def placed(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 8], *, bm=2):
     m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=64)
     z[m, :] = tw.topk(x[m, n], 8, 1)[1]
@@ -500,6 +509,13 @@ PROBES: dict[str, Probe] = {
     ),
     "ordered": Probe(ordered, lambda x: np.sort(x, 1), ({"M": 3, "N": 304},), dtype="f16", undecidable=True),
     "greatest": Probe(greatest, lambda x: -np.sort(-x, 1)[:, :8], ({"M": 3, "N": 48},), dtype="f16", undecidable=True),
+    "binned": Probe(
+        binned,
+        lambda x: np.stack([np.bincount(row & 63, minlength=64)[:40] for row in x.astype(np.int64)]),
+        ({"M": 3, "N": 300},),
+        dtype="i32",
+        undecidable=True,
+    ),
     "placed": Probe(
         placed,
         lambda x: np.argsort(-x, 1, kind="stable")[:, :8],

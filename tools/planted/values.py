@@ -399,4 +399,39 @@ _SORTS = (
     ),
 )
 
-VALUES = (*_MAPS, *_REDUCTIONS, *_MOVES, *_SORTS)
+_HISTOGRAMS = (
+    _bug(
+        "counted by every copy",
+        "elements that several threads hold are counted by all of them, those beyond the domain too",
+        "histogram",
+        "t.SharedCount(counters, keys, once)",
+        "t.SharedCount(counters, keys, TRUE)",
+        "binned",
+    ),
+    _bug(
+        "counters not cleared",
+        "counters keep what the step before left in them",
+        "histogram",
+        "lowering.emit(t.SharedWrite(counters, zeros, at, owns), op)",
+        "lowering.emit(t.SharedWrite(counters, zeros, at, TID.eq(0)), op)",
+        "binned",
+    ),
+    _bug(
+        "counted before it is cleared",
+        "no barrier stands between clearing and counting",
+        "histogram",
+        "lowering.emit(t.Barrier())\n    lowering.emit(t.SharedCount",
+        "lowering.emit(t.SharedCount",
+        "binned",
+    ),
+    _bug(
+        "read while it is counted",
+        "no barrier stands between counting and reading",
+        "histogram",
+        "keys, once), op)\n    lowering.emit(t.Barrier())",
+        "keys, once), op)",
+        "binned",
+    ),
+)
+
+VALUES = (*_MAPS, *_REDUCTIONS, *_MOVES, *_SORTS, *_HISTOGRAMS)

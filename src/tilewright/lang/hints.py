@@ -98,7 +98,6 @@ FUNCTIONS: dict[str, str] = {
     "float64": "no 64-bit floats: tw.f32",
     "f64": "no 64-bit floats: tw.f32",
     "associative_scan": "tw.scan(fn, x, axis), or tw.scan(fn, (a, b), axis) for states of several tiles",
-    "histogram": "tw.reduce_add(counts, bins[m], 1) counts; tw.cumsum(..., exclusive=True) of counts gives offsets",
     "cat": f"{_NONE.format('cat')}: store each part to its own view of the output",
     "reshape": f"{_NONE.format('reshape')}: pass a view of the tensor with the axes that you want",
     "view": f"{_NONE.format('view')}: pass a view of the tensor with the axes that you want",

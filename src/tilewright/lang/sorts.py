@@ -25,6 +25,8 @@ from tilewright.lang.values import Tile
 
 MOST_SELECTED = 64
 """Elements that ``topk`` finds at most: every thread holds them in registers."""
+MOST_BINS = 1 << 15
+"""Counters of 4 bytes that the shared memory of a CTA takes, as a power of two."""
 _KEY_BITS = {"bool": 2, "i8": 8, "i32": 32, "e4m3": 12, "e5m2": 11, "bf16": 16, "f16": 19, "f32": 32}
 """Bits of a key: of floats sign, exponent as f32 has it and fraction."""
 _MAGNITUDE = 0x7FFFFFFF
@@ -78,6 +80,28 @@ def topk(x: object, k: int, axis: int | None = None, *, largest: bool = True) ->
             help="sort the axis where more are needed: tw.sort(x, 1, descending=True)",
         )
     return _unpacked(*_sorted(x, axis, k, largest))
+
+
+def histogram(x: object, bins: int) -> Tile:
+    """How many elements of an integer tile are 0, 1, .. ``bins - 1``: i32, over an axis of ``bins`` elements.
+
+    Others are skipped, as are absent ones. At most 32768 bins, whose counters lie in shared memory.
+    """
+    tile = tile_of(x)
+    rec, node = tile.recorder, tile.node
+    if not node.dtype.is_int:
+        refuse("LNG023", found=f"a histogram of {node.dtype}", required="integers", help="x.to(tw.i32)")
+    if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        refuse(
+            "LNG021",
+            found=f"{bins!r} bins",
+            required=f"a compile-time int of 1 to {MOST_BINS}",
+            help="count a part of the bins in each program: tw.histogram(x[m] - part * 32768, 32768)",
+        )
+    if node.dtype == i64:  # of which the low bits alone may name another bin
+        inside = arithmetic.compare(rec, CompareFn.EQ, node, arithmetic.cast(rec, arithmetic.cast(rec, node, i32), i64))
+        node = arithmetic.select(rec, inside, node, arithmetic.binary(rec, BinaryFn.OR, node, -1))
+    return Tile(rec, rec.histogram(arithmetic.cast(rec, node, i32), bins))
 
 
 def _sorted(x: object, axis: int | None, count: int | None, descending: bool) -> tuple[Recorder, Node, _Packing]:

@@ -8,6 +8,7 @@
       tile.unary / binary / compare / select / cast / bitcast / reduce / dot
       tile.scan                                running values along an axis, by a region that combines two
       tile.sort                                integers along an axis in ascending order, all or the least
+      tile.histogram                           how often each number stands in a tile
       tile.fragment / read / write             mutable tiles
       tile.stream                              a loop over ranges, body recorded once
       tile.bind                                a loaded integer as a symbol of bounds and coordinates
@@ -58,6 +59,7 @@ from tilewright.tile.elements import (
     Unary,
     Write,
 )
+from tilewright.tile.histograms import Histogram
 from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.scans import Scan
@@ -97,6 +99,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "Fragment",
     "FragmentType",
     "Gather",
+    "Histogram",
     "Index",
     "Kernel",
     "Load",
@@ -160,6 +163,7 @@ Tile = Dialect(
         Reduce,
         Scan,
         Sort,
+        Histogram,
         Dot,
         Fragment,
         Read,

@@ -423,6 +423,9 @@ class Tracer(KernelBuilder):
         self._presences[presence] = there
         return made.known_by(presence)
 
+    def histogram(self, x: Node, bins: int) -> Node:
+        return self._node(dialect.Histogram(self._value(self._filled(x, -1)), bins))
+
     # -- fragments ----------------------------------------------------------------------------------------------------
     def fragment(self, init: Node) -> Cell:
         op = dialect.Fragment(self._value(self._zeroed(init)))

@@ -17,7 +17,7 @@ from tilewright.tile.ops import location_of, operations, ops_in, tile_type
 from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
 from tilewright.validate.lowering.facts import Facts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
-from tilewright.validate.lowering.prints import Prints, key, prints
+from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import computed, constant_terms
 from tilewright.validate.lowering.segments import Part, Stored
@@ -190,6 +190,14 @@ class Tiles:
             order = range((spans[axis].size - 1).bit_length()) if op.network is None else [b.data for b in op.network]
             found = network.least(keys, op.count.data, order)
         self.held[op.result] = np.moveaxis(found, -1, axis)
+
+    def histogram(self, op: tile.Histogram) -> None:
+        """What all elements of the domain are together, for each bin."""
+        kind = tile_type(op.x)
+        bounds = self.domain(kind.axes_tuple, range(kind.rank))
+        images, factor = mix(np.broadcast_to(self.held[op.x], kind.shape), COUNTED), weight(bounds.atoms)
+        images = np.where(bounds.mask, images if factor is None else images * factor, np.uint64(0))
+        self.held[op.result] = np.sum(images, dtype=np.uint64) * bins_of(op.bins)
 
     def dot(self, op: tile.Dot) -> None:
         a, b = tile_type(op.a), tile_type(op.b)
@@ -431,6 +439,7 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Dot: Tiles.dot,
     tile.Scan: Tiles.scan,
     tile.Sort: Tiles.sort,
+    tile.Histogram: Tiles.histogram,
     tile.Fragment: Tiles.fragment,
     tile.Write: Tiles.write,
     tile.Stream: Tiles.stream,
