@@ -126,6 +126,7 @@ class _Access:
     def made_whenever(self, read: _Access) -> bool:
         """Whether this write is executed when ``read`` is, all of it: not one part an iteration of a loop around
         both."""
+        assert isinstance(self.op, t.SharedWrite)
         together = self.loops.keys() & read.loops.keys() & self.op.offset.expr.symbols
         return read.perhaps[: len(self.perhaps)] == self.perhaps and not together
 
