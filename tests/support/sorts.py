@@ -96,6 +96,22 @@ def shifted(x: tw.Tensor["N"], y: tw.Tensor["N"], *, upto=64):
     y[n] = tw.sort(x[n.index - 2], 0)
 
 
+@tw.kernel
+def gate(x: tw.Tensor["T", "D"], w: tw.Tensor[64, "D"], y: tw.Tensor["T", 8], at: tw.Tensor["T", 8], *, bt=64):
+    """The best of a product's columns, where they lie as tensor cores leave them."""
+    t, e = tw.grid(x.shape[0], bt), tw.axis(64)
+    score = tw.zeros((t, e), tw.f32)
+    for d in tw.stream(x.shape[1], 64):
+        score += tw.dot(x[t, d], w[e, d].T)
+    y[t, :], at[t, :] = tw.topk(score, 8, 1)
+
+
+def _gated(arrays: Arrays) -> Arrays:
+    score = arrays["x"].astype(np.float64) @ arrays["w"].astype(np.float64).T
+    at = places(score, 1, descending=True)[:, :8]
+    return {"y": np.take_along_axis(score, at, 1), "at": at}
+
+
 def _case(kernel: Any, draw: Callable[..., Arrays], expected: Any, name: str, **keywords: Any) -> None:
     CASES[name] = Scanning(kernel, draw, expected, 0.0, keywords)
 
@@ -163,4 +179,15 @@ _case(
     lambda rng: {"x": _whole(rng, 50), "y": stale(50)},
     lambda a: {"y": np.r_[np.sort(a["x"][:-2]), 0, 0]},
     "shifted",
+)
+_case(
+    gate,
+    lambda rng: {
+        "x": rng.integers(-3, 4, (100, 128)).astype(np.float16),
+        "w": rng.integers(-3, 4, (64, 128)).astype(np.float16),
+        "y": stale(100, 8),
+        "at": stale(100, 8, dtype=np.int32),
+    },
+    _gated,
+    "gate",
 )
