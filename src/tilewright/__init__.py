@@ -45,8 +45,10 @@ from tilewright.lang.functions import (
 from tilewright.lang.functions import print_ as print
 from tilewright.lang.functions import round_ as round
 from tilewright.lang.params import KernelFunction, auto, read_kernel
+from tilewright.lang.random import philox, rand
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
+from tilewright.lang.sorts import argsort, histogram, sort, topk
 from tilewright.lang.tensors import Offsets, Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 
@@ -68,6 +70,7 @@ __all__ = [
     "TilewrightError",
     "Unique",
     "abs",
+    "argsort",
     "auto",
     "axis",
     "bf16",
@@ -90,6 +93,7 @@ __all__ = [
     "floor",
     "full",
     "grid",
+    "histogram",
     "i8",
     "i32",
     "i64",
@@ -103,18 +107,22 @@ __all__ = [
     "nan",
     "op",
     "patch",
+    "philox",
     "present",
     "print",
     "ragged_grid",
+    "rand",
     "reduce_add",
     "round",
     "rsqrt",
     "scan",
     "sigmoid",
+    "sort",
     "sqrt",
     "stream",
     "tanh",
     "tf32",
+    "topk",
     "where",
     "zeros",
 ]

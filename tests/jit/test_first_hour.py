@@ -80,7 +80,7 @@ def test_names_of_other_languages(name: str, help: str) -> None:
 @pytest.mark.parametrize(
     ("name", "help"),
     [
-        *(("sort", "argmax"), ("astype", ".to(tw.f32)"), ("summ", "did you mean sum?"), ("exp", "tw.exp")),
+        *(("sort", "tw.sort(x, axis)"), ("astype", ".to(tw.f32)"), ("summ", "did you mean sum?"), ("exp", "tw.exp")),
         *(("floor", "tw.floor"), ("stop", "m.stop"), ("index", "m.index"), ("numel", ".shape")),
     ],
 )

@@ -184,6 +184,18 @@ class _Run:
                 result = np.where(self.get(op.cond), self.get(op.a), self.get(op.b))
             case tile.Cast():
                 result = cast(self.get(op.x), NUMPY[tile.tile_type(op.x).element.name], dtype_of(op))
+            case tile.Bitcast():
+                result = self.get(op.x).view(dtype_of(op))
+            case tile.Histogram():
+                x = self.get(op.x)
+                result = np.bincount(x[(x >= 0) & (x < op.bins)], minlength=op.bins).astype(np.int32)
+            case tile.Sort():
+                result = np.sort(self.get(op.x), op.axis.data)
+                if op.count is not None:
+                    count, axis = op.count.data, op.axis.data
+                    missing = [(0, max(0, count - n) if d == axis else 0) for d, n in enumerate(result.shape)]
+                    result = np.pad(result, missing, constant_values=np.iinfo(result.dtype).max)
+                    result = np.take(result, range(count), axis)
             case tile.Reduce():
                 result = reduced(str(op.fn.data), self.get(op.x), op.axis.data, dtype_of(op))
             case tile.Scan():

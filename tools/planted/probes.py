@@ -53,6 +53,39 @@ def floats(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, by: tw.f3
     z[m] = tw.where(a > b, a * by - b, tw.maximum(abs(a), tw.exp(b))).to(z.dtype)
 
 
+@tw.kernel
+def ordered(x: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=1):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=1024)
+    z[m, n] = tw.sort(x[m, n], 1)
+
+
+@tw.kernel
+def greatest(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 8], *, bm=2):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=64)
+    z[m, :] = tw.topk(x[m, n], 8, 1)[0]
+
+
+@tw.kernel
+def binned(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 40], *, bn=128):
+    m = tw.grid(x.shape[0], None)
+    found = tw.zeros((tw.axis(40),), tw.i32)
+    for n in tw.stream(x.shape[1], bn):
+        found += tw.histogram(x[m, n] & 63, 40)
+    z[m, :] = found
+
+
+@tw.kernel
+def placed(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 8], *, bm=2):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=64)
+    z[m, :] = tw.topk(x[m, n], 8, 1)[1]
+
+
+@tw.kernel
+def drawn(x: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    z[m] = tw.philox(0x123456789ABCDEF0, x[m], 1, 2, 3)[0]
+
+
 @tw.kernel(numerics="fast")
 def fast(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
     m = tw.grid(x.shape[0], bm)
@@ -361,6 +394,20 @@ def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.n
     return _softmax(q @ k.T * scale) @ v
 
 
+def _philox(x: np.ndarray) -> np.ndarray:
+    """The first word of each counter, in Python's integers."""
+
+    def first(a: int) -> int:
+        b, c, d, key, other = 1, 2, 3, 0x9ABCDEF0, 0x12345678
+        for _ in range(10):
+            p, q = a * 0xD2511F53, c * 0xCD9E8D57
+            a, b, c, d = q >> 32 ^ b ^ key, q & 0xFFFFFFFF, p >> 32 ^ d ^ other, p & 0xFFFFFFFF
+            key, other = (key + 0x9E3779B9) & 0xFFFFFFFF, (other + 0xBB67AE85) & 0xFFFFFFFF
+        return a
+
+    return np.array([first(int(n) & 0xFFFFFFFF) for n in x], np.uint32).view(np.int32)
+
+
 def _ints(x: np.ndarray, y: np.ndarray, by: int) -> np.ndarray:
     return np.where(np.arange(len(x)) < 100, (x * by - y) & 255, (x << 3) + (y >> 2))
 
@@ -460,6 +507,24 @@ PROBES: dict[str, Probe] = {
         dtypes={"y": "i32"},
         undecidable=True,
     ),
+    "ordered": Probe(ordered, lambda x: np.sort(x, 1), ({"M": 3, "N": 304},), dtype="f16", undecidable=True),
+    "greatest": Probe(greatest, lambda x: -np.sort(-x, 1)[:, :8], ({"M": 3, "N": 48},), dtype="f16", undecidable=True),
+    "binned": Probe(
+        binned,
+        lambda x: np.stack([np.bincount(row & 63, minlength=64)[:40] for row in x.astype(np.int64)]),
+        ({"M": 3, "N": 300},),
+        dtype="i32",
+        undecidable=True,
+    ),
+    "placed": Probe(
+        placed,
+        lambda x: np.argsort(-x, 1, kind="stable")[:, :8],
+        ({"M": 3, "N": 48},),
+        dtype="f16",
+        dtypes={"z": "i32"},
+        undecidable=True,
+    ),
+    "drawn": Probe(drawn, _philox, ({"M": 600},), dtype="i32"),
     "streamed": Probe(streamed, lambda x: x.sum(1), ({"M": 3, "N": 5200},)),
     "normed": Probe(
         normed, lambda x, y: y + x.sum(1)[:, None], ({"M": 3, "N": 120},), dims={"M": 3, "N": 120}, dtype="f32"

@@ -108,23 +108,23 @@ _MAPS = (
 )
 
 _REDUCTIONS = (
-    _bug(
+    Mutant(
         "identity of max",
+        Kind.VALUES,
         "a maximum begins at infinity",
-        "reduce",
+        "lang/fns.py",
         'low = fn in ("max", "argmax")',
         'low = fn in ("argmax",)',
-        "row_max",
-        "softmax",
+        ("row_max", "softmax"),
     ),
-    _bug(
+    Mutant(
         "identity of sum",
+        Kind.VALUES,
         "a sum begins at 1",
-        "reduce",
+        "lang/fns.py",
         'number = int(fn == "mul")',
         'number = int(fn == "mul" or dtype.is_float)',
-        "row_sum",
-        "softmax",
+        ("row_sum", "softmax"),
     ),
     _bug(
         "a lane less",
@@ -363,4 +363,75 @@ _MOVES = (
     ),
 )
 
-VALUES = (*_MAPS, *_REDUCTIONS, *_MOVES)
+_SORTS = (
+    _bug(
+        "sorted towards one side",
+        "the direction of a step of a network is that of its own bit",
+        "sort",
+        "direction = bits[size] if size < len(bits) else None",
+        "direction = bits[size - 1] if size < len(bits) else None",
+        "ordered",
+    ),
+    _bug(
+        "runs side by side",
+        "two runs are joined without turning one round",
+        "sort",
+        "{d: 1 - values[d] for d in run}",
+        "{d: values[d] for d in run}",
+        "greatest",
+    ),
+    _bug(
+        "padding sorts first",
+        "what lies beyond the domain is the least number",
+        "sort",
+        "self.dtype.integers[1]",
+        "self.dtype.integers[0]",
+        "ordered",
+        "greatest",
+    ),
+    _bug(
+        "slots read too early",
+        "threads read what other warps have not written yet",
+        "sort",
+        "lowering.emit(t.Barrier())\n        found",
+        "found",
+        "ordered",
+    ),
+)
+
+_HISTOGRAMS = (
+    _bug(
+        "counted by every copy",
+        "elements that several threads hold are counted by all of them, those beyond the domain too",
+        "histogram",
+        "t.SharedCount(counters, keys, once)",
+        "t.SharedCount(counters, keys, TRUE)",
+        "binned",
+    ),
+    _bug(
+        "counters not cleared",
+        "counters keep what the step before left in them",
+        "histogram",
+        "lowering.emit(t.SharedWrite(counters, zeros, at, owns), op)",
+        "lowering.emit(t.SharedWrite(counters, zeros, at, TID.eq(0)), op)",
+        "binned",
+    ),
+    _bug(
+        "counted before it is cleared",
+        "no barrier stands between clearing and counting",
+        "histogram",
+        "lowering.emit(t.Barrier())\n    lowering.emit(t.SharedCount",
+        "lowering.emit(t.SharedCount",
+        "binned",
+    ),
+    _bug(
+        "read while it is counted",
+        "no barrier stands between counting and reading",
+        "histogram",
+        "keys, once), op)\n    lowering.emit(t.Barrier())",
+        "keys, once), op)",
+        "binned",
+    ),
+)
+
+VALUES = (*_MAPS, *_REDUCTIONS, *_MOVES, *_SORTS, *_HISTOGRAMS)

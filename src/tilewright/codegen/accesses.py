@@ -259,3 +259,13 @@ class AccessWriter(Writer):
                     self.line(storage.put_bits(buffer, "r", "at[0]"))
                 else:
                     self.line(f"at[0] = {storage.bits(buffer, 'r')};")
+
+    def shared_count(self, op: t.SharedCount) -> None:
+        storage, shared = self.storages[op.buffer], self.names[op.shared]
+        count = t.shared_of(op.shared).count.data
+        with self.unrolled("v", storage.count) as register:
+            guard = op.guard.expr.substitute({t.REGISTER: register})
+            self.line(f"const int at = {storage.get(self.names[op.buffer], self.c(register))};")
+            inside = f"(unsigned)at < {count}u"
+            with self.braces(f"if ({inside})" if self.holds(guard) else f"if ({self.c(guard)} && {inside})"):
+                self.line(f"atomicAdd({shared} + at, 1);")

@@ -168,6 +168,8 @@ class Emitter(ElementWriter):
                 self.shuffle(op)
             case t.SharedWrite() | t.SharedRead():
                 self.shared_access(op)
+            case t.SharedCount():
+                self.shared_count(op)
             case t.Barrier():
                 self.line(self.asynchronous.cta_barrier())
             case t.Print():

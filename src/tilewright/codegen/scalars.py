@@ -151,6 +151,8 @@ def _operation(
         case tile.Select():
             c, a, b = (get(v) for v in op.operands)
             return f"{c} ? {a} : {b}", True
+        case tile.Bitcast():
+            return ("__int_as_float" if dtype.is_float else "__float_as_int") + f"({get(op.x)})", True
         case tile.Cast():
             return _cast(op, dtype, get)
         case _:

@@ -98,20 +98,19 @@ FUNCTIONS: dict[str, str] = {
     "float64": "no 64-bit floats: tw.f32",
     "f64": "no 64-bit floats: tw.f32",
     "associative_scan": "tw.scan(fn, x, axis), or tw.scan(fn, (a, b), axis) for states of several tiles",
-    "histogram": "tw.reduce_add(counts, bins[m], 1) counts; tw.cumsum(..., exclusive=True) of counts gives offsets",
-    "sort": f"{_NONE.format('sort')}: take the greatest with x.argmax(axis) and mask it, k times",
-    "topk": f"{_NONE.format('topk')}: take the greatest with x.argmax(axis) and mask it, k times",
     "cat": f"{_NONE.format('cat')}: store each part to its own view of the output",
     "reshape": f"{_NONE.format('reshape')}: pass a view of the tensor with the axes that you want",
     "view": f"{_NONE.format('view')}: pass a view of the tensor with the axes that you want",
-    "rand": f"{_NONE.format('rand')}: compute a hash of m.index and a seed argument",
     "cos": f"{_NONE.format('cos')}: pass a table, or compute a polynomial",
     "sin": f"{_NONE.format('sin')}: pass a table, or compute a polynomial",
 }
 """Help by name. What is also a method of values is in ``METHODS``."""
 
 METHODS: dict[str, str] = {
-    **{name: FUNCTIONS[name] for name in ("sort", "topk", "reshape", "view", "clamp", "clip", "pow", "relu")},
+    "sort": "tw.sort(x, axis)",
+    "topk": "tw.topk(x, k, axis)",
+    "argsort": "tw.argsort(x, axis)",
+    **{name: FUNCTIONS[name] for name in ("reshape", "view", "clamp", "clip", "pow", "relu")},
     **{str(f): f"tw.{f}(x)" for f in UnaryFn if f.row.number is not None},
     "astype": "x.to(tw.f32)",
     "type": "x.to(tw.f32)",

@@ -130,6 +130,19 @@ class Recorder(Protocol):
         nobody knows one."""
         ...
 
+    def bitcast(self, x: Node, dtype: DType) -> Node:
+        """The bits of an f32 as an i32, or of an i32 as an f32."""
+        ...
+
+    def sort(self, x: Node, axis: int, count: int | None) -> Node:
+        """The integers of ``x`` along an axis in ascending order, absent ones last; with ``count`` the least ones,
+        along an axis of their own."""
+        ...
+
+    def histogram(self, x: Node, bins: int) -> Node:
+        """How often each number below ``bins`` stands in an i32 tile, over the axis of so many elements."""
+        ...
+
     def fragment(self, init: Node) -> Cell: ...
     def read(self, cell: Cell) -> Node: ...
     def write(self, cell: Cell, value: Node, proxy: object) -> None:

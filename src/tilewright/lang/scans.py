@@ -23,28 +23,28 @@ def cumsum(
     ``exclusive`` gives the sum before each element, ``reverse`` goes from the last element to the first. ``carry``, a
     fragment without the axis, holds the sum of what came before, and afterwards that of all.
     """
-    return _tile(x).cumsum(axis, exclusive=exclusive, reverse=reverse, carry=carry)
+    return tile_of(x).cumsum(axis, exclusive=exclusive, reverse=reverse, carry=carry)
 
 
 def cumprod(
     x: object, axis: int | None = None, *, exclusive: bool = False, reverse: bool = False, carry: Fragment | None = None
 ) -> Tile:
     """Running products along an axis, with the options and dtypes of ``cumsum``."""
-    return _tile(x).cumprod(axis, exclusive=exclusive, reverse=reverse, carry=carry)
+    return tile_of(x).cumprod(axis, exclusive=exclusive, reverse=reverse, carry=carry)
 
 
 def cummax(
     x: object, axis: int | None = None, *, exclusive: bool = False, reverse: bool = False, carry: Fragment | None = None
 ) -> Tile:
     """The greatest element so far, NaN from the first one on, with the options of ``cumsum``."""
-    return _tile(x).cummax(axis, exclusive=exclusive, reverse=reverse, carry=carry)
+    return tile_of(x).cummax(axis, exclusive=exclusive, reverse=reverse, carry=carry)
 
 
 def cummin(
     x: object, axis: int | None = None, *, exclusive: bool = False, reverse: bool = False, carry: Fragment | None = None
 ) -> Tile:
     """The least element so far, NaN from the first one on, with the options of ``cumsum``."""
-    return _tile(x).cummin(axis, exclusive=exclusive, reverse=reverse, carry=carry)
+    return tile_of(x).cummin(axis, exclusive=exclusive, reverse=reverse, carry=carry)
 
 
 def scan(
@@ -93,7 +93,8 @@ def _parts(value: object) -> tuple[object, ...]:
     return cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
 
 
-def _tile(x: object) -> Tile:
+def tile_of(x: object) -> Tile:
+    """What is scanned or sorted, as a tile."""
     rec, (node,) = _states((x,))
     return Tile(rec, node)
 

@@ -114,7 +114,15 @@ def classify(kernel: tile.Kernel) -> Classes:
 def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]]]:
     """Per operand the positions that correspond: (operand index, pairs of operand and result positions)."""
     match op:
-        case tile.Unary() | tile.Binary() | tile.Compare() | tile.Select() | tile.Cast() | tile.Broadcast():
+        case (
+            tile.Unary()
+            | tile.Binary()
+            | tile.Compare()
+            | tile.Select()
+            | tile.Cast()
+            | tile.Bitcast()
+            | tile.Broadcast()
+        ):
             result = op.results[0]
             for i, operand in enumerate(op.operands):
                 yield i, [((operand, d), (result, d)) for d in range(rank_of(result))]
@@ -138,6 +146,9 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
                 yield i, whole + [((operand, d), (r, i)) for r in op.last for i, d in enumerate(kept)]
             for i, operand in enumerate(op.before):
                 yield op.count + i, [((operand, d), (op.last[0], d)) for d in range(len(kept))]
+        case tile.Sort():
+            kept = [d for d in range(rank_of(op.x)) if op.count is None or d != op.axis.data]
+            yield 0, [((op.x, d), (op.result, d)) for d in kept]
         case tile.Reduce():
             rank = rank_of(op.operands[0])
             kept = [d for d in range(rank) if d != op.axis.data]

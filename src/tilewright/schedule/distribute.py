@@ -231,6 +231,7 @@ def spread(
     threads: int,
     fixed: Mapping[int, Digits] | None = None,
     serial: Iterable[int] = (),
+    held: Iterable[int] = (),
 ) -> Distribution:
     """Gives the classes thread bits in ``order`` (most contiguous first).
 
@@ -239,7 +240,7 @@ def spread(
     The first class gets no more threads than it needs to have at most ``FAT`` elements in each, but a warp's worth if
     it can use them, so that short rows are reduced inside a warp; what is left over after the others goes back to the
     front. ``serial`` classes get what all others left; a thread's elements along one are neighbours, where their number
-    is a power of two.
+    is a power of two. Of ``held`` classes every thread has all elements.
     """
     sets = [s for s in together if s]
     total = threads.bit_length() - 1
@@ -254,14 +255,15 @@ def spread(
 
     lane_bits = LANES.bit_length() - 1
     serial = tuple(serial)
+    useful |= dict.fromkeys(held, 0)
     for c in (c for c in order if c not in serial):
         slim = max(0, (-(-sizes[c] // FAT) - 1).bit_length())
         take(c, min(useful[c], max(slim, lane_bits)))
     for c in (*(c for c in order if c not in serial), *(c for c in order if c in serial)):
         take(c, useful[c])
     for c in serial:
-        held = -(-sizes[c] >> len(taken[c]))
-        vector[c] = held if held == floor_power(held) else vector[c]
+        each = -(-sizes[c] >> len(taken[c]))
+        vector[c] = each if each == floor_power(each) else vector[c]
     digits = {
         c: Digits.plain(sizes[c], vector[c], taken[c], -(-sizes[c] // (vector[c] << len(taken[c])))) for c in order
     }

@@ -143,7 +143,7 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
         shapes.append((here, tuple((ends[c], sizes[c]) for c in roots if c not in owners)))
     tensors = [a.type for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)]
     smallest_bytes = min((t.element.bytes for t in tensors), default=4)
-    reduces = any(isinstance(op, tile.Reduce | tile.Scan) for op in kernel.walk())
+    reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
     return Structure(found, tuple(shapes), smallest_bytes, reduces, unaligned_ends(kernel, facts))
 
 

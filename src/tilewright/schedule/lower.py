@@ -13,11 +13,13 @@ from xdsl.ir import Block, Operation, Region
 
 from tilewright.base.expr import TRUE, Sym, all_of
 from tilewright.schedule.contraction import contracted
+from tilewright.schedule.histogram import lower_histogram
 from tilewright.schedule.loops import LoopLowering
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.scan import ScanLowering
 from tilewright.schedule.skew import SYMBOL
+from tilewright.schedule.sort import SortLowering
 from tilewright.schedule.values import Scope
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -111,6 +113,10 @@ class Lowering(LoopLowering):
                 Reduction(self, op).lower()
             case tile.Scan():
                 ScanLowering(self, op).lower()
+            case tile.Sort():
+                SortLowering(self, op).lower()
+            case tile.Histogram():
+                lower_histogram(self, op)
             case tile.Stream():
                 self.stream(op, split=split)
             case tile.Bind():

@@ -96,21 +96,23 @@ def place(
         and pins.vector is None
         and order
         and not turned
-        and not any(isinstance(op, Relayout | tile.Scan) for op in kernel.walk())
+        and not any(isinstance(op, Relayout | tile.Scan | tile.Sort) for op in kernel.walk())
     )
     skew = _skew(accesses, sizes, facts, order[0], target) if stays else None
     if skew is not None:
         vectors[skew.axis] = skew.vector
         sizes[skew.axis] += skew.vector - 1
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
-    reduces = any(isinstance(op, tile.Reduce | tile.Scan) for op in kernel.walk())
+    reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
     count = threads or default_threads(largest, reduces=reduces)
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
     serial = _serial(kernel, axes_of, {a.unit for a in accesses})
+    held = selected(kernel, axes_of)
+    vectors |= {c: min([floor_power(sizes[c]), *(a.vector for a in accesses if a.unit == c)]) for c in held}
     if serial and pins.vector is None:
         vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count)
-    home = spread(sizes, vectors, together, order, count, serial=serial)
+    home = spread(sizes, vectors, together, order, count, serial=serial, held=held)
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
     foreign: dict[Operation, Distribution] = {}
@@ -118,7 +120,7 @@ def place(
         assert access.unit is not None
         own = [access.unit, *(c for c in order if c != access.unit)]
         widths = vectors | {access.unit: min(access.vector, floor_power(sizes[access.unit]))}
-        foreign[access.op] = spread(sizes, widths, together, own, count)
+        foreign[access.op] = spread(sizes, widths, together, own, count, held=held)
     return Placement(
         target=target,
         home=home,
@@ -185,7 +187,7 @@ def _occupancy(
     """
     words, widest = 0, 0
     for op in kernel.walk():
-        if isinstance(op, tile.Reduce | tile.Scan):
+        if isinstance(op, tile.Reduce | tile.Scan | tile.Sort):
             break
         if isinstance(op, tile.Load | tile.Gather):
             count = home.registers(axes_of[op.result])
@@ -271,9 +273,18 @@ def _vectors(accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int]) -> dict
 def _serial(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], units: Iterable[ClassId | None]
 ) -> frozenset[ClassId]:
-    """Classes that scans go along, and no access is contiguous along: threads scan them alone, as far as they can."""
-    scanned = (axes_of[op.elements[0]][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Scan))
+    """Classes that scans and sorts go along, and no access is contiguous along: threads take them alone, as far as they
+    can."""
+    along = (op for op in kernel.walk() if isinstance(op, tile.Scan | tile.Sort))
+    scanned = (axes_of[op.operands[0]][op.axis.data] for op in along)
     return frozenset(c for c in scanned if c is not None and c not in units)
+
+
+def selected(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> frozenset[ClassId]:
+    """Classes of the least elements that sorts find: every thread holds them all."""
+    found = (op for op in kernel.walk() if isinstance(op, tile.Sort) and op.count is not None)
+    classes = (axes_of[op.result][op.axis.data] for op in found)
+    return frozenset(c for c in classes if c is not None)
 
 
 def _narrowed(

@@ -21,7 +21,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, expr, negate, simplify
@@ -100,6 +100,15 @@ def of_bits(bits: Sequence[tuple[int, int]]) -> Expr:
         found = found + bit_field(range(first, first + count)) * scale
         bits = bits[count:]
     return found
+
+
+def other_lane(lowering: MoveLowering, buffer: SSAValue, bit: int, source: Operation) -> SSAValue:
+    """The registers of the lane that differs in a bit."""
+    kind = t.registers_of(buffer)
+    target = lowering.registers(source.name.removeprefix("tile."), kind.dtype.dtype, kind.count.data)
+    whole = [((0,), expr(0))]
+    lowering.emit(t.Exchange(buffer, target, kind.count.data, whole, [TID % LANES ^ (1 << bit)], whole), source)
+    return target
 
 
 @dataclass(frozen=True)
@@ -281,12 +290,7 @@ class ScanLowering:
 
     def exchanged(self, buffer: SSAValue, bit: int) -> SSAValue:
         """The registers of the lane that differs in a bit."""
-        kind = t.registers_of(buffer)
-        target = self.lowering.registers("scan", kind.dtype.dtype, kind.count.data)
-        whole = [((0,), expr(0))]
-        lane = TID % LANES ^ (1 << bit)
-        self.lowering.emit(t.Exchange(buffer, target, kind.count.data, whole, [lane], whole), self.op)
-        return target
+        return other_lane(self.lowering, buffer, bit, self.op)
 
     def widened(self, total: View) -> list[SSAValue]:
         """A state as it moves between threads: in types of at least 32 bits, every register of which is set."""

@@ -47,6 +47,8 @@ def _of(op: Operation) -> float:
             return _VECTOR * (count // vector) if op.guard.expr == TRUE else _GUARDED * count
         case t.SharedRead() | t.SharedWrite():
             return _SHARED * (_count(op.buffer) // op.vector.data)
+        case t.SharedCount():
+            return _GUARDED * _count(op.buffer)
         case t.Shuffle():
             return _SHUFFLE * len(op.distances) * sum(map(_count, op.buffers))
         case t.Fold():

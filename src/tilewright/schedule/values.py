@@ -69,8 +69,10 @@ class ValueLowering:
         self.staged_tiles: dict[tuple[Operation, DType, int], SSAValue] = {}
         self.partials: dict[Operation, list[SSAValue]] = {}
         self.sunk: set[Operation] = set()
-        self.moves = bool(placement.foreign) or any(isinstance(op, Relayout | tile.Scan) for op in kernel.walk())
-        self.scans = any(isinstance(op, tile.Scan) for op in kernel.walk())
+        self.moves = bool(placement.foreign) or any(
+            isinstance(op, Relayout | tile.Scan | tile.Sort) for op in kernel.walk()
+        )
+        self.scans = any(isinstance(op, tile.Scan | tile.Sort) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}
         self.program_extents = {program_index(i): extent.expr for i, extent in enumerate(kernel.grid)}
         self.bounds = {t.THREAD: placement.bounds[t.THREAD]}
@@ -174,7 +176,7 @@ class ValueLowering:
     ) -> Expr:
         """``live`` in any distribution, judged for a few neighbouring repeats of the fastest axis at once.
 
-        Scans combine all registers along their axis, and leave out what lies beyond its domain.
+        Scans and sorts combine all registers along their axis, and leave out what lies beyond its domain.
         """
         if self.scans:
             return TRUE

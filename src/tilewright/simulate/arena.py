@@ -40,6 +40,7 @@ class Arena:
         warps = -(-clocks.threads // _LANES)
         self._readers = np.zeros((warps, cells), np.int32)  # time of a warp's last read; 0: none
         self._reader_lane = np.zeros((warps, cells), np.int8)
+        self._adders = np.zeros((warps, cells), np.int32)  # time of a warp's last addition; 0: none
         self._engine_reads = np.zeros((len(clocks.engines), cells), np.int32)
 
     def cells(self, addresses: Array, size: int) -> tuple[Array, Array]:
@@ -56,7 +57,7 @@ class Arena:
         """Threads ``who`` write; the first conflict."""
         known = self.clocks.known
         writers = self._unknown_writer(cells, _pick(known, who, self._writer.take(cells)))
-        clash = writers or self._unknown_readers(cells, known, who)
+        clash = writers or self._unknown_readers(cells, known, who) or self._unknown_adders(cells, who)
         self._written_by(cells, who, self.clocks.time[who])
         twice = self._writer[cells] != who
         return clash or (_clash(twice, f"thread {int(self._writer[cells][twice.argmax()])}") if twice.any() else None)
@@ -64,6 +65,7 @@ class Arena:
     def read(self, cells: Array, who: Array) -> Clash | None:
         """Threads ``who`` read; the first conflict."""
         clash = self._unknown_writer(cells, _pick(self.clocks.known, who, self._writer.take(cells)))
+        clash = clash or self._unknown_adders(cells, who)
         warp, lane, time = who // _LANES, (who % _LANES).astype(np.int8), self.clocks.time.take(who)
         place = warp * self._readers.shape[1] + cells
         readers, lanes = self._readers.reshape(-1), self._reader_lane.reshape(-1)
@@ -73,6 +75,14 @@ class Arena:
         if mixed.any():
             lanes[place[mixed]] = _SEVERAL
         readers[place] = time
+        return clash
+
+    def add(self, cells: Array, who: Array) -> Clash | None:
+        """Threads ``who`` add, in any order among themselves; the first conflict with other accesses."""
+        known = self.clocks.known
+        clash = self._unknown_writer(cells, _pick(known, who, self._writer.take(cells)))
+        clash = clash or self._unknown_readers(cells, known, who)
+        np.maximum.at(self._adders, (who // _LANES, cells), self.clocks.time[who])
         return clash
 
     # -- engines --------------------------------------------------------------------------------------------------
@@ -137,11 +147,24 @@ class Arena:
                 return Clash(int(late.argmax()), f"{self.clocks.name(column)}, which read it")
         return None
 
+    def _unknown_adders(self, cells: Array, who: Array) -> Clash | None:
+        for warp in range(len(self._adders)):
+            time = self._adders[warp, cells]
+            if not time.any():
+                continue
+            first = warp * _LANES
+            last = min(first + _LANES, self.clocks.threads)
+            late = time > self.clocks.known[:, first:last].min(axis=1)[who]
+            if late.any():
+                return Clash(int(late.argmax()), "several threads, which added to it")
+        return None
+
     def _written_by(self, cells: Array, column: Array, time: Array) -> None:
         self._writer[cells] = column
         self._write_time[cells] = time
         self.written[cells] = True
         self._readers[:, cells] = 0
+        self._adders[:, cells] = 0
         self._engine_reads[:, cells] = 0
 
 

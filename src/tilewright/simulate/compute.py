@@ -98,6 +98,8 @@ def _scalar(
         case tile.Select():
             cond, a, b = map(np.asarray, operands)
             return np.where(cond, a, b)
+        case tile.Bitcast():
+            return np.asarray(operands[0]).view(np.int32 if dtype.is_int else np.float32)
         case tile.Cast():
             source = op.operands[0].type
             assert isinstance(source, TileType)

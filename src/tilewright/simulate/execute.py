@@ -50,6 +50,7 @@ from tilewright.transport.dialect import (
     Registers,
     Select,
     Shared,
+    SharedCount,
     SharedRead,
     SharedWrite,
     Shuffle,
@@ -225,6 +226,10 @@ class Walk:
             case SharedRead() | SharedWrite():
                 buffer = buffers[op.buffer]
                 self.cta.shared[op.shared].access(op, buffer, self.symbols, agent.moment())
+                agent.count(buffer.count)
+            case SharedCount():
+                buffer = buffers[op.buffer]
+                self.cta.shared[op.shared].count(op, buffer, self.symbols, agent.moment())
                 agent.count(buffer.count)
             case Map():
                 inputs, outputs = [buffers[v] for v in op.inputs], [buffers[v] for v in op.outputs]

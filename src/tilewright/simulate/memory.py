@@ -20,6 +20,7 @@ from tilewright.tile.dialect import index_symbol
 from tilewright.transport.dialect import (
     Load,
     ReduceAdd,
+    SharedCount,
     SharedRead,
     SharedType,
     SharedWrite,
@@ -164,6 +165,20 @@ class SharedBuffer:
             else:
                 buffer.data[mask] = values
             buffer.wrote(mask)
+
+    def count(self, op: SharedCount, buffer: Buffer, symbols: Symbols, at: Moment) -> None:
+        """Add 1 to the elements that registers name."""
+        shape = buffer.data.shape
+        mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
+        taken = np.ones(shape, np.bool_) if mask is None else np.array(np.broadcast_to(mask, shape))
+        buffer.touch(op)
+        buffer.require(op, mask)
+        taken &= (buffer.data >= 0) & (buffer.data < len(self.data))
+        where, who = buffer.data[taken].astype(np.int64), np.broadcast_to(at.threads[:, None], shape)[taken]
+        cells, position = self.arena.cells(where * self.size + self.offset, self.size)
+        self._require(op, where[position], cells)
+        self._judge(op, where[position], self.arena.add(cells, who[position]), who[position])
+        np.add.at(self.data, where, 1)
 
     # -- races and poison, by byte offsets in the buffer -------------------------------------------------------------
     def written_by(self, op: TransportOp, places: Array, who: Array, size: int = 0) -> None:

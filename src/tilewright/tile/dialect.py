@@ -5,8 +5,10 @@
       tile.gather / scatter / scatter_add      the same at computed and loaded coordinates
       tile.index / scalar / constant           integers and numbers as values
       tile.expand / broadcast / transpose      shapes; element-wise operands have identical axes
-      tile.unary / binary / compare / select / cast / reduce / dot
+      tile.unary / binary / compare / select / cast / bitcast / reduce / dot
       tile.scan                                running values along an axis, by a region that combines two
+      tile.sort                                integers along an axis in ascending order, all or the least
+      tile.histogram                           how often each number stands in a tile
       tile.fragment / read / write             mutable tiles
       tile.stream                              a loop over ranges, body recorded once
       tile.bind                                a loaded integer as a symbol of bounds and coordinates
@@ -40,6 +42,7 @@ from tilewright.tile.attributes import (
 )
 from tilewright.tile.elements import (
     Binary,
+    Bitcast,
     Broadcast,
     Cast,
     Compare,
@@ -56,9 +59,11 @@ from tilewright.tile.elements import (
     Unary,
     Write,
 )
+from tilewright.tile.histograms import Histogram
 from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.scans import Scan
+from tilewright.tile.sorts import Sort
 from tilewright.tile.structure import (
     Bind,
     Kernel,
@@ -79,6 +84,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "Binary",
     "BinaryFnAttr",
     "Bind",
+    "Bitcast",
     "BoundAttr",
     "Broadcast",
     "Cast",
@@ -93,6 +99,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "Fragment",
     "FragmentType",
     "Gather",
+    "Histogram",
     "Index",
     "Kernel",
     "Load",
@@ -109,6 +116,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "Scatter",
     "ScatterAdd",
     "Select",
+    "Sort",
     "Store",
     "Stream",
     "TensorType",
@@ -151,8 +159,11 @@ Tile = Dialect(
         Compare,
         Select,
         Cast,
+        Bitcast,
         Reduce,
         Scan,
+        Sort,
+        Histogram,
         Dot,
         Fragment,
         Read,

@@ -268,6 +268,28 @@ class Cast(TileOp):
 
 
 @irdl_op_definition
+class Bitcast(TileOp):
+    """The bits of an f32 as an i32, or of an i32 as an f32. The bits of a NaN are not specified."""
+
+    name = "tile.bitcast"
+    x = operand_def(TileType)
+    result = result_def(TileType)
+    assembly_format = "$x attr-dict `:` type($x) `->` type($result)"
+
+    def __init__(self, x: SSAValue, dtype: DType):
+        super().__init__(operands=[x], result_types=[TileType(DTypeAttr(dtype), tile_type(x).axes)])
+
+    @property
+    def dtype(self) -> DType:
+        return tile_type(self.result).element
+
+    def verify_(self) -> None:
+        kinds = {tile_type(self.x).element, self.dtype}
+        require(tile_type(self.x).axes == tile_type(self.result).axes, "a bitcast keeps the axes")
+        require(kinds == {f32, i32}, "a bitcast is between f32 and i32")
+
+
+@irdl_op_definition
 class Reduce(TileOp):
     """Reduces the domain of one axis, which is dropped. Sums are of f32 or integers: the tracer casts before."""
 

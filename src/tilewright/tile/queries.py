@@ -93,7 +93,7 @@ def is_costly(op: object) -> bool:
 
 def is_arithmetic(op: Operation) -> bool:
     """Costs instructions, unlike constants, indices and shapes."""
-    return isinstance(op, tile.Unary | tile.Binary | tile.Compare | tile.Select | tile.Cast)
+    return isinstance(op, tile.Unary | tile.Binary | tile.Compare | tile.Select | tile.Cast | tile.Bitcast)
 
 
 def is_elementwise(op: Operation) -> bool:
@@ -105,6 +105,7 @@ def is_elementwise(op: Operation) -> bool:
         | tile.Compare
         | tile.Select
         | tile.Cast
+        | tile.Bitcast
         | tile.Expand
         | tile.Broadcast
         | tile.Transpose

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
 from tilewright.lang import arithmetic
-from tilewright.lang.axes import Axis, Coord, Span
+from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
@@ -404,6 +404,27 @@ class Tracer(KernelBuilder):
         presence = Presence((states[-1].handle,), ())
         self._presences[presence] = states[-1]
         return [x.known_by(presence) for x in states]
+
+    # -- sorts ------------------------------------------------------------------------------------------------------
+    def bitcast(self, x: Node, dtype: DType) -> Node:
+        return self._node(dialect.Bitcast(self._value(x), dtype), presence_of(x))
+
+    def sort(self, x: Node, axis: int, count: int | None) -> Node:
+        span, most = x.axes[axis], x.dtype.integers[1]
+        if count is not None and span == whole(count):
+            count = None
+        known = span.count.constant if isinstance(span, Span) else 1
+        enough = count is None or (known is not None and count <= known)
+        made = self._node(dialect.Sort(self._value(self._filled(x, most)), axis, count))
+        if x.presence is None and enough:
+            return made
+        there = arithmetic.compare(self, CompareFn.NE, made, most)
+        presence = Presence((there.handle,), ())
+        self._presences[presence] = there
+        return made.known_by(presence)
+
+    def histogram(self, x: Node, bins: int) -> Node:
+        return self._node(dialect.Histogram(self._value(self._filled(x, -1)), bins))
 
     # -- fragments ----------------------------------------------------------------------------------------------------
     def fragment(self, init: Node) -> Cell:

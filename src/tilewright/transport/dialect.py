@@ -52,6 +52,7 @@ from tilewright.transport.memory import ReduceAdd as ReduceAdd
 from tilewright.transport.memory import Registers as Registers
 from tilewright.transport.memory import Scattered as Scattered
 from tilewright.transport.memory import Shared as Shared
+from tilewright.transport.memory import SharedCount as SharedCount
 from tilewright.transport.memory import SharedRead as SharedRead
 from tilewright.transport.memory import SharedWrite as SharedWrite
 from tilewright.transport.memory import Store as Store

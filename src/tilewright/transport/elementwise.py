@@ -41,7 +41,8 @@ class Map(TransportOp):
     needs the results, and they may be left as they are.
 
     A map that ``combines`` computes running states of a scan by that function: ``add``, ``mul``, ``max``, ``min``, or
-    ``fn``, a user's. It is associative: how states are grouped is free, as the order of sums is.
+    ``fn``, a user's. It is associative: how states are grouped is free, as the order of sums is. One that combines by
+    ``sort`` is a step of a network, whose elements beyond the domain are numbers like others.
     """
 
     name = "transport.map"

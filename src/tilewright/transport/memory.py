@@ -17,11 +17,11 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, i32
 from tilewright.base.expr import TRUE, Expr
 from tilewright.tile.dialect import ExprAttr, TensorType
 from tilewright.tile.ops import integer, string
-from tilewright.transport.base import RegistersType, SharedType, TransportOp, exprs, registers_of
+from tilewright.transport.base import RegistersType, SharedType, TransportOp, exprs, registers_of, shared_of
 
 
 @irdl_op_definition
@@ -196,5 +196,23 @@ class SharedRead(_SharedAccess):
     name = "transport.shared_read"
 
 
-OPS = [Registers, Shared, Load, Store, ReduceAdd, SharedWrite, SharedRead]
+@irdl_op_definition
+class SharedCount(TransportOp):
+    """Atomically adds 1 to the element of shared memory that each register names, where the guard holds (relaxed, CTA
+    scope). A number that names no element is skipped."""
+
+    name = "transport.shared_count"
+    shared = operand_def(SharedType)
+    buffer = operand_def(RegistersType)
+    guard = attr_def(ExprAttr)
+
+    def __init__(self, shared: SSAValue, buffer: SSAValue, guard: Expr):
+        super().__init__(operands=[shared, buffer], attributes={"guard": ExprAttr.of(guard)})
+
+    def verify_(self) -> None:
+        if not shared_of(self.shared).dtype.dtype == registers_of(self.buffer).dtype.dtype == i32:
+            raise VerifyException("i32 are counted, in i32")
+
+
+OPS = [Registers, Shared, Load, Store, ReduceAdd, SharedWrite, SharedRead, SharedCount]
 """Registered by the ``Transport`` dialect."""

@@ -57,7 +57,7 @@ def reaches_of(inside: Sequence[Operation]) -> tuple[Reach, ...]:
     return (Reach.CTA, Reach.WARP) if any(isinstance(op, t.WarpBarrier) for op in inside) else (Reach.CTA,)
 
 
-_Access = t.SharedWrite | t.SharedRead
+_Access = t.SharedWrite | t.SharedRead | t.SharedCount
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Touched:
     @property
     def writes(self) -> bool:
         """Whether it writes."""
-        return isinstance(self.op, t.SharedWrite)
+        return not isinstance(self.op, t.SharedRead)
 
 
 class ThreadAccesses:
@@ -106,7 +106,7 @@ class ThreadAccesses:
         """The protocol's ops of one op, in order; none for what touches no shared memory, None for what is no single
         op."""
         match op:
-            case t.SharedWrite() | t.SharedRead():
+            case t.SharedWrite() | t.SharedRead() | t.SharedCount():
                 return self._steps[op]
             case t.Barrier():
                 return (ops.CtaSync(),)
@@ -117,8 +117,8 @@ class ThreadAccesses:
 
     def _reach(self, x: _Touched, y: _Touched, split: bool) -> Reach | None:
         """Which threads have to meet between two accesses; None where they don't clash."""
-        if not (x.writes or y.writes):
-            return None
+        if not (x.writes or y.writes) or (isinstance(x.op, t.SharedCount) and isinstance(y.op, t.SharedCount)):
+            return None  # additions of several threads to one element come one after the other
         first, second = self._places[x.op.shared], self._places[y.op.shared]
         begin, end = max(first, second), min(first + x.least.size, second + y.least.size)
         if begin >= end:
@@ -153,6 +153,9 @@ def writes_twice(op: t.SharedWrite, threads: int) -> bool:
 
 def _touched(op: _Access, threads: int) -> _Touched:
     shared = t.shared_of(op.shared)
+    if isinstance(op, t.SharedCount):
+        every = np.zeros(shared.count.data * shared.dtype.dtype.bytes, np.int32)
+        return _Touched(op, every, every + (threads - 1), twice=False)
     registers = range(0, t.registers_of(op.buffer).count.data, op.vector.data)
     found = _threads_of(op.offset.expr, op.guard.expr, threads, registers, op.vector.data, shared.count.data)
     if found is None:

@@ -153,6 +153,8 @@ class Scalars:
                 assert isinstance(a, Poly | Choice)
                 assert isinstance(b, Poly | Choice)
                 return self.values.select(c, a, b), True
+            case tile.Bitcast():
+                return values[op.x], True
             case tile.Cast():
                 return self._cast(op, dtype, values[op.operands[0]])
             case _:

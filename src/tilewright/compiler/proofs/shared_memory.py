@@ -37,12 +37,12 @@ thread only what any thread would do counts."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-def shared_scratch(lowered: t.Kernel) -> dict[SSAValue, list[t.SharedWrite | t.SharedRead]]:
+def shared_scratch(lowered: t.Kernel) -> dict[SSAValue, list[t.SharedWrite | t.SharedRead | t.SharedCount]]:
     """The buffers that threads alone access, one element or vector at a time, with these accesses in order."""
-    found: dict[SSAValue, list[t.SharedWrite | t.SharedRead]] = {}
+    found: dict[SSAValue, list[t.SharedWrite | t.SharedRead | t.SharedCount]] = {}
     others: set[SSAValue] = set()
     for op in operations(lowered):
-        if isinstance(op, t.SharedWrite | t.SharedRead):
+        if isinstance(op, t.SharedWrite | t.SharedRead | t.SharedCount):
             found.setdefault(op.shared, []).append(op)
         else:
             others.update(op.operands)
@@ -61,7 +61,7 @@ def prove_initialised(lowered: t.Kernel) -> Proof[str]:
             where = f"{_name(shared)}, read at {read.op.loc.data if read.op.loc is not None else 'no line'}"
             asked = read.elements(assumed=True)
             if asked is None:
-                return Unknown(OBLIGATION, f"{where}: elements at {read.op.offset.expr}", "offsets by thread, register")
+                return Unknown(OBLIGATION, f"{where}: elements by more than a place", "offsets by thread, register")
             before = [w for n, w in enumerate(accesses) if w.writes and (n < number or w.role is not read.role)]
             written = np.zeros_like(asked)
             for write in before:
@@ -94,7 +94,7 @@ class _Access:
     """One op, the role whose threads execute it, the blocks around it that may be skipped, and the loops whose
     iterations are known."""
 
-    op: t.SharedWrite | t.SharedRead
+    op: t.SharedWrite | t.SharedRead | t.SharedCount
     role: Operation
     threads: int
     perhaps: tuple[Block, ...]
@@ -103,7 +103,7 @@ class _Access:
     """One thread executes it, any."""
 
     @classmethod
-    def of(cls, op: t.SharedWrite | t.SharedRead, lowered: t.Kernel) -> _Access:
+    def of(cls, op: t.SharedWrite | t.SharedRead | t.SharedCount, lowered: t.Kernel) -> _Access:
         role: Operation = lowered
         threads = lowered.threads.data
         perhaps: list[Block] = []
@@ -126,12 +126,15 @@ class _Access:
     def made_whenever(self, read: _Access) -> bool:
         """Whether this write is executed when ``read`` is, all of it: not one part an iteration of a loop around
         both."""
+        assert isinstance(self.op, t.SharedWrite)
         together = self.loops.keys() & read.loops.keys() & self.op.offset.expr.symbols
         return read.perhaps[: len(self.perhaps)] == self.perhaps and not together
 
     def elements(self, *, assumed: bool) -> Mask | None:
         """The elements of the buffer that are accessed; where a guard asks for more than thread and register tell,
         ``assumed`` is the answer. None if the offset does."""
+        if isinstance(self.op, t.SharedCount):  # it may add to any
+            return np.ones(t.shared_of(self.op.shared).count.data, np.bool_)
         known = {t.REGISTER, *self.loops} if self.elected else {t.THREAD, t.REGISTER, a.WARPGROUP, *self.loops}
         guard = conjuncts(self.op.guard.expr)
         told = tuple(g for g in guard if g.symbols <= known)

@@ -208,7 +208,15 @@ def _down(value: SSAValue, axes: Axes) -> Iterator[tuple[tile.Load | None, Axes]
         case tile.Expand():
             positions = {p.data for p in op.positions}
             yield from _down(op.x, tuple(x for i, x in enumerate(axes) if i not in positions))
-        case tile.Unary() | tile.Binary() | tile.Compare() | tile.Select() | tile.Cast() | tile.Broadcast():
+        case (
+            tile.Unary()
+            | tile.Binary()
+            | tile.Compare()
+            | tile.Select()
+            | tile.Cast()
+            | tile.Bitcast()
+            | tile.Broadcast()
+        ):
             for operand in op.operands:
                 if isinstance(operand.type, tile.TileType) and operand.type.rank == len(axes):
                     yield from _down(operand, axes)

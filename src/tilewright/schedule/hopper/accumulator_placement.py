@@ -26,7 +26,7 @@ from tilewright.schedule.distribute import (
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, RegisterOperand, StagedOperand, WidenedOperand
 from tilewright.schedule.mapping import ClassId
-from tilewright.schedule.plan import Placement, program_spans, symbols_of, tiles_of
+from tilewright.schedule.plan import Placement, program_spans, selected, symbols_of, tiles_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, moved
 from tilewright.transport import dialect as t
@@ -72,6 +72,9 @@ def place_around(
     free = [c for c in sizes if c not in fixed]
     vectors, order = _contiguous(kernel, axes_of, facts, free, sizes)
     spreading = floor_power(threads)
+    held = selected(kernel, axes_of)
+    if held & fixed.keys():
+        return Refused("the least elements along an axis of a product")
     for c in free:
         # An axis beside one of a product's gets threads along which that one repeats: all that it can use, for what one
         # thread loads of it the others need not hold.
@@ -79,7 +82,9 @@ def place_around(
         if beside and c in vectors:
             idle = sum(bit not in beside for bit in range(spreading.bit_length() - 1))
             vectors[c] = min(vectors[c], max(1, floor_power(sizes[c]) >> idle))
-    digits: dict[ClassId, Digits] = fixed | dict(spread(sizes, vectors, together, order, spreading, fixed).digits)
+    digits: dict[ClassId, Digits] = fixed | dict(
+        spread(sizes, vectors, together, order, spreading, fixed, held=held).digits
+    )
     if warpgroups != floor_power(warpgroups) and _meet_across_warps(kernel, axes_of, digits):
         return Refused("warps exchange partial results, and those of one warpgroup are absent")
     columns = [c for c in fixed if 0 in fixed[c].thread_bits]
@@ -169,7 +174,7 @@ def _meet_across_warps(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], digits: Mapping[ClassId, Digits]
 ) -> bool:
     """A reduction or a scan along an axis that is spread over warps."""
-    inside = (op for op in kernel.walk() if isinstance(op, tile.Reduce | tile.Scan))
+    inside = (op for op in kernel.walk() if isinstance(op, tile.Reduce | tile.Scan | tile.Sort))
     reduced = (axes_of[op.operands[0]][op.axis.data] for op in inside)
     lane_bits = LANES.bit_length() - 1
     return any(b >= lane_bits for c in reduced if c is not None and c in digits for b in digits[c].thread_bits)

@@ -99,3 +99,12 @@ class Group:
 
     def __call__(self, a: Prints, b: Prints) -> Prints:
         return self.back(self.into(a) + self.into(b))
+
+
+COUNTED = key("counted")
+"""Of an element that a bin counts."""
+
+
+def bins_of(count: int) -> Prints:
+    """What the counted elements are multiplied by in each bin, so that counts add up as the elements do."""
+    return mix(prints(np.arange(count)), key("bin")) | np.uint64(1)

@@ -16,12 +16,14 @@ from tilewright.tile.scans import GROUPS
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Arithmetic, constant
 from tilewright.validate.lowering.integers import Bounds, Integers
-from tilewright.validate.lowering.prints import Prints, prints
+from tilewright.validate.lowering.prints import Prints, prints, term
 from tilewright.validate.lowering.values import Value, chosen, combined, element_wise, product_added, weighed
 from tilewright.validate.undecided import Undecided
 
 SCANS = frozenset(fn.value for fn in GROUPS)
 """Functions of scans of which every grouping is the same term."""
+SORTS = "sort"
+"""Of steps of a network that sorts."""
 
 Scalar: TypeAlias = Value | Bounds
 """A value in a map's body; a predicate is bounds until something but a ``select`` reads it."""
@@ -43,6 +45,8 @@ def computed(arithmetic: Arithmetic, op: Operation, args: list[Prints]) -> Print
             return arithmetic.compare(str(op.fn.data), args[0], args[1], tile_type(op.a).element)
         case tile.Select():
             return arithmetic.select(*args)
+        case tile.Bitcast():
+            return term(("bitcast", op.dtype.name), args[0])
         case tile.Cast():
             return arithmetic.cast(args[0], tile_type(op.x).element, op.dtype)
         case t.Fma():
@@ -68,7 +72,8 @@ class Body:
     def run(self, op: t.Map, given: dict[object, Scalar]) -> list[Value]:
         """The map's results. ``given`` holds its block's arguments and the kernel's scalars."""
         found = dict(given)
-        self.function = "" if op.combines is None or op.combines.data not in SCANS else op.combines.data
+        combines = "" if op.combines is None else op.combines.data
+        self.function = combines if combines in (*SCANS, SORTS) else ""
         for inner in op.body.block.ops:
             if isinstance(inner, t.Yield):
                 return [self._result(_value(found[v]), v) for v in inner.values]
@@ -76,7 +81,9 @@ class Body:
         raise Undecided("a map without an end")
 
     def _result(self, value: Value, of: SSAValue) -> Value:
-        """A running state beyond the domain is the identity."""
+        """A running state beyond the domain is the identity; in a network it is a number like others."""
+        if self.function == SORTS:
+            return value.folded(self.arithmetic, tile_type(of).element)
         return weighed(self.arithmetic.group(self.function, tile_type(of).element), value) if self.function else value
 
     def _op(self, op: Operation, args: list[Scalar]) -> Scalar:

@@ -20,7 +20,7 @@ from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
 from tilewright.validate.lowering.facts import Facts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
-from tilewright.validate.lowering.prints import Prints, key, mix, prints, term, word
+from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints, term, word
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import Body, Scalar
 from tilewright.validate.lowering.segments import Part, Stored
@@ -514,8 +514,24 @@ class Threads:
         guard = self.integers.bounds(op.guard.expr)
         if not guard.decided:
             raise Undecided("a read of shared memory under a condition of the launch", place_of(op))
+        at = np.where(guard.mask, at, 0)
         value = self.held[op.shared].at(lambda x: np.broadcast_to(x, (1, size_of(op.shared)))[0, at])
         self.held[op.buffer] = where(guard.mask, _wide(value, count), self.held[op.buffer])
+
+    def shared_count(self, op: t.SharedCount) -> None:
+        """Every bin has all elements that are counted, each by a factor of the bin's own."""
+        count, size = size_of(op.buffer), size_of(op.shared)
+        self.place(count)
+        guard = self.resolved(self.integers.bounds(op.guard.expr))
+        value, old = self.held[op.buffer].flat(), self.held[op.shared].flat()
+        factor = weight(guard.atoms)
+        images = mix(value.terms, COUNTED) if factor is None else mix(value.terms, COUNTED) * factor
+        shape = (self.count, count)
+        images = np.where(np.broadcast_to(guard.mask, shape), np.broadcast_to(images, shape), np.uint64(0))
+        beyond = without(value.need, guard.atoms).items()
+        need = {form: np.max(np.where(guard.mask, c, ALWAYS), keepdims=True) for form, c in beyond}
+        terms = old.terms + np.sum(images, dtype=np.uint64) * bins_of(size)
+        self.held[op.shared] = Value(terms, need=merged(old.need, need))
 
     def select(self, op: t.Select) -> None:
         self.place(1)
@@ -612,6 +628,7 @@ WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
     t.Load: lambda op: [op.buffer],
     t.SharedRead: lambda op: [op.buffer],
     t.SharedWrite: lambda op: [op.shared],
+    t.SharedCount: lambda op: [op.shared],
     t.Select: lambda op: [op.target],
     t.Exchange: lambda op: [op.target],
     a.LoadMatrix: lambda op: [op.buffer],
@@ -647,6 +664,7 @@ VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.ReduceAdd: Threads.store,
     t.SharedWrite: Threads.shared_write,
     t.SharedRead: Threads.shared_read,
+    t.SharedCount: Threads.shared_count,
     t.Select: Threads.select,
     t.Exchange: Threads.exchange,
     t.Pin: Threads.skip,

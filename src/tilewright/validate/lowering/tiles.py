@@ -17,10 +17,11 @@ from tilewright.tile.ops import location_of, operations, ops_in, tile_type
 from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
 from tilewright.validate.lowering.facts import Facts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
-from tilewright.validate.lowering.prints import Prints, key, prints
+from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import computed, constant_terms
 from tilewright.validate.lowering.segments import Part, Stored
+from tilewright.validate.lowering.sorting import Network
 from tilewright.validate.lowering.threads import loaded
 from tilewright.validate.lowering.values import Value, weight
 from tilewright.validate.undecided import Undecided
@@ -171,6 +172,32 @@ class Tiles:
             before = group.into(self.held[op.before[0]])
             running, total = running + np.expand_dims(before, axis), total + before
         self.held[op.running[0]], self.held[op.last[0]] = group.back(running), group.back(total)
+
+    def sort(self, op: tile.Sort) -> None:
+        """Integers in order, by the network that ``sorting`` describes; beyond the domain is the greatest number."""
+        kind, axis = tile_type(op.x), op.axis.data
+        spans = kind.axes_tuple
+        bounds, most = self.domain(spans, [axis]), prints(kind.element.integers[1])
+        factor, held = weight(bounds.atoms), self.held[op.x]
+        inside = held if factor is None else self.arithmetic.between(kind.element, factor, held, most)
+        keys = np.where(bounds.mask, inside, most)
+        keys = np.broadcast_to(keys, (*keys.shape[:axis], spans[axis].size, *keys.shape[axis + 1 :]))
+        minimum, maximum = (self.arithmetic.group(fn, kind.element) for fn in ("min", "max"))
+        network, keys = Network(minimum, maximum, most[0]), np.moveaxis(keys, axis, -1)
+        if op.count is None:
+            found = network.sorted(keys)
+        else:
+            order = range((spans[axis].size - 1).bit_length()) if op.network is None else [b.data for b in op.network]
+            found = network.least(keys, op.count.data, order)
+        self.held[op.result] = np.moveaxis(found, -1, axis)
+
+    def histogram(self, op: tile.Histogram) -> None:
+        """What all elements of the domain are together, for each bin."""
+        kind = tile_type(op.x)
+        bounds = self.domain(kind.axes_tuple, range(kind.rank))
+        images, factor = mix(np.broadcast_to(self.held[op.x], kind.shape), COUNTED), weight(bounds.atoms)
+        images = np.where(bounds.mask, images if factor is None else images * factor, np.uint64(0))
+        self.held[op.result] = np.sum(images, dtype=np.uint64) * bins_of(op.bins)
 
     def dot(self, op: tile.Dot) -> None:
         a, b = tile_type(op.a), tile_type(op.b)
@@ -373,7 +400,7 @@ def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
         late |= {write, total, product, read}
         for operand in product.operands:
             slice_ = _slice(operand, ops)
-            if not any(isinstance(o, tile.Read | tile.Dot | tile.Reduce | tile.Scan) for o in slice_):
+            if not any(isinstance(o, tile.Read | tile.Dot | tile.Reduce | tile.Scan | tile.Sort) for o in slice_):
                 late |= slice_
     first = [o for o in ops if o not in late]
     begun = False
@@ -411,6 +438,8 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Reduce: Tiles.reduce,
     tile.Dot: Tiles.dot,
     tile.Scan: Tiles.scan,
+    tile.Sort: Tiles.sort,
+    tile.Histogram: Tiles.histogram,
     tile.Fragment: Tiles.fragment,
     tile.Write: Tiles.write,
     tile.Stream: Tiles.stream,

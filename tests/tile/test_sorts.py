@@ -1,0 +1,118 @@
+"""Sorts in Tile IR: an evaluator that asks NumPy agrees; text; what is refused."""
+
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821, UP037
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import VerifyException
+
+import tilewright as tw
+from support.indexed import SHORT
+from support.scans import Arrays, Scanning
+from support.sorts import CASES
+from support.tile_evaluator import evaluate
+from tilewright.base.dtypes import DTYPES
+from tilewright.diag import TilewrightError
+from tilewright.lang.axes import whole
+from tilewright.lang.signature import Signature
+from tilewright.tile import dialect
+from tilewright.tile.tracer import trace
+
+
+def traced(case: Scanning, arrays: Arrays) -> ModuleOp:
+    dtypes = {n: DTYPES[SHORT[a.dtype.name]] for n, a in arrays.items()}
+    return trace(case.kernel, Signature.of(dtypes, keywords=dict(case.keywords)))
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"shifted"}))
+def test_evaluator_agrees_with_numpy(name: str) -> None:
+    case = CASES[name]
+    arrays = case.draw(np.random.default_rng(3))
+    expected = {n: np.asarray(a) for n, a in case.expected(arrays).items()}
+    evaluate(traced(case, arrays), arrays)
+    for output, want in expected.items():
+        found = arrays[output]
+        np.testing.assert_array_equal(found.astype(np.float64), want.astype(np.float64), err_msg=output)
+
+
+@pytest.mark.parametrize("name", ["float32 ascending", "greatest of bfloat16"])
+def test_text_round_trip(name: str) -> None:
+    module = traced(CASES[name], CASES[name].draw(np.random.default_rng(0)))
+    for op in module.walk():
+        if isinstance(op, dialect.Sort):
+            op.taken([2, 0, 1])
+    context = Context()
+    context.load_dialect(Builtin)
+    context.load_dialect(dialect.Tile)
+    again = Parser(context, str(module)).parse_module()
+    again.verify()
+    assert str(again) == str(module)
+    assert "network" in str(module)
+
+
+def rank_0(dtype: Any) -> Any:
+    return dialect.Constant(1, dtype).result
+
+
+def of_8(dtype: Any) -> Any:
+    return dialect.Broadcast(dialect.Expand(rank_0(dtype), [0]).result, [whole(8)]).result
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        (lambda: dialect.Sort(of_8(tw.i8), 0), "i32 or i64"),
+        (lambda: dialect.Sort(of_8(tw.i32), 0, 0), "the least 0"),
+        (lambda: dialect.Bitcast(of_8(tw.i64), tw.f32), "between f32 and i32"),
+        (lambda: dialect.Bitcast(of_8(tw.i32), tw.i32), "between f32 and i32"),
+    ],
+)
+def test_verified(op: Callable[[], Any], message: str) -> None:
+    with pytest.raises(VerifyException, match=message):
+        op().verify()
+
+
+def test_all_of_an_axis_is_sorted_not_selected() -> None:
+    """Then the result is spread as what it was, which may be over threads."""
+
+    @tw.kernel
+    def all_of_it(x: tw.Tensor["M", 8], y: tw.Tensor["M", 8]):
+        m = tw.grid(x.shape[0], 4)
+        y[m, :] = tw.topk(x[m, :], 8, 1)[0]
+
+    module = trace(all_of_it, Signature.of({"x": tw.f32, "y": tw.f32}))
+    (found,) = [op for op in module.walk() if isinstance(op, dialect.Sort)]
+    assert found.count is None
+
+
+def refused(body: Callable[[Any], Any], dtype: Any = tw.f32) -> str:
+    def kernel(x: tw.Tensor["M", 16], y: tw.Tensor["M"]):
+        m = tw.grid(x.shape[0], 4)
+        y[m] = body(x[m, :])
+
+    with pytest.raises(TilewrightError) as error:
+        trace(tw.kernel(kernel), Signature.of({"x": dtype, "y": tw.f32}))
+    return str(error.value)
+
+
+@pytest.mark.parametrize("k", [0, 65, True, 2.0])
+def test_numbers_that_are_not_selected(k: Any) -> None:
+    assert f"found:    topk of {k!r} elements" in refused(lambda x: tw.topk(x, k, 1))
+
+
+def test_keys_that_leave_no_place() -> None:
+    assert "found:    a sort of i64" in refused(lambda x: tw.sort(x, 1), tw.i64)
+
+
+def test_an_axis_is_named() -> None:
+    assert "LNG025" in refused(lambda x: tw.argsort(x))
