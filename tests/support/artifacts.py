@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
-    Access,
     CHECKED,
+    Access,
     Artifact,
     Bound,
     Copy,
@@ -132,7 +132,9 @@ def promised() -> Artifact:
                 TRUE,
                 (
                     Fill(counts, 0, 4, N),
-                    Launch("count", (ceildiv(N, 128), Const(1), Const(1)), (TensorPointer("rows"), counts, IntScalar(N))),
+                    Launch(
+                        "count", (ceildiv(N, 128), Const(1), Const(1)), (TensorPointer("rows"), counts, IntScalar(N))
+                    ),
                     Launch("judge", (Const(1), Const(1), Const(1)), (TensorPointer("offsets"), counts, failed)),
                     Launch("store", (N, Const(1), Const(1)), (counts, TensorPointer("out"))),
                 ),

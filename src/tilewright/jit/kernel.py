@@ -13,7 +13,7 @@ from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
 from tilewright.base.number import number_of
 from tilewright.diag import Severity, TilewrightError, fail, render, shown
 from tilewright.diag.configuration import Configuration
-from tilewright.hw.target import SM90A, TARGETS, Target
+from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
 from tilewright.jit import pytorch, rooms
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
@@ -366,7 +366,7 @@ class Kernel:
         """Remembered for these extents and for all, as long as what the body reads from Python is known to be the
         same."""
         code = fingerprint(self.function.fn, dict(request.signature.keywords))
-        keys = [(request, code, None), (request, code, tuple(sorted((extents or {}).items())))]
+        keys = [(request, code, None), (request, code, _as_planned(extents or {}))]
         for key in keys if code is not None else ():
             if key in self._plans:
                 return self._plans[key]
@@ -435,3 +435,8 @@ class Kernel:
         if not is_hashable(target) or target not in TARGETS:
             fail("JIT004", where=self.function.where, found=shown(target), required=", ".join(TARGETS))
         return TARGETS[target]
+
+
+def _as_planned(extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """What a plan depends on: of addresses their place in a vector, so that new arrays of old extents plan nothing."""
+    return tuple(sorted((n, v % MAX_VECTOR_BYTES if n.endswith(".address") else v) for n, v in extents.items()))
