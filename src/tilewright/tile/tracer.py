@@ -463,7 +463,7 @@ class Tracer(KernelBuilder):
                 help=f'annotate it: {offsets.name}: tw.Offsets["G + 1"]',
             )
         extents = [d.expr for a in self._body.args if isinstance(a.type, TensorType) for d in a.type.dims]
-        if extent.constant is None and extent not in extents:
+        if (extent.constant or 0) < 0 or (extent.constant is None and extent not in extents):
             refuse(
                 "LNG021",
                 found=f"a ragged grid over {extent} rows",
