@@ -246,6 +246,13 @@ def test_settings_that_cannot_be_read(text: str, tmp_path: Path, monkeypatch: py
     refused("CMD008", "show-config")
 
 
+@pytest.mark.parametrize("variable", ["TILEWRIGHT_VALIDATION", "TILEWRIGHT_TRACEBACK"])
+@pytest.mark.parametrize("text", ["maybe", "\x1b[31m", "-1", "aheads"])
+def test_variables_that_cannot_be_read(variable: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, text)
+    refused("CMD008", "show-config")
+
+
 def test_a_diagnostic_ends_on_stderr(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tilewright.cli", "show", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

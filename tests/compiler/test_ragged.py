@@ -193,7 +193,7 @@ def test_extents_that_are_numbers() -> None:
         g, m = tw.ragged_grid(offsets, -6, 4)
         y[m] = g
 
-    assert "LNG021" in error_of(negative.explain)
+    assert "LNG021" in error_of(negative.explain)  # promised integers are i32 where nobody says
 
 
 def test_groups_are_asked_for_as_offsets() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Shipped, Store, digest
-from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
+from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
 from tilewright.diag import Severity, TilewrightError, fail, render, shown
 from tilewright.diag.configuration import Configuration
@@ -196,8 +196,9 @@ class Kernel:
     def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> Any:
         """Run on tensors: on their device, or in the simulator for arrays of NumPy and PyTorch in the host's memory.
 
-        Results are written in place. Those that a call leaves out are allocated, row-major and of the first tensor's
-        dtype, and returned: one, or a tuple of several in the order of the signature.
+        Results are written in place. Those that a call leaves out are allocated, row-major and of the dtype of the
+        first tensor of floats (of the first tensor where none is), and returned: one, or a tuple of several in the
+        order of the signature.
         ``stream`` is a handle or an object with ``__cuda_stream__``; None is PyTorch's current stream on the device of
         its tensors, for others the legacy default stream. ``budget`` is the most work that the simulator may do, in
         thread-register operations.
@@ -414,7 +415,7 @@ class Kernel:
             return rooms.build.build(planned, validate=validate)
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
-        result = {t.name: f32 for t in self.function.tensors}
+        result = {t.name: f32 if t.promise is None else i32 for t in self.function.tensors}
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
             if dtype is None:

@@ -217,7 +217,8 @@ class Tracer(KernelBuilder):
                 "LNG036",
                 found=f"{name} stored at {reliance}",
                 required=required,
-                help="store through elements of a tw.Unique tensor; or add with tw.reduce_add(y, index, value)",
+                help="store through elements of a tw.Unique tensor, rows of groups through tw.ragged_grid; or add with "
+                "tw.reduce_add(y, index, value)",
             )
         open_ = [t for t in reliance.tensors if self._promises.get(t) is not Promise.UNIQUE]
         if open_:
