@@ -116,7 +116,8 @@ def _answer(run: Callable[[], str], limit: float) -> tuple[str, float]:
         answer = run()
     except TilewrightError as error:
         answer = error.code
-        str(error)
+        if "\x1b" in (told := str(error)):
+            answer = f"an escape\n{told!r}"
     except TooSlow:
         answer = f"too slow\n{traceback.format_exc(limit=-6)}"
     except Exception:

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable
 from functools import cached_property
 from math import inf, nan
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from tilewright.base.dtypes import bf16, e4m3, e5m2, f16, f32, i8, i32, i64, tf32
 from tilewright.base.dtypes import bool_ as bool
-from tilewright.diag import Diagnostic, TilewrightError
+from tilewright.diag import Diagnostic, TilewrightError, fail
 from tilewright.lang.functions import abs_ as abs
 from tilewright.lang.functions import (
     axis,
@@ -188,6 +188,15 @@ class Kernel(KernelFunction):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run on the arguments' device, arrays of the host in the simulator; returns the results that were left out."""
         return self.compiled(*args, **kwargs)
+
+    def __getitem__(self, grid: object) -> NoReturn:
+        """A launch as in Triton is refused with what to write."""
+        fail(
+            "JIT001",
+            found=f"{self.name}[...], a grid given to the launch",
+            required=f"{self.name}({', '.join(p.name for p in (*self.tensors, *self.scalars))})",
+            help="the grid is what tw.grid says in the body: call the kernel with its arguments",
+        )
 
     def compile(self, *args: Any, **options: Any) -> Any:
         """Compile without running; see ``tilewright.jit.Kernel.compile``."""

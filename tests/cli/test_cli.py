@@ -129,11 +129,20 @@ def test_an_option_given_twice(kernel_file: Path) -> None:
 
 
 def test_show_plan_and_certificate(folder: Path) -> None:
-    text = tilewright("show", folder).output
+    text = tilewright("show", folder, "--part", "plan", "--part", "certificate").output
     for part in ("scale for sm_90a", "nvrtc 13.0.88", "x: bf16[M, N], read", "N <= 4096", "narrow if N <= 128",
                  "scale_wide: 256 threads", "65536 bytes of shared", "two variants by row length",
                  "cover: proved by isl (every element once)"):  # fmt: skip
         assert part in text
+
+
+def test_show_says_the_most_important_on_a_screen(folder: Path) -> None:
+    lines = tilewright("show", folder).output.splitlines()
+    assert lines[0] == "scale for sm_90a, schema 5"
+    assert "2 variant(s), 2 fact(s) that a launch has to satisfy" in lines
+    assert any("scale_wide: 256 threads" in line and line.endswith("2 proved") for line in lines)
+    assert lines[-1] == "more with --part plan|source|ptx|sass|tile|transport|certificate"
+    assert len(lines) < 25
 
 
 @pytest.mark.parametrize(
@@ -243,6 +252,13 @@ def test_settings_that_cannot_be_read(text: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "tilewright").mkdir()
     (tmp_path / "tilewright" / "config.toml").write_text(text)
+    refused("CMD008", "show-config")
+
+
+@pytest.mark.parametrize("variable", ["TILEWRIGHT_VALIDATION", "TILEWRIGHT_TRACEBACK"])
+@pytest.mark.parametrize("text", ["maybe", "\x1b[31m", "-1", "aheads"])
+def test_variables_that_cannot_be_read(variable: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, text)
     refused("CMD008", "show-config")
 
 

@@ -167,6 +167,35 @@ def test_extents_of_offsets() -> None:
     assert "RUN005" in error_of(lambda: CASES["scaled_groups"].kernel(**arrays))
 
 
+def test_extents_that_are_numbers() -> None:
+    """Of the rows, of the offsets, and of one group: what is clipped to a constant is clipped."""
+
+    @tw.kernel
+    def rows(offsets: tw.Offsets[G + 1], y: tw.Tensor[T]):
+        g, m = tw.ragged_grid(offsets, 5, 4)
+        y[m] = g + 1
+
+    @tw.kernel
+    def groups(offsets: tw.Offsets[3], y: tw.Tensor[T]):
+        g, m = tw.ragged_grid(offsets, y.shape[0], 4)
+        y[m] = g + 1
+
+    y = np.full(7, 9, np.int32)
+    rows(np.array([0, 1, 4], np.int32), y)
+    np.testing.assert_array_equal(y, [1, 2, 2, 2, 0, 9, 9])
+    groups(np.array([0, 1, 6], np.int32), y)
+    np.testing.assert_array_equal(y, [1, 2, 2, 2, 2, 2, 0])
+    with pytest.raises(tw.TilewrightError, match="RUN023"):
+        rows(np.array([0, 1, 6], np.int32), y)
+
+    @tw.kernel
+    def negative(offsets: tw.Offsets[G + 1], y: tw.Tensor[T]):
+        g, m = tw.ragged_grid(offsets, -6, 4)
+        y[m] = g
+
+    assert "LNG021" in error_of(negative.explain)  # promised integers are i32 where nobody says
+
+
 def test_groups_are_asked_for_as_offsets() -> None:
     @tw.kernel
     def plain(offsets: tw.Tensor[S], x: tw.Tensor[T], y: tw.Tensor[T]):

@@ -115,6 +115,56 @@ def test_dtypes_of_other_libraries(dtype: Any) -> None:
     assert (found.code, found.help) == ("LNG004", "write tw.f32")
 
 
+@pytest.mark.parametrize(
+    "name", ["static_assert", "isnan", "einsum", "interleave", "layer_norm", "fdiv", "tril", "bincount"]
+)
+def test_more_names_of_other_languages(name: str) -> None:
+    assert refusal(lambda: getattr(tw, name)).help == FUNCTIONS[name]
+
+
+def test_a_result_is_of_the_first_tensor_of_floats() -> None:
+    """What an index and a table make has the table's dtype: it was the index's, and the values were cut off."""
+
+    @tw.kernel
+    def embed(index: tw.Tensor["T"], table: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"], *, bt=8, bd=8):
+        t, d = tw.grid(y, (bt, bd))
+        y[t, d] = table[index[t], d]
+
+    @tw.kernel
+    def doubled(index: tw.Tensor["T"], y: tw.Tensor["T"]):
+        t = tw.grid(index, 8)
+        y[t] = index[t] * 2
+
+    index = np.array([3, 1], np.int32)
+    found = embed(index, X)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, X[index])
+    assert doubled(index).dtype == np.int32
+
+
+def test_parameters_that_say_nothing() -> None:
+    def bare(x: tw.Tensor, y: tw.Unique):
+        pass
+
+    def method(self, x: tw.Tensor["M"]):
+        pass
+
+    def wide(x: tw.Tensor["M"], n: tw.i64):
+        pass
+
+    helps = [refusal(lambda fn=fn: tw.kernel(fn)).help for fn in (bare, method, wide)]
+    assert 'x: tw.Tensor["M", "N"]' in helps[0]
+    assert "no method" in helps[1]
+    assert "n: tw.i32" in helps[2]
+
+
+def test_a_launch_as_in_triton() -> None:
+    found = refusal(lambda: linear[(4,)](X, B))  # pyright: ignore[reportIndexIssue, reportUnknownLambdaType]
+    assert (found.code, "tw.grid" in found.help, found.where.file) == ("JIT001", True, __file__)
+    found = refusal(lambda: linear(X, B, np.empty_like(X), num_warps=4))
+    assert "tw.Schedule(warps=8)" in found.help
+
+
 def test_an_index_of_floats() -> None:
     @tw.kernel
     def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"]):

@@ -54,6 +54,38 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("not a dtype", "LNG004", lambda x, m, n: x[m, n].to("f32"), lambda x, m, n: x[m, n].to(tw.f32)),
     ("a method of PyTorch", "LNG034", lambda x, m, n: x[m, n].sort(1), lambda x, m, n: x[m, n].cumsum(1)),
     ("a function of Triton", "LNG034", lambda x, m, n: tw.cdiv(4, 2), lambda x, m, n: -(-4 // 2)),
+    ("no step", "LNG041", lambda x, m, n: tw.stream(x.shape[1]), lambda x, m, n: 0),
+    ("a method without its dtype", "LNG041", lambda x, m, n: x[m, n].to(), lambda x, m, n: x[m, n].to(tw.f32)),
+    (
+        "PyTorch's dim",
+        "LNG041",
+        lambda x, m, n: x[m, n].sum(dim=1)[:, None],
+        lambda x, m, n: x[m, n].sum(axis=1)[:, None],
+    ),
+    ("keepdim", "LNG041", lambda x, m, n: x[m, n].sum(1, keepdim=True), lambda x, m, n: x[m, n].sum(1, keepdims=True)),
+    ("None as an operand", "LNG023", lambda x, m, n: x[m, n] + None, lambda x, m, n: x[m, n] + 1),
+    ("text as an operand", "LNG023", lambda x, m, n: "a" + x[m, n], lambda x, m, n: 2 * x[m, n]),
+    ("an axis of text", "LNG025", lambda x, m, n: x[m, n].sum("a"), lambda x, m, n: x[m, n].sum((0, 1))),
+    ("an axis of a float", "LNG025", lambda x, m, n: x[m, n].sum(1.0), lambda x, m, n: x[m, n].sum()),
+    (
+        "axes of a transpose",
+        "LNG025",
+        lambda x, m, n: x[m, n].transpose(1.0, 0),
+        lambda x, m, n: x[m, n].transpose(0, 1),
+    ),
+    ("a scan's axis", "LNG025", lambda x, m, n: x[m, n].cumsum("a"), lambda x, m, n: x[m, n].cumsum(-1)),
+    ("a scan by None", "LNG038", lambda x, m, n: tw.scan(None, x[m, n], 1), lambda x, m, n: x[m, n].cumsum(1)),
+    (
+        "a scan by three",
+        "LNG038",
+        lambda x, m, n: tw.scan(lambda a, b, c: a, x[m, n], 1),
+        lambda x, m, n: tw.scan(tw.maximum, x[m, n], 1),
+    ),
+    ("a Range indexed", "LNG019", lambda x, m, n: m[:, None] + x[m, n], lambda x, m, n: m.index[:, None] + x[m, n]),
+    ("a fragment of a float's shape", "LNG021", lambda x, m, n: tw.zeros(3.0, tw.f32), lambda x, m, n: x[m, n]),
+    ("an axis of nothing", "LNG021", lambda x, m, n: tw.axis(0), lambda x, m, n: x[m, n]),
+    ("Python's round", "LNG007", lambda x, m, n: round(x[m, n]), lambda x, m, n: tw.round(x[m, n])),
+    ("abs of a tensor", "LNG023", lambda x, m, n: abs(x), lambda x, m, n: abs(x[m, n])),
     ("if", "LNG006", lambda x, m, n: 1 if x[m, n] > 0 else 2, lambda x, m, n: tw.where(x[m, n] > 0, 1, 2)),
     ("and", "LNG006", lambda x, m, n: (x[m, n] > 0) and True, lambda x, m, n: (x[m, n] > 0) & True),
     ("or", "LNG006", lambda x, m, n: (x[m, n] > 0) or x[m, n], lambda x, m, n: (x[m, n] > 0) | False),
@@ -829,6 +861,56 @@ def test_tensors_are_indexed_before_they_are_used() -> None:
     on(lambda x, y, m, n: x[m, n] + y, "LNG023")
     on(lambda x, y, m, n: y * 2, "LNG023")
     on(lambda x, y, m, n: tw.where(x > 0, x[m, n], 0), "LNG023")
+
+
+def test_a_call_that_does_not_fit() -> None:
+    """The function's signature and what it does; a helper that is called like one of ours is the user's affair."""
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (8, 8))
+        y[m, n] = x[m, n].sum(1, keepdim=True)  # pyright: ignore[reportCallIssue]
+
+    @tw.kernel
+    def helped(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (8, 8))
+        y[m, n] = dot(x[m, n])  # pyright: ignore[reportCallIssue]
+
+    with pytest.raises(tw.TilewrightError) as caught:
+        kernel.explain()
+    (found,) = caught.value.diagnostics
+    assert (found.required, found.help) == ("x.sum(axis=None, keepdims=False)", "here it is keepdims")
+    with pytest.raises(TypeError, match="missing 1 required"):
+        helped.explain()
+
+
+def dot(a: Any, b: Any) -> Any:
+    """A user's function, called like the language's."""
+    return a * b
+
+
+def test_a_bound_that_is_none() -> None:
+    for start in (None, 0):
+
+        @tw.kernel
+        def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+            m = tw.grid(y, (8,))
+            for n in tw.stream(x.shape[1], 8, start=start):  # noqa: B023 - traced at once
+                y[m, n] = x[m, n]
+
+        traced(kernel)
+
+
+def test_axes_are_told_by_extent_and_place() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (8, 16))
+        y[m, n] = x[m, n] - x[m, n].max(1)
+
+    with pytest.raises(tw.TilewrightError) as caught:
+        kernel.explain()
+    (found,) = caught.value.diagnostics
+    assert found.found == "(8 of M from p0*8, 16 of N from p1*16) and (8 of M from p0*8,)"
 
 
 def test_a_tensor_that_is_left_out() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
+    CHECKED,
     Access,
     Artifact,
     Bound,
@@ -17,6 +18,7 @@ from tilewright.artifact.schema import (
     KernelImage,
     Launch,
     Obligation,
+    Report,
     ScalarParam,
     TensorMapArg,
     TensorParam,
@@ -109,6 +111,39 @@ def staged() -> Artifact:
             ),
         ),
         kernels=(KernelImage("staged", 128, b"\x7fELF staged", cluster=(2, 1, 1)),),
+    )
+
+
+def promised() -> Artifact:
+    """A program that relies on two promises: steps count in a workspace of the call, and in one that outlives it."""
+    counts, failed = WorkspacePointer(0), WorkspacePointer(1)
+    return Artifact(
+        name="promised",
+        target="sm_90a",
+        parameters=(
+            TensorParam("rows", "i32", (N,), Access.READ),
+            TensorParam("offsets", "i64", (M + 1,), Access.READ),
+            TensorParam("out", "f32", (N,), Access.WRITE),
+        ),
+        facts=(parse("rows.stride0 == 1"),),
+        variants=(
+            Variant(
+                "only",
+                TRUE,
+                (
+                    Fill(counts, 0, 4, N),
+                    Launch(
+                        "count", (ceildiv(N, 128), Const(1), Const(1)), (TensorPointer("rows"), counts, IntScalar(N))
+                    ),
+                    Launch("judge", (Const(1), Const(1), Const(1)), (TensorPointer("offsets"), counts, failed)),
+                    Launch("store", (N, Const(1), Const(1)), (counts, TensorPointer("out"))),
+                ),
+                workspace=(N * 4, Const(8)),
+                certificate=(Obligation("unique(rows)", CHECKED),),
+                reports=(Report(1, ("unique(rows)", "offsets(offsets)")),),
+            ),
+        ),
+        kernels=tuple(KernelImage(name, 128, b"\x7fELF " + name.encode()) for name in ("count", "judge", "store")),
     )
 
 

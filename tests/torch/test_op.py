@@ -97,6 +97,23 @@ def test_strides_of_arguments_are_free_and_results_row_major() -> None:
     assert y.is_contiguous()
 
 
+def test_dimensions_with_a_number_and_the_dtype_of_values() -> None:
+    """``B`` of an argument ``B + 1``; what offsets and values make is of the values' dtype."""
+
+    @tw.op(name="tests::segment_sums")
+    @tw.kernel
+    def segment_sums(offsets: tw.Offsets["B + 1"], x: tw.Tensor["T"], y: tw.Tensor["B"]):
+        b = tw.grid(y, None)
+        total = tw.zeros((), tw.f32)
+        for t in tw.stream(x.shape[0], 32, start=offsets[b], until=offsets[b + 1]):
+            total += x[t].sum(0)
+        y[b] = total
+
+    y = segment_sums(torch.tensor([0, 2, 2, 5]), torch.tensor([0.5, 1.0, 1.0, 2.0, 3.0]))
+    assert y.dtype == torch.float32
+    assert y.tolist() == [1.5, 0.0, 6.0]
+
+
 def test_out() -> None:
     y = torch.empty(20, 6).t()
     before = y._version

@@ -12,12 +12,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from support.artifacts import scale, staged
+from support.artifacts import promised, scale, staged
 from support.fake_driver import FakeDriver, FakeTensor
 from tilewright import runtime
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, TensorParam
-from tilewright.base.expr import Const, Sym
 from tilewright.cli.show import ShownPart, lines
 from tilewright.diag import printable
 
@@ -33,7 +32,7 @@ TEXTS = (
 
 def changed_bundles(rng: Random, count: int, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     """Half of them with their digests made right again, some as folders."""
-    sources = [(manifest_of(data), data) for data in (bundle.to_bytes(scale()), bundle.to_bytes(staged()))]
+    sources = [(manifest_of(data), data) for data in map(bundle.to_bytes, (scale(), staged(), promised()))]
     for i in range(count):
         (manifest, blobs), data = rng.choice(sources)
         if rng.random() < 0.5:
@@ -74,21 +73,28 @@ def used(artifact: Artifact) -> str:
             printable(line).encode()
     driver = FakeDriver()
     program = runtime.load(artifact, driver)
-    program.launch({p.name: _argument(p, i) for i, p in enumerate(artifact.parameters)})
+    try:
+        program.launch({p.name: _argument(p, i) for i, p in enumerate(artifact.parameters)})
+        for counts in driver.kept:  # as if a step had found every promise broken
+            counts[:] = b"\1" * len(counts)
+        runtime.promises.check()
+    finally:
+        program.close()
     return "launched"
 
 
 def _argument(parameter: Any, position: int) -> object:
     if not isinstance(parameter, TensorParam):
         return 1
-    shape = tuple(d.value if isinstance(d, Const) else 8 if isinstance(d, Sym) else 1 for d in parameter.dims)
+    shape = tuple(d.evaluate(dict.fromkeys(d.symbols, 8)) for d in parameter.dims)
     return FakeTensor(0x1000 + 0x9000_0000 * position, shape, dtype=parameter.dtype)
 
 
 def _change(manifest: dict[str, Any], rng: Random) -> str:
-    """One change somewhere in the manifest, in words."""
+    """One change somewhere in the manifest, in words; of promises one in four."""
     places = list(_places(manifest, ()))
-    path, parent, key = rng.choice(places)
+    promises = [place for place in places if "reports" in place[0] or "workspace" in place[0]]
+    path, parent, key = rng.choice(promises if promises and rng.random() < 0.25 else places)
     match rng.randrange(6):
         case 0:
             parent[key] = rng.choice((*NUMBERS, *TEXTS))

@@ -35,6 +35,8 @@ def explain_code(code: Annotated[str | None, typer.Argument(help="such as RUN010
     if entry is None:
         close = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
         near = f"near it: {', '.join(close)}" if close else "tilewright explain, without a code, lists them all"
+        if code.upper().startswith(("CUDA_ERROR", "CUTENSORMAP")):
+            near = "what is wrong with a tensor map: tilewright explain tma --shape 4096x100 --dtype bf16 --box 64x64"
         fail("CMD003", found=code, required="a code of the catalogue", help=near)
     for line in rule(entry) if entry.id[:3] in RULE_PREFIXES else describe(entry):
         echo(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +23,7 @@ app = group_with_default("bundle", "Show a bundle's plan, source, PTX, SASS, IR 
 class ShownPart(StrEnum):
     """What of a bundle to print."""
 
+    SUMMARY = "summary"
     PLAN = "plan"
     SOURCE = "source"
     PTX = "ptx"
@@ -30,6 +32,9 @@ class ShownPart(StrEnum):
     TRANSPORT = "transport"
     CERTIFICATE = "certificate"
     ALL = "all"
+
+
+_PARTS = tuple(part for part in ShownPart if part not in (ShownPart.SUMMARY, ShownPart.ALL))
 
 
 def register(top: typer.Typer) -> None:
@@ -41,11 +46,11 @@ def show_bundle(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="a bundle's folder or file")],
     part: Annotated[list[ShownPart] | None, typer.Option(help="what to print; may be given several times")] = None,
 ) -> None:
-    """Print parts of a bundle (plan and certificate by default)."""
+    """Print parts of a bundle (a summary by default)."""
     artifact = bundle.read(path)
-    wanted = part or [ShownPart.PLAN, ShownPart.CERTIFICATE]
+    wanted = part or [ShownPart.SUMMARY]
     if ShownPart.ALL in wanted:
-        wanted = [p for p in ShownPart if p is not ShownPart.ALL]
+        wanted = list(_PARTS)
     for p in wanted:
         if len(wanted) > 1:
             echo(f"== {p.value} {'=' * (76 - len(p.value))}")
@@ -56,6 +61,8 @@ def show_bundle(
 def lines(artifact: Artifact, part: ShownPart) -> Iterator[str]:
     """One part as text."""
     match part:
+        case ShownPart.SUMMARY:
+            yield from _summary(artifact)
         case ShownPart.PLAN:
             yield from _plan(artifact)
         case ShownPart.SOURCE:
@@ -71,12 +78,38 @@ def lines(artifact: Artifact, part: ShownPart) -> Iterator[str]:
         case ShownPart.CERTIFICATE:
             yield from _certificate(artifact)
         case ShownPart.ALL:
-            for p in ShownPart:
-                if p is not ShownPart.ALL:
-                    yield from lines(artifact, p)
+            for p in _PARTS:
+                yield from lines(artifact, p)
 
 
-def _plan(artifact: Artifact) -> Iterator[str]:
+def _summary(artifact: Artifact) -> Iterator[str]:
+    """A screen: what it takes, how many ways there are to run it, and how much of it is proved."""
+    yield from _head(artifact)
+    counts = (f"{len(artifact.variants)} variant(s)", f"{len(artifact.facts)} fact(s) that a launch has to satisfy")
+    left = [f"{len(artifact.left_out)} class(es) left out"] if artifact.left_out else []
+    yield ", ".join([*counts, *left])
+    yield from _first(f"{_resources(image)}; {_standings(image)}" for image in artifact.kernels)
+    yield f"more with --part {'|'.join(_PARTS)}"
+
+
+_MOST_LISTED = 6
+
+
+def _first(texts: Iterator[str]) -> Iterator[str]:
+    every = list(texts)
+    yield from (f"  {text}" for text in every[:_MOST_LISTED])
+    if len(every) > _MOST_LISTED:
+        yield f"  and {len(every) - _MOST_LISTED} more"
+
+
+def _standings(image: KernelImage) -> str:
+    """How many obligations are proved, validated, tested, checked and assumed."""
+    counts = Counter(o.standing for o in image.certificate)
+    told = [f"{number} {standing}" for standing, number in counts.items()]
+    return ", ".join([*told, *([f"{len(image.undecided)} undecided"] if image.undecided else [])]) or "nothing proved"
+
+
+def _head(artifact: Artifact) -> Iterator[str]:
     yield f"{artifact.name} for {artifact.target}, schema {artifact.schema_version}"
     for tool in artifact.toolchain:
         yield f"  built with {tool.name} {tool.version}"
@@ -87,6 +120,10 @@ def _plan(artifact: Artifact) -> Iterator[str]:
                 yield f"  {name}: {dtype}[{', '.join(map(str, dims))}], {access.value}"
             case ScalarParam(name, dtype):
                 yield f"  {name}: {dtype}"
+
+
+def _plan(artifact: Artifact) -> Iterator[str]:
+    yield from _head(artifact)
     conditions = [*map(str, artifact.facts), *map(str, artifact.bounds)]
     if conditions:
         yield "serves arguments with"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from tilewright.diag import fail
+from tilewright.diag import fail, shown
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ VALIDATION = Setting(
 )
 SETTINGS: tuple[Setting, ...] = (STORE, SHIPPED, TRACEBACK, VALIDATION)
 
-_WORDS = (TRACEBACK, VALIDATION)
-"""Settings that name no folder."""
+_WORDS = {TRACEBACK: ("0", "1"), VALIDATION: ("0", "1", "ahead")}
+"""What settings that name no folder may be."""
 
 _FILE = "tilewright/config.toml"
 """Under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
@@ -110,6 +110,9 @@ def _given(setting: Setting, env: Mapping[str, str], written: Mapping[str, str],
     value, origin = default, "default"
     if env.get(setting.variable):
         value, origin = env[setting.variable], "environment"
+        if setting in _WORDS and value not in _WORDS[setting]:
+            words = " or ".join(_WORDS[setting])
+            fail("CMD008", found=f"{setting.variable}={shown(value)}", required=words, help=f"unset {setting.variable}")
     elif setting.name in written:
         value, origin = written[setting.name], f"file {file}"
     return Given(setting, value if setting in _WORDS else str(_folder(value)), origin)

@@ -72,7 +72,9 @@ def describe(name: str, value: object) -> Described:
             "JIT002",
             found=f"{name} is a {type(value).__name__} beside NumPy arrays",
             required="all tensors in one GPU's memory, or all NumPy arrays",
-            help=f"convert {name}",
+            help=f"annotate {name} with `| None`, or give it None as default, if calls may leave it out"
+            if value is None
+            else f"convert it: np.asarray({name})",
         )
     if isinstance(value, np.ma.MaskedArray):
         fail(

@@ -71,9 +71,15 @@ def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[st
 _WHEN_COMPILED = ("target", "dtypes", "static", "schedule", "facts", "debug")
 
 
+_OF_SCHEDULE = {"num_warps": "warps=8", "num_stages": "stages=4", "warps": "warps=8", "stages": "stages=4"}
+"""What other languages take at a launch."""
+
+
 def _help(function: KernelFunction, name: str, known: Iterable[str]) -> str:
     if name in _WHEN_COMPILED:
         return f"{name} is an option of {function.name}.compile({name}=...); a call takes block sizes by their names"
+    if name in _OF_SCHEDULE:
+        return f"the schedule chooses; {function.name}.compile(schedule=tw.Schedule({_OF_SCHEDULE[name]})) pins it"
     return near_names(name, (*known, "stream", "budget"))
 
 

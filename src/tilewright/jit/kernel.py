@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Shipped, Store, digest
-from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32
+from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
 from tilewright.diag import Severity, TilewrightError, fail, render, shown
 from tilewright.diag.configuration import Configuration
-from tilewright.hw.target import SM90A, TARGETS, Target
+from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
 from tilewright.jit import pytorch, rooms
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
@@ -198,8 +198,9 @@ class Kernel:
     def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> Any:
         """Run on tensors: on their device, or in the simulator for arrays of NumPy and PyTorch in the host's memory.
 
-        Results are written in place. Those that a call leaves out are allocated, row-major and of the first tensor's
-        dtype, and returned: one, or a tuple of several in the order of the signature.
+        Results are written in place. Those that a call leaves out are allocated, row-major and of the dtype of the
+        first tensor of floats (of the first tensor where none is), and returned: one, or a tuple of several in the
+        order of the signature.
         ``stream`` is a handle or an object with ``__cuda_stream__``; None is PyTorch's current stream on the device of
         its tensors, for others the legacy default stream. ``budget`` is the most work that the simulator may do, in
         thread-register operations.
@@ -387,7 +388,7 @@ class Kernel:
         """Remembered for these extents and for all, as long as what the body reads from Python is known to be the
         same."""
         code = fingerprint(self.function.fn, dict(request.signature.keywords))
-        keys = [(request, code, None), (request, code, tuple(sorted((extents or {}).items())))]
+        keys = [(request, code, None), (request, code, _as_planned(extents or {}))]
         for key in keys if code is not None else ():
             if key in self._plans:
                 return self._plans[key]
@@ -435,7 +436,7 @@ class Kernel:
             return rooms.build.build(planned, validate=validate)
 
     def _dtypes(self, given: Mapping[str, DType | str]) -> dict[str, DType]:
-        result = {t.name: f32 for t in self.function.tensors}
+        result = {t.name: f32 if t.promise is None else i32 for t in self.function.tensors}
         for name, value in given.items():
             dtype = dtype_named(value) if isinstance(value, str) else value
             if dtype is None:
@@ -456,3 +457,8 @@ class Kernel:
         if not is_hashable(target) or target not in TARGETS:
             fail("JIT004", where=self.function.where, found=shown(target), required=", ".join(TARGETS))
         return TARGETS[target]
+
+
+def _as_planned(extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """What a plan depends on: of addresses their place in a vector, so that new arrays of old extents plan nothing."""
+    return tuple(sorted((n, v % MAX_VECTOR_BYTES if n.endswith(".address") else v) for n, v in extents.items()))

@@ -124,12 +124,13 @@ def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str,
 
 
 def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The results that a call leaves out: row-major, of the first tensor's library, device and dtype; sums that are
-    added to in memory begin as zeros. JIT001 for a tensor that is no result, JIT007 for an unknown extent, JIT011 where
-    autograd would expect a gradient of what is returned."""
+    """The results that a call leaves out: row-major, of the library, device and dtype of the first tensor of floats, or
+    of the first tensor where none is; sums that are added to in memory begin as zeros. JIT001 for a tensor that is no
+    result, JIT007 for an unknown extent, JIT011 where autograd would expect a gradient of what is returned."""
     uses = uses_of(function.fn)
     missing = [t for t in function.tensors if t.name not in given and not t.optional]
-    first = next((given[t.name] for t in function.tensors if given.get(t.name) is not None), None)
+    tensors = [given[t.name] for t in function.tensors if given.get(t.name) is not None]
+    first = next((t for t in tensors if _of_floats(t)), next(iter(tensors), None))
     extents = solved(function.tensors, given)
     if missing and pytorch.wants_gradient(given.values()):
         fail(
@@ -153,6 +154,12 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
             )
         made[param.name] = _empty(first, shape, zero=param.name in uses.added)
     return made
+
+
+def _of_floats(tensor: Any) -> bool:
+    """Whether what a gather takes from an index and a table should be like this tensor."""
+    dtype = dtype_named(str(getattr(tensor, "dtype", "")))
+    return dtype is not None and dtype.is_float
 
 
 def _empty(like: Any, shape: tuple[Any, ...], *, zero: bool) -> Any:

@@ -31,7 +31,9 @@ class Span:
         return self.end - self.origin
 
     def __str__(self) -> str:
-        return f"[{self.origin} : +{self.size} : < {self.stop}]"
+        """For people: ``16 of M from p0*16``, where ``p0`` is a program index and ``k0`` a stream's counter."""
+        place = "" if self.origin == Const(0) else f" from {self.origin}"
+        return f"{self.size} of {self.stop}{place}".replace(own(""), "")
 
 
 @dataclass(frozen=True)

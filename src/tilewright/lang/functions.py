@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Const, Expr
 from tilewright.base.expr import minimum as least
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
@@ -80,10 +80,10 @@ def grid(over: Extent | tuple[Extent, ...], blocks: int | tuple[int | None, ...]
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def axis(extent: Int, upto: int | None = None, start: Bound = 0, until: Bound | None = None) -> Range:
+def axis(extent: Int, upto: int | None = None, start: Bound | None = None, until: Bound | None = None) -> Range:
     """A whole axis in every program: a tile of ``upto`` coordinates; launches with a greater extent are refused.
 
-    It begins at ``start`` and ends at ``until``, which may be loaded, and at the extent at the latest.
+    It begins at ``start`` or 0, and ends at ``until``, which may be loaded, and at the extent at the latest.
     """
     rec = _recorder_of((extent, start, until))
     stop = integer_of(extent, "the extent")
@@ -98,7 +98,9 @@ def axis(extent: Int, upto: int | None = None, start: Bound = 0, until: Bound | 
         )
     limit = _tile_extent(upto, "upto") if upto is not None else known
     assert limit is not None
-    if known is not None and not 1 <= known <= limit:
+    if known is not None and known < 1:
+        refuse("LNG021", found=f"an extent of {known}", required="at least 1", help="leave the axis out")
+    if known is not None and known > limit:
         refuse("LNG018", found=f"an extent of {known}", required=f"1 to {limit}", help="raise upto=")
     if known is None:
         limit = rec.bound(stop, limit)
@@ -107,8 +109,8 @@ def axis(extent: Int, upto: int | None = None, start: Bound = 0, until: Bound | 
     return Range(rec, Span(begin, limit if known is None else known, end))
 
 
-def stream(extent: Extent, step: int | None, start: Bound = 0, until: Bound | None = None) -> _Stream:
-    """A loop over an axis in tiles of ``step``, from ``start`` to the extent or ``until``, whichever comes first.
+def stream(extent: Extent, step: int | None, start: Bound | None = None, until: Bound | None = None) -> _Stream:
+    """A loop over an axis in tiles of ``step``, from ``start`` or 0 to the extent or ``until``, whichever comes first.
 
     The body is recorded once. With ``step`` None the loop variable is a scalar index. A bound may be loaded,
     ``until=lengths[b]``: an integer tile of rank 0, which is clipped to the extent, so that a negative length is an
@@ -149,6 +151,8 @@ def ragged_grid(offsets: Tensor, extent: Int, block: Any, *, rest: str = "zero")
 
 def _bound(rec: Recorder, value: object, what: str, extent: Expr) -> Expr:
     """Where an axis begins or ends; what was loaded is clipped to ``0 .. extent``."""
+    if value is None:
+        return Const(0)
     if not isinstance(value, Tile | Fragment):
         return integer_of(value, what)
     if value.ndim or not value.dtype.is_int:
@@ -235,7 +239,7 @@ def _coordinate(rec: Recorder, coord: Coord) -> Range | Int:
 # -- fragments --------------------------------------------------------------------------------------------------------
 def full(shape: Sequence[Range | int] | Range | int, value: object, dtype: DType) -> Fragment:
     """A fragment over Ranges and known extents, holding ``value`` everywhere."""
-    parts: Sequence[Range | int] = (shape,) if isinstance(shape, (Range, int)) else tuple(shape)
+    parts: Sequence[Range | int] = tuple(shape) if isinstance(shape, list | tuple) else (cast("Range | int", shape),)
     rec = _recorder_of((*parts, value))
     axes = tuple(_axis(part) for part in parts)
     source = operand_of(value)

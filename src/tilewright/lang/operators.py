@@ -30,6 +30,13 @@ class Operators(Traced):
 
     def _binary(self, fn: BinaryFn, other: object, *, swapped: bool = False) -> Any:
         right = operand_of(other)
+        if right is None and swapped:  # nobody else is left to ask
+            refuse(
+                "LNG023",
+                found=f"{fn} of a {type(other).__name__} and a {type(self).__name__}",
+                required="tiles, fragments, scalars or numbers",
+                help="numbers of Python and NumPy are values by themselves; load tensors by indexing them first",
+            )
         if right is None:
             return NotImplemented
         left = self._operand()

@@ -8,13 +8,13 @@ import keyword
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from tilewright.base.dtypes import DType, f32, i32
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics
 from tilewright.lang.places import refuse
-from tilewright.lang.tensors import Promise, TensorSpec
+from tilewright.lang.tensors import Promise, Tensor, TensorSpec
 
 
 class Auto:
@@ -181,15 +181,40 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
     refuse(
         "LNG001",
         where=where,
-        found=f"{name}: {'no annotation' if annotation is inspect.Parameter.empty else annotation!r}",
+        found=f"{name}: {'no annotation' if annotation is inspect.Parameter.empty else _shown(annotation)}",
         required='tw.Tensor["M", ...] for a tensor, tw.f32 or tw.i32 for a runtime scalar',
-        help=f"annotate {name}, or put it after `*` to make it a compile-time keyword",
+        help=_annotated(name, annotation),
     )
+
+
+def _shown(annotation: object) -> str:
+    return f"tw.{annotation.__name__}" if _is_tensor(annotation) else shown(annotation)
+
+
+def _is_tensor(annotation: object) -> TypeGuard[type[Tensor]]:
+    return isinstance(annotation, type) and issubclass(annotation, Tensor)
+
+
+def _annotated(name: str, annotation: object) -> str:
+    """What to write for a parameter that says nothing."""
+    if _is_tensor(annotation):
+        return f'name its dimensions: {name}: tw.{annotation.__name__}["M", "N"]'
+    if name in ("self", "cls") and annotation is inspect.Parameter.empty:
+        return "a kernel is a function, no method: define it outside of the class, or put @staticmethod above it"
+    if isinstance(annotation, DType):
+        return f"runtime scalars are {name}: tw.f32 or {name}: tw.i32; a tensor is {name}: tw.Tensor[...]"
+    return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
 def symbol_of(dim: str) -> str:
     """The symbol of an extent, which may be ``"G"`` or ``"G + 1"``."""
-    return dim.partition("+")[0].strip()
+    return parts_of(dim)[0]
+
+
+def parts_of(dim: str) -> tuple[str, int]:
+    """The symbol of an extent, and what is added to it."""
+    symbol, plus, more = dim.partition("+")
+    return symbol.strip(), int(more) if plus else 0
 
 
 def _dim(dim: object, name: str, where: Location) -> str | int:

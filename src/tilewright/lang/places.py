@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from types import CodeType, FrameType
-from typing import NoReturn
+from types import CodeType, FrameType, TracebackType
+from typing import Any, NoReturn
 
 from tilewright.diag import Diagnostic, Label, Location, TilewrightError
 
@@ -31,13 +33,16 @@ def user_frame() -> FrameType:
 
 def location(frame: FrameType) -> Location:
     """The place a frame stands at, with its column."""
-    code = frame.f_code
+    return _place(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def _place(code: CodeType, instruction: int, line: int) -> Location:
     column = 0
-    for index, (line, _, start, _) in enumerate(code.co_positions()):
-        if index == frame.f_lasti // 2:
-            column = start + 1 if start is not None and line == frame.f_lineno else 0
+    for index, (begins, _, start, _) in enumerate(code.co_positions()):
+        if index == instruction // 2:
+            column = start + 1 if start is not None and begins == line else 0
             break
-    return Location(code.co_filename, frame.f_lineno, column)
+    return Location(code.co_filename, line, column)
 
 
 def here() -> Location:
@@ -128,29 +133,79 @@ def within_stack(where: Location) -> Generator[None]:
     )
 
 
+_CALL = re.compile(r"(?:(?P<owner>\w+)\.)?(?P<name>\w+)\(\) (?P<what>(?:missing|takes|got) .*)")
+_OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<operator>\S+): (?P<what>.*)")
+_VALUES = ("Tile", "Fragment", "Scalar", "Range", "Tensor")
+
+
 @contextmanager
-def using_absent(names: Sequence[str]) -> Generator[None]:
-    """Refuses (LNG037) what Python says of None where the kernel's tensors ``names`` are left out."""
+def explaining(absent: Sequence[str], known: Callable[[str, str], object]) -> Generator[None]:
+    """Refuses at the user's line what Python says of uses of the language: None where the tensors ``absent`` are left
+    out (LNG037), operands that are no values (LNG023), calls that do not fit (LNG041) a function that ``known`` finds
+    by the name of its class, or "", and its own."""
     try:
         yield
     except (TypeError, AttributeError) as error:
-        if not names or "NoneType" not in str(error):
+        step = _users_step(error)
+        if step is None:
             raise
-        step = error.__traceback__
-        frames: list[tuple[FrameType, int]] = []
-        while step is not None:
-            if not step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-                frames.append((step.tb_frame, step.tb_lineno))
-            step = step.tb_next
-        if not frames:
+        frame, told = step.tb_frame, str(error)
+        where = _place(frame.f_code, step.tb_lasti, step.tb_lineno)
+        if absent and "NoneType" in told:
+            _refuse_absent(absent, where)
+        operands, call = _OPERANDS.fullmatch(told), _CALL.fullmatch(told)
+        if operands is not None and any(f"'{name}'" in told for name in _VALUES):
+            _refuse_operands(operands, where)
+        function = known(call["owner"] or "", call["name"]) if call is not None else None
+        if call is None or function is None or step.tb_next is not None:
             raise
-        where = Location(frames[-1][0].f_code.co_filename, frames[-1][1])
-    else:
-        return
+        if not call["owner"] and frame.f_globals.get(call["name"], function) is not function:
+            raise  # a helper of the user's that is called like one of ours
+        _refuse_call(call, function, where)
+
+
+def _users_step(error: BaseException) -> TracebackType | None:
+    """The innermost step of an error's traceback that is the user's."""
+    step, found = error.__traceback__, None
+    while step is not None:
+        if not step.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            found = step
+        step = step.tb_next
+    return found
+
+
+def _refuse_absent(names: Sequence[str], where: Location) -> NoReturn:
     refuse(
         "LNG037",
         where=where,
         found=f"None, since {' and '.join(names)} is left out",
         required="a branch for calls without it",
         help=f"write it: `if {names[0]} is not None: ...`",
+    )
+
+
+def _refuse_operands(operands: re.Match[str], where: Location) -> NoReturn:
+    refuse(
+        "LNG023",
+        where=where,
+        found=f"{operands['operator']} of {operands['what']}",
+        required="tiles, fragments, scalars or numbers",
+        help="load tensors by indexing them first; numbers of Python and NumPy are values by themselves",
+    )
+
+
+_NAMED_OTHERWISE = {"keepdim": "keepdims", "dim": "axis", "mask": "no mask", "dtype": ".to(dtype) of the result"}
+
+
+def _refuse_call(call: re.Match[str], function: Any, where: Location) -> NoReturn:
+    of = f"{'tw' if call['owner'] is None else 'x'}.{call['name'].rstrip('_')}"
+    parameters = [p.replace(annotation=p.empty) for p in inspect.signature(function).parameters.values()]
+    ours = next((o for theirs, o in _NAMED_OTHERWISE.items() if f"argument '{theirs}'" in call["what"]), None)
+    told = " ".join((function.__doc__ or "").split("\n\n")[0].split())
+    refuse(
+        "LNG041",
+        where=where,
+        found=f"{of}() {call['what']}",
+        required=f"{of}({', '.join(str(p) for p in parameters if p.name != 'self')})",
+        help=f"here it is {ours}" if ours is not None else told,
     )

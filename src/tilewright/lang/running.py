@@ -55,7 +55,7 @@ def position_of(axis: int | None, axes: tuple[Axis, ...]) -> int:
     """The one axis that a scan goes along, counted from 0; None names the only one."""
     if axis is None and len(axes) == 1:
         return 0
-    if axis is None or not -len(axes) <= axis < len(axes):
+    if not isinstance(axis, int) or not -len(axes) <= axis < len(axes):
         refuse(
             "LNG025",
             found=f"axis {axis} of a value with axes {show_axes(axes)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -64,6 +65,7 @@ def scan(
     without the axis, is that too, and holds the last state afterwards. ``exclusive`` gives the state before each
     element, ``reverse`` goes from the last element to the first. Returns a tile, or a tuple of them.
     """
+    _require_two_arguments(fn)
     several = isinstance(values, tuple)
     rec, nodes = _states(_parts(values))
     at = position_of(axis, nodes[0].axes)
@@ -87,6 +89,17 @@ def scan(
     running, last = rec.scan(combine, nodes, before, at, exclusive=exclusive, reverse=reverse, neutral=None)
     leave(rec, carriers, last)
     return tuple(Tile(rec, n) for n in running) if several else Tile(rec, running[0])
+
+
+def _require_two_arguments(fn: object) -> None:
+    try:
+        inspect.signature(cast("Callable[..., object]", fn)).bind(None, None)
+    except TypeError:
+        refuse_state(
+            f"{shown(fn)} as the function", "a function of two states", "tw.scan(lambda a, b: a + b, x[m, n], 1)"
+        )
+    except ValueError:  # builtins of C may have no signature
+        return
 
 
 def _parts(value: object) -> tuple[object, ...]:

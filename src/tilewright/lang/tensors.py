@@ -167,8 +167,18 @@ class Tensor(Traced):
                     "LNG019",
                     found=f"index {position} of {self._array.name} is {_shown(item)}",
                     required="a Range, an integer of extents and program indices, an integer tile, or an int",
-                    help="axes come from tw.grid, tw.stream and tw.axis; cast other tiles with .to(tw.i32)",
+                    help=self._instead_of(item, position),
                 )
+
+    def _instead_of(self, item: object, position: int) -> str:
+        """What to write for an index that is none."""
+        if isinstance(item, Tensor):
+            return f"load it first: {self._array.name}[{item.array.name}[m]]"
+        if item is Ellipsis or item is None:
+            return "name every dimension, and insert axes into the loaded tile: x[m, n][:, None]"
+        if not isinstance(item, Traced) and (isinstance(item, list | tuple) or hasattr(item, "__array__")):
+            return "pass the indices as a tensor of integers and load them: x[index[m], n]"
+        return "axes come from tw.grid, tw.stream and tw.axis; cast other tiles with .to(tw.i32)"
 
     def _slice(self, item: slice[Any, Any, Any], dim: Expr, position: int) -> _Place:
         """Part of a dimension of known extent: a whole axis of that many elements, at coordinates from its start."""
@@ -253,8 +263,11 @@ class Tensor(Traced):
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_value
+    __abs__ = __invert__ = __pos__ = __pow__ = __rpow__ = __and__ = __or__ = __xor__ = _no_value
+    __rand__ = __ror__ = __rxor__ = __lshift__ = __rshift__ = __eq__ = __ne__ = _no_value
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __matmul__ = __rmatmul__ = __neg__ = _no_value
     __lt__ = __le__ = __gt__ = __ge__ = _no_value
+    __hash__ = Traced.__hash__
 
     def __repr__(self) -> str:
         return f"Tensor({self._array.name}, {self.dtype}, ({', '.join(map(str, self._array.dims))}))"

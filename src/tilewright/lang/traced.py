@@ -79,6 +79,21 @@ class Traced:
     def __index__(self) -> int:
         self._refuse_value("a Python index or range()", "loop with `for k in tw.stream(extent, step)`")
 
+    def __round__(self, digits: object = None) -> NoReturn:
+        self._refuse_value("round()", "use tw.round")
+
+    def __floor__(self) -> NoReturn:
+        self._refuse_value("math.floor()", "use tw.floor")
+
+    def __ceil__(self) -> NoReturn:
+        self._refuse_value("math.ceil()", "use tw.ceil")
+
+    def __trunc__(self) -> NoReturn:
+        self._refuse_value("math.trunc()", "x.to(tw.i32).to(tw.f32)")
+
+    def __complex__(self) -> NoReturn:
+        self._refuse_value("complex()", "there are no complex numbers: keep two tiles")
+
     def __hash__(self) -> int:
         self._refuse_value("hash()", "keep traced values in variables, lists or as values of a dict")
 

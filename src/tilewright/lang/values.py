@@ -69,12 +69,25 @@ class Scalar(_Recorded):
     def __neg__(self) -> Any:
         return scalar_of(self._recorder, -self.expr)
 
+    def __getitem__(self, key: object) -> NoReturn:
+        _not_indexed(self, key)
+
     def to(self, dtype: DType) -> Tile:
         """The integer as a rank-0 tile of ``dtype``."""
         return Tile(self._recorder, arithmetic.convert(self._recorder, self._operand(), check_dtype(dtype)))
 
     def __repr__(self) -> str:
         return f"Scalar({self.expr})"
+
+
+def _not_indexed(value: Scalar | Range, key: object) -> NoReturn:
+    items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
+    refuse(
+        "LNG019",
+        found=f"a {type(value).__name__} indexed by {_show_key(items)}",
+        required="a tensor, which is loaded from, or a tile, which axes are inserted into",
+        help="index a tensor with it: x[m, n]; its coordinates as a tile are m.index, as a column m.index[:, None]",
+    )
 
 
 ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
@@ -113,6 +126,9 @@ class Range(_Recorded):
     def _operand(self) -> Operand:
         return self._recorder.index(self.span)
 
+    def __getitem__(self, key: object) -> NoReturn:
+        _not_indexed(self, key)
+
     @property
     def index(self) -> Tile:
         """The coordinates as an i32 tile over this range."""
@@ -138,7 +154,7 @@ class Range(_Recorded):
         return self._recorder
 
     def __repr__(self) -> str:
-        return f"Range{self.span}"
+        return f"Range({self.span})"
 
 
 class Value(_Recorded):
@@ -192,7 +208,7 @@ class Value(_Recorded):
 
     def transpose(self, *perm: int) -> Tile:
         """Axis i of the result is axis ``perm[i]``."""
-        order = [p + self.ndim if p < 0 else p for p in perm]
+        order = _places(perm, self.ndim)
         if sorted(order) != list(range(self.ndim)):
             refuse(
                 "LNG025",
@@ -261,12 +277,12 @@ class Value(_Recorded):
         return Tile(self._recorder, arithmetic.reduce(self._recorder, fn, self._operand(), axes, keepdims))
 
     def _positions(self, axis: int | Sequence[int] | None) -> list[int]:
-        chosen = range(self.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
-        positions = [a + self.ndim if a < 0 else a for a in chosen]
+        several = isinstance(axis, list | tuple)
+        positions = _places(range(self.ndim) if axis is None else axis if several else (axis,), self.ndim)
         if len(set(positions)) != len(positions) or any(not 0 <= a < self.ndim for a in positions):
             refuse(
                 "LNG025",
-                found=f"axis {axis} of a value with axes {show_axes(self.axes)}",
+                found=f"axis {shown(axis)} of a value with axes {show_axes(self.axes)}",
                 required=f"an axis of {-self.ndim} to {self.ndim - 1}" if self.ndim else "a value with axes",
                 help="count axes from 0; dropped axes no longer count",
             )
@@ -424,6 +440,12 @@ def carrier_of(value: object) -> Fragment:
     return value
 
 
+def _places(axes: Sequence[object], rank: int) -> list[int]:
+    """Axes counted from 0; -1 for what is no integer."""
+    numbers_ = [operator.index(a) if isinstance(a, numbers.Integral) else -rank - 1 for a in axes]
+    return [a + rank if a < 0 else a for a in numbers_]
+
+
 def _integer(value: object) -> Expr | None:
     if isinstance(value, Scalar):
         return value.expr
@@ -440,9 +462,18 @@ def integer_of(value: object, what: str, *, code: str = "LNG022") -> Expr:
             code,
             found=f"{what} is a {type(value).__name__}",
             required="an int or an integer of extents, program indices and scalars",
-            help="values loaded from tensors can't place or bound an access",
+            help=_INSTEAD.get(type(value).__name__, "make it an integer: // rounds down, -(-a // b) rounds up"),
         )
     return result
+
+
+_INSTEAD = {
+    "Tensor": "name a dimension: x.shape[0]",
+    "Range": "its length is m.size, its places are m.start and m.stop",
+    "Tile": "of loaded values only the start and end of a stream or an axis may be made: until=lengths[b]",
+    "Fragment": "of loaded values only the start and end of a stream or an axis may be made: until=lengths[b]",
+}
+"""What may stand where an integer has to, by the kind of what was given."""
 
 
 def check_dtype(dtype: object) -> DType:

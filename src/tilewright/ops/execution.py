@@ -13,6 +13,7 @@ from tilewright.artifact.store import Store
 from tilewright.base.dtypes import DTYPES, DType, dtype_named
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
+from tilewright.lang.params import parts_of, symbol_of
 from tilewright.ops.pytorch import Tensor, as_tuple, torch
 from tilewright.ops.signature import REQUIRED, Kind, Signature
 
@@ -172,23 +173,28 @@ _NO_KEYWORDS: dict[str, Hashable] = {}
 _ROW_MAJOR = torch.contiguous_format
 _empty_like = torch.empty_like
 
-Origin = int | tuple[int, int, str]
-"""An extent, or where it is read: an argument's position, the axis, and the dimension's name."""
+Origin = int | tuple[int, int, int]
+"""An extent, or where it is read: an argument's position, the axis, and what is added to that."""
 
 
 def _origins(signature: Signature, dims: tuple[str | int, ...]) -> tuple[Origin, ...]:
     def origin(dim: str) -> Origin:
-        given = [(i, a) for i, a in enumerate(signature.arguments) if a.kind in (Kind.TENSOR, Kind.MUTATED)]
-        return next((i, a.dims.index(dim), dim) for i, a in given if dim in a.dims)
+        symbol, more = parts_of(dim)
+        return next(
+            (i, axis, more - parts_of(of)[1])
+            for i, a in enumerate(signature.arguments)
+            for axis, of in enumerate(a.dims)
+            if a.kind in (Kind.TENSOR, Kind.MUTATED) and isinstance(of, str) and symbol_of(of) == symbol
+        )
 
     return tuple(d if isinstance(d, int) else origin(d) for d in dims)
 
 
-def _extent(signature: Signature, values: tuple[Any, ...], position: int, axis: int, dim: str) -> int:
+def _extent(signature: Signature, values: tuple[Any, ...], position: int, axis: int, more: int) -> int:
     shape = values[position].shape
     if len(shape) != len(signature.arguments[position].dims):
         signature.described(values)  # refuses
-    return shape[axis]
+    return shape[axis] + more
 
 
 def _alert(signature: Signature, results: tuple[Tensor, ...]) -> None:

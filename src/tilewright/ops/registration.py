@@ -268,7 +268,7 @@ def op(
       left out. They are allocated row-major; their dimensions are those of the arguments.
     - ``mutates``: names of the tensors that it changes in place.
     - ``dtypes``: of results, an element type or the name of an argument of the same; a result ``dx`` is as ``x``,
-      others are as the first tensor.
+      others are as the first tensor that is no ``tw.Unique`` or ``tw.Offsets``.
     - ``backward``: kernels or operators (one or a tuple), or a function over operators, joined by the names of what
       they take (``tilewright.ops.gradients``).
     - ``fallback``: a function of PyTorch for tensors of the CPU; without, the simulator runs them.

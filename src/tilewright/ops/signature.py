@@ -14,7 +14,7 @@ from tilewright.base.dtypes import DType, dtype_named
 from tilewright.diag import fail
 from tilewright.jit.outputs import Uses, uses_of
 from tilewright.jit.pytorch import DTYPE_NAMES
-from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam
+from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam, parts_of, symbol_of
 from tilewright.ops.pytorch import torch
 
 
@@ -101,9 +101,14 @@ class Signature:
             if value is not None and argument.kind.is_tensor:
                 _agree(argument, tuple(value.shape), extents)
         return tuple(
-            (tuple(d if isinstance(d, int) else extents[d] for d in r.dims), r.dtype or values[r.like].dtype)
+            (tuple(d if isinstance(d, int) else _sum(extents, d) for d in r.dims), r.dtype or values[r.like].dtype)
             for r in self.results
         )
+
+
+def _sum(extents: Mapping[str, Any], dim: str) -> Any:
+    symbol, more = parts_of(dim)
+    return extents[symbol] + more
 
 
 def _agree(argument: Argument, shape: tuple[Any, ...], extents: dict[str, Any]) -> None:
@@ -113,7 +118,10 @@ def _agree(argument: Argument, shape: tuple[Any, ...], extents: dict[str, Any]) 
             "JIT010", found=f"{argument.name} of shape {shape}", required=f"{len(argument.dims)} dimensions: {declared}"
         )
     for dim, extent in zip(argument.dims, shape, strict=True):
-        known = dim if isinstance(dim, int) else extents.setdefault(dim, extent)
+        if isinstance(dim, str):
+            symbol, more = parts_of(dim)
+            extents.setdefault(symbol, extent - more)
+        known = dim if isinstance(dim, int) else _sum(extents, dim)
         if isinstance(known, int) and isinstance(extent, int):
             if known != extent:
                 fail("JIT010", found=f"{argument.name} of shape {shape}", required=f"{dim} = {known} in {declared}")
@@ -225,16 +233,20 @@ _KINDS: dict[object, Kind] = {
 
 
 def _result(signature: Signature, param: TensorParam, uses: Uses, dtypes: Mapping[str, DType | str]) -> Result:
-    """A gradient ``dx`` has the dtype of ``x``, another result that of the first tensor, unless declared."""
+    """A gradient ``dx`` has the dtype of ``x``, another result that of the first tensor that is no promise of
+    integers, unless declared."""
     kernel, arguments = signature.kernel, signature.arguments
-    known = {d for a in arguments if a.kind in (Kind.TENSOR, Kind.MUTATED) for d in a.dims}
-    unknown = [d for d in param.dims if isinstance(d, str) and d not in known]
+    tensors = [a for a in arguments if a.kind in (Kind.TENSOR, Kind.MUTATED)]
+    known = {symbol_of(d) for a in tensors for d in a.dims if isinstance(d, str)}
+    unknown = [d for d in param.dims if isinstance(d, str) and symbol_of(d) not in known]
     if unknown:
         _refuse(
             kernel, f"{param.name} has {unknown[0]}, which no argument has", "results with the arguments' dimensions"
         )
     positions = {a.name: i for i, a in enumerate(arguments) if a.kind.is_tensor and a.kind is not Kind.OPTIONAL}
-    declared = dtypes.get(param.name, param.name[1:] if param.name[1:] in positions else arguments[0].name)
+    promised = {t.name for t in kernel.tensors if t.promise is not None}
+    first = next((a for a in tensors if a.name not in promised), arguments[0])
+    declared = dtypes.get(param.name, param.name[1:] if param.name[1:] in positions else first.name)
     like = next(i for i, a in enumerate(arguments) if a.kind in (Kind.TENSOR, Kind.MUTATED))
     zero = param.name in uses.added
     if declared in positions:

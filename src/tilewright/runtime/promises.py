@@ -67,7 +67,7 @@ def refuse(kernel: str, promises: Sequence[str]) -> NoReturn:
         "RUN023",
         found=f"{', '.join(promises)} of {kernel}: the launch stored nothing",
         required="integers for which it holds",
-        help="add with tw.reduce_add, or mend the tensor: tw.check() right after a call tells which call it was",
+        help="mend the tensor, or add with tw.reduce_add; tw.check() right after a call tells which it was",
     )
 
 

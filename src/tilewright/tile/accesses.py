@@ -186,7 +186,9 @@ class Accesses:
             "LNG020",
             found=f"coordinate {coord} on dimension {position} of {array.name}",
             required=f"0 <= coordinate < {dim} in every program",
-            help="use a Range over this dimension's extent, or an index that is bounded by it",
+            help=f"count from the end with {array.name}.shape[{position}] - {-coord.constant}"
+            if not isinstance(coord, Span) and coord.constant is not None and coord.constant < 0
+            else "use a Range over this dimension's extent, or an index that is bounded by it",
         )
 
 

@@ -10,16 +10,16 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
-from tilewright.lang import arithmetic
+from tilewright.lang import arithmetic, functions, scans
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
-from tilewright.lang.places import names_of, refuse, user_frame, using_absent, within_stack
+from tilewright.lang.places import explaining, names_of, refuse, user_frame, within_stack
 from tilewright.lang.recorder import Array, Cell, Combine, Node
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
 from tilewright.lang.tensors import Promise, Tensor
-from tilewright.lang.values import Scalar, Tile
+from tilewright.lang.values import Fragment, Range, Scalar, Tile, Value
 from tilewright.tile import dialect
 from tilewright.tile.accesses import Use
 from tilewright.tile.builder import KernelBuilder, handle
@@ -52,7 +52,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises)
     arguments = _arguments(kernel, signature, tracer, block)
     absent = [p.name for p in kernel.keywords if p.default is None and not p.auto]
-    with within_stack(kernel.where), using_absent(absent):
+    with within_stack(kernel.where), explaining(absent, _function_of_the_language):
         returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
     made = tracer.kernel_op(kernel, names)
@@ -68,6 +68,14 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     if verify:
         module.verify()
     return module
+
+
+def _function_of_the_language(owner: str, name: str) -> object:
+    """What Python calls ``owner.name``, or ``name`` where it has no class."""
+    if owner:
+        kind = next((k for k in (Value, Tile, Fragment, Scalar, Range, Tensor) if k.__name__ == owner), None)
+        return getattr(kind, name, None)
+    return getattr(functions, name, None) or getattr(scans, name, None)
 
 
 def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, static: dict[str, int]) -> TensorType:
@@ -209,7 +217,8 @@ class Tracer(KernelBuilder):
                 "LNG036",
                 found=f"{name} stored at {reliance}",
                 required=required,
-                help="store through elements of a tw.Unique tensor; or add with tw.reduce_add(y, index, value)",
+                help="store through elements of a tw.Unique tensor, rows of groups through tw.ragged_grid; or add with "
+                "tw.reduce_add(y, index, value)",
             )
         open_ = [t for t in reliance.tensors if self._promises.get(t) is not Promise.UNIQUE]
         if open_:
@@ -476,7 +485,7 @@ class Tracer(KernelBuilder):
                 help=f'annotate it: {offsets.name}: tw.Offsets["G + 1"]',
             )
         extents = [d.expr for a in self._body.args if isinstance(a.type, TensorType) for d in a.type.dims]
-        if extent.constant is None and extent not in extents:
+        if (extent.constant or 0) < 0 or (extent.constant is None and extent not in extents):
             refuse(
                 "LNG021",
                 found=f"a ragged grid over {extent} rows",

@@ -8,7 +8,7 @@ from itertools import product
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import Expr, Sum, Sym, maximum, minimum
+from tilewright.base.expr import Const, Expr, Sum, Sym, maximum, minimum
 from tilewright.diag import fail
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn
@@ -119,8 +119,16 @@ def _clipped(value: SSAValue) -> tuple[SSAValue, Expr] | None:
     lower = _operand(upper[0], BinaryFn.MIN)
     if lower is None:
         return None
-    most = _widened(lower[1]).owner
-    return (lower[0], most.expr.expr) if isinstance(most, tile.Scalar) else None
+    most = _integer(lower[1])
+    return (lower[0], most) if most is not None else None
+
+
+def _integer(value: SSAValue) -> Expr | None:
+    """An integer of the launch, or a constant."""
+    op = _widened(value).owner
+    if isinstance(op, tile.Constant) and isinstance(op.value.data, int):
+        return Const(op.value.data)
+    return op.expr.expr if isinstance(op, tile.Scalar) else None
 
 
 def _operand(value: SSAValue, fn: BinaryFn) -> tuple[SSAValue, SSAValue] | None:

@@ -76,7 +76,7 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "CMD008",
-        "the file of settings can't be read",
+        "a setting can't be read",
         "Settings come from variables of the environment, then from a file, then from their defaults. The file is TOML "
         "and holds nothing else: a misspelt name would otherwise be ignored.",
         bad='stores = "/tmp/kernels" in ~/.config/tilewright/config.toml',

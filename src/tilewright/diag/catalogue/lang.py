@@ -289,4 +289,12 @@ CODES: tuple[Code, ...] = (
         good="moved[m] = rows[m] + 1",
         source="Tilewright language rules, Promises",
     ),
+    Code(
+        id="LNG041",
+        title="the call does not fit the function",
+        why="Python finds the arguments of a call before the function sees them: one is missing, there is one too "
+        "many, or the function has none of that name.",
+        bad="for k in tw.stream(x.shape[1]): ...  # no step",
+        good="for k in tw.stream(x.shape[1], 64): ...",
+    ),
 )
