@@ -266,12 +266,12 @@ class RoleLowering(PipelineLowering):
             elif isinstance(op, tile.Bind):
                 self.loaded_bounds.lower(self, op)
             elif op in self.loaded_bounds.sources:
-                super().op(op, split=split)
+                super().op(op, split=False)
             return
         match op:
             case tile.Bind() if self.pipelines:
                 self.loaded_bounds.lower(self, op)
-            case tile.Load() | tile.Gather() if self.pipelines and self.loaded_bounds.only_for_bounds(op):
+            case _ if self.pipelines and self.loaded_bounds.only_for_bounds(op):
                 pass
             case tile.Load() if op in self.copied and not other_uses(op):
                 pass
