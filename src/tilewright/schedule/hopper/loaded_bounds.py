@@ -61,9 +61,7 @@ class LoadedBounds:
     def _only_bounds_use(self, value: SSAValue) -> bool:
         users = (use.operation for use in value.uses)
         return all(
-            isinstance(u, tile.Bind)
-            or u in self.sources
-            or (is_elementwise(u) and self._only_bounds_use(u.results[0]))
+            isinstance(u, tile.Bind) or u in self.sources or (is_elementwise(u) and self._only_bounds_use(u.results[0]))
             for u in users
         )
 
