@@ -159,7 +159,7 @@ class _Access(TileOp):
 
 @irdl_op_definition
 class Load(_Access):
-    """The tensor's elements at the coordinates' domains."""
+    """The tensor's elements at the coordinates' domains; where an integer that was loaded leads outside, 0."""
 
     name = "tile.load"
     result = result_def(TileType)

@@ -30,6 +30,7 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
+from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
 
@@ -57,6 +58,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
         returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
     made = tracer.kernel_op(kernel, names)
+    bind_coordinates(made, tracer.known_inside)
     if not any(isinstance(op, (*dialect.WRITES, dialect.Print)) for op in made.walk()):
         refuse(
             "LNG032",
@@ -174,6 +176,10 @@ class Tracer(KernelBuilder):
                 required="integers that stay as they were checked",
                 help="write the result to another tensor",
             )
+
+    def known_inside(self, coord: Expr, extent: Expr) -> bool:
+        """Whether a coordinate lies in ``0 .. extent`` in every program, whatever a launch asks."""
+        return self._accesses.limits.inside(coord, extent)
 
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
         self.use(coord)
