@@ -1,4 +1,4 @@
-"""Operands of products at coordinates that a program loads: brought like any other, and zeros where they lead outside."""
+"""Operands of products at coordinates that a program loads: brought like any other, zeros where they lead outside."""
 
 # ruff: noqa: F821, UP037 - dimension names are strings
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false

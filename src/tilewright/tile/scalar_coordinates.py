@@ -73,10 +73,11 @@ def _coords(gather: Gather, named: Mapping[str, str]) -> list[Coord] | None:
     found: list[Coord] = []
     for coord in (c.expr for c in gather.coords):
         name = coord.name if isinstance(coord, Sym) else ""
+        axis = along.get(name)
         if name in named:
             found.append(Sym(named[name]))
-        elif name in along and isinstance(along[name], Span):
-            found.append(along[name])  # type: ignore[arg-type]
+        elif isinstance(axis, Span):
+            found.append(axis)
         elif coord.symbols.isdisjoint(along) and not any(c.startswith(_INDEX) for c in coord.symbols):
             found.append(coord)
         else:
@@ -113,7 +114,7 @@ def _of_streams(op: Operation) -> bool:
     if isinstance(op, Load):
         if op.spans:
             return True
-        used = {s for c in op.coords for s in c.data.symbols}  # type: ignore[union-attr]
+        used = {s for c in op.coords if isinstance(c.data, Expr) for s in c.data.symbols}
     elif isinstance(op, Scalar):
         used = set(op.expr.expr.symbols)
     around = op.parent_op()
@@ -177,18 +178,11 @@ def _bind(kernel: Kernel, before: Operation, ops: list[Operation], value: SSAVal
     negative = Compare(CompareFn.LT, index, zero.result)
     least = Binary(BinaryFn.MIN, index, extent.result)
     clipped = Select(negative.result, extent.result, least.result)
-    own_ops = [
-        *([wide] if wide is not None else []),
-        extent,
-        zero,
-        negative,
-        least,
-        clipped,
-        Bind(symbol, clipped.result),
-    ]
-    for op in own_ops:
-        op.attributes |= {k: v for k, v in value.owner.attributes.items() if k == "loc"}  # type: ignore[union-attr]
-    block.insert_ops_before([*made, *own_ops], before)
+    bind = Bind(symbol, clipped.result)
+    computed = [*([] if wide is None else [wide]), extent, zero, negative, least, clipped, bind]
+    for op in computed:
+        op.attributes |= {k: v for k, v in before.attributes.items() if k == "loc"}
+    block.insert_ops_before([*made, *computed], before)
     return symbol
 
 
