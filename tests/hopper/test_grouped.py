@@ -16,7 +16,7 @@ import tilewright as tw
 from support import products as p
 from support.ptx_driver import run_artifact
 from tilewright import simulate
-from tilewright.artifact.schema import CHECKED
+from tilewright.artifact.schema import CHECKED, Artifact
 from tilewright.base.expr import TRUE, Const, Sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.products import prove
@@ -135,17 +135,17 @@ def test_no_role_does_anything_behind_a_gate_that_is_closed() -> None:
 
 
 @pytest.fixture(scope="module")
-def artifact() -> tw.Kernel:
+def artifact() -> Artifact:
     return grouped.compile(dtypes=DTYPES)
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_groups(name: str, artifact: tw.Kernel) -> None:
+def test_groups(name: str, artifact: Artifact) -> None:
     simulated, executed = drawn(GROUPS[name]), drawn(GROUPS[name])
     grouped(**simulated)
     tw.check()
     np.testing.assert_allclose(simulated["c"].astype(np.float64), exact(simulated), atol=0.15)
-    driver = run_artifact(artifact, executed)  # type: ignore[arg-type]
+    driver = run_artifact(artifact, executed)
     assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
     np.testing.assert_array_equal(executed["c"].view(np.uint16), simulated["c"].view(np.uint16))
 
@@ -160,11 +160,11 @@ def test_groups(name: str, artifact: tw.Kernel) -> None:
         [0, 5, 5, 2**31 - 1, 30, -(2**31)],
     ],
 )
-def test_nothing_is_stored_unless_offsets_ascend(offsets: list[int], artifact: tw.Kernel) -> None:
+def test_nothing_is_stored_unless_offsets_ascend(offsets: list[int], artifact: Artifact) -> None:
     simulated, executed = drawn(offsets), drawn(offsets)
     with pytest.raises(tw.TilewrightError, match=r"offsets\(offsets\) of grouped"):
         grouped(**simulated)
-    driver = run_artifact(artifact, executed)  # type: ignore[arg-type]
+    driver = run_artifact(artifact, executed)
     with pytest.raises(tw.TilewrightError, match="RUN023"):
         tw.check()
     assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
@@ -172,7 +172,7 @@ def test_nothing_is_stored_unless_offsets_ascend(offsets: list[int], artifact: t
         assert np.isnan(arrays["c"].astype(np.float32)).all()
 
 
-def test_the_certificate_names_the_promise(artifact: tw.Kernel) -> None:
+def test_the_certificate_names_the_promise(artifact: Artifact) -> None:
     (checked,) = (o for o in artifact.certificate if o.method == CHECKED)
     assert checked.name == "offsets(offsets)"
     assert "by step 2 of 4, before any store" in checked.detail
