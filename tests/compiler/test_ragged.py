@@ -17,6 +17,8 @@ from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.expr import Max, Min, Sym
 from tilewright.base.verdict import Proved
+from tilewright.codegen.assemble import Assembled, defects
+from tilewright.compiler import build
 from tilewright.compiler.proofs.loaded import Ascending, offsets_of, require_clipped, tiles_of
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.tile import dialect as tile
@@ -87,6 +89,23 @@ def test_the_certificate_names_the_promise(artifact: tw.Kernel) -> None:
     ]
     (once,) = (o for o in artifact.certificate if o.name == "once" and o.detail == "y")
     assert once.method.endswith("by offsets(offsets)")
+
+
+def test_a_kernel_that_is_planned_again_keeps_its_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The assembler has spoilt it once: on fewer CTAs per SM it relies on the same."""
+    spoilt: list[str] = []
+
+    def once(assembled: Assembled) -> tuple[str, ...]:
+        if ".entry kernel_scaled_groups(" in assembled.ptx and not spoilt:
+            spoilt.append("spilled")
+            return ("spilled",)
+        return defects(assembled)
+
+    monkeypatch.setattr(build, "defects", once)
+    made = CASES["scaled_groups"].kernel.compile(dtypes={**DTYPES, "offsets": "i64"})
+    assert spoilt
+    assert all(variant.reports for variant in made.variants)
+    assert "offsets(offsets)" in {o.name for o in made.certificate}
 
 
 def kernels() -> tuple[tile.Kernel, t.Kernel]:
