@@ -18,12 +18,12 @@ from itertools import product
 
 from xdsl.ir import Block, Operation
 
-from tilewright.base.expr import Const, Expr, Sum, Sym, minimum, own
+from tilewright.base.expr import Const, Expr, Sum, Sym, own
 from tilewright.diag import Location
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, Symbol
-from tilewright.tile.ops import operations
+from tilewright.tile.ops import OPEN_TRIP, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol_ops import Accesses, Scope
@@ -82,9 +82,9 @@ def _do_together(inside: Sequence[Operation]) -> bool:
     return any(isinstance(op, (t.Shared, *_TOGETHER)) for op in inside)
 
 
-def _at_most_once(op: t.For) -> bool:
-    """A loop that is a branch: its only step is the first, if any."""
-    return op.begin.expr == Const(0) and op.step.expr == Const(1) and minimum(op.end.expr, 1) == op.end.expr
+def _is_gate(op: t.For) -> bool:
+    """The loop that is a branch: it has one step, or none."""
+    return op.begin.expr == Const(0) and op.end.expr == OPEN_TRIP and op.step.expr == Const(1)
 
 
 def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
@@ -95,7 +95,7 @@ def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
         match op:
             case t.If():
                 branches.append(op.condition.expr)
-            case t.For() if _at_most_once(op):
+            case t.For() if _is_gate(op):
                 branches.append(op.end.expr > 0)
             case t.For():
                 varying.add(op.counter.data)
@@ -260,7 +260,7 @@ class _Extraction:
         return PROGRAM_LOOP if PROGRAM_LOOP in scope.loops and symbols & set(scope.programs) else None
 
     def _for(self, op: t.For, scope: Scope) -> tuple[Node, ...]:
-        known = self.decided.get(op.end.expr > 0) if _at_most_once(op) else None
+        known = self.decided.get(op.end.expr > 0) if _is_gate(op) else None
         if known is not None:
             return self._block(op.body.block, scope.inside()) if known else ()
         begin, end = self._alike(op, op.begin.expr, scope), self._alike(op, op.end.expr, scope)
