@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -15,10 +16,18 @@ from support.indexed import CASES, Arrays, facts_of
 from support.lowered import lowered
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
+from tilewright.base import dtypes
 from tilewright.base.expr import Max, Min, Sym
 from tilewright.base.verdict import Proved
+from tilewright.codegen.assemble import Assembled, defects
+from tilewright.compiler import build
+from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.loaded import Ascending, offsets_of, require_clipped, tiles_of
 from tilewright.compiler.proofs.stores import prove_stores
+from tilewright.compiler.requests import Request, default_facts
+from tilewright.hw.target import SM90A
+from tilewright.lang.schedule import Schedule
+from tilewright.lang.signature import Signature
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
@@ -87,6 +96,25 @@ def test_the_certificate_names_the_promise(artifact: tw.Kernel) -> None:
     ]
     (once,) = (o for o in artifact.certificate if o.name == "once" and o.detail == "y")
     assert once.method.endswith("by offsets(offsets)")
+
+
+def test_a_kernel_that_is_planned_again_keeps_its_promises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The assembler has spoilt it once: on fewer CTAs per SM it relies on the same."""
+    spoilt: list[str] = []
+
+    def once(assembled: Assembled) -> tuple[str, ...]:
+        if re.search(r"\.entry kernel_scaled_groups(_\d+)?\(", assembled.ptx) and not spoilt:
+            spoilt.append("spilled")
+            return ("spilled",)
+        return defects(assembled)
+
+    monkeypatch.setattr(build, "defects", once)
+    kernel = CASES["scaled_groups"].kernel
+    signature = Signature.of({name: dtypes.DTYPES[dtype] for name, dtype in DTYPES.items()}, static=None)
+    made = build.build(plan(Request(kernel, signature, default_facts(kernel), SM90A, Schedule())))
+    assert spoilt
+    assert all(variant.reports for variant in made.variants)
+    assert "offsets(offsets)" in {o.name for o in made.certificate}
 
 
 def kernels() -> tuple[tile.Kernel, t.Kernel]:

@@ -8,7 +8,7 @@ import numpy as np
 import tilewright as tw
 from support.example_cases import load
 
-ragged = load("ragged")
+ragged, grouped = load("ragged"), load("grouped_matmul")
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(4)
 
@@ -49,3 +49,21 @@ def test_they_are_copied_asynchronously() -> None:
     types = {"offsets": tw.i32, "x": tw.bf16, "y": tw.bf16}
     plan = "\n".join(ragged.grouped_weight_gradient.compile(dtypes=types).plan)
     assert "by cp.async, 16 bytes at a time" in plan
+
+
+def test_grouped_matmul() -> None:
+    offsets = np.array([0, 0, 150, 151, 300], np.int32)
+    a, b, c = drawn(310, 72), drawn(4, 264, 72), np.full((310, 264), 7, np.float16)
+    a, b = a.astype(np.float16), b.astype(np.float16)
+    grouped.grouped_matmul(offsets, a, b, c)
+    for g in range(4):
+        rows = slice(offsets[g], offsets[g + 1])
+        exact = a[rows].astype(np.float64) @ b[g].astype(np.float64).T
+        np.testing.assert_allclose(c[rows].astype(np.float64), exact, atol=0.05)
+    assert (c[300:] == 0).all()
+
+
+def test_operands_of_groups_are_brought_by_tensor_copies() -> None:
+    plan = grouped.grouped_matmul.compile(dtypes={"offsets": tw.i32, "a": tw.bf16, "b": tw.bf16, "c": tw.bf16}).plan
+    assert sum("legal for tensor copies; by tensor copies" in line for line in plan if "load of" in line) >= 2
+    assert any("2 consumer warpgroups" in line and "given up" not in line for line in plan)

@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
+from tilewright.base.expr import Sym
 from tilewright.tile import dialect as tile
 
 NUMPY = {
@@ -115,6 +116,8 @@ def evaluate(
 class _Run:
     def __init__(self, values: dict[SSAValue, Any], stores: dict[str, np.ndarray]):
         self.values, self.stores = values, stores
+        self.bound = set[str]()
+        """Integers that were loaded."""
 
     def block(self, block: Block, env: dict[str, int]) -> None:
         for op in block.ops:
@@ -126,7 +129,10 @@ class _Run:
     def op(self, op: Operation, env: dict[str, int]) -> None:
         match op:
             case tile.Load():
-                result = self.get(op.tensor)[self.where(op, env)].copy()
+                place, tensor = self.where(op, env, absent=True), self.get(op.tensor)
+                inside = all(isinstance(at, slice) or at < n for at, n in zip(place, tensor.shape, strict=True))
+                shape = tuple(at.stop - at.start for at in place if isinstance(at, slice))
+                result = tensor[place].copy() if inside else np.zeros(shape, tensor.dtype)
             case tile.Store() | tile.ReduceAdd():
                 place, value, name = (
                     self.where(op, env),
@@ -155,6 +161,7 @@ class _Run:
                 return
             case tile.Bind():
                 env[op.symbol.data] = int(self.get(op.value))
+                self.bound.add(op.symbol.data)
                 assert op.most is None or 0 <= env[op.symbol.data] <= op.most.expr.evaluate(env)
                 return
             case tile.Index():
@@ -288,7 +295,10 @@ class _Run:
         tests = [(c >= 0) & (c < n) for c, n in zip(coords, extents, strict=True)]
         return coords, np.logical_and.reduce(tests)
 
-    def where(self, op: tile.Load | tile.Store | tile.ReduceAdd, env: dict[str, int]) -> tuple[Any, ...]:
+    def where(
+        self, op: tile.Load | tile.Store | tile.ReduceAdd, env: dict[str, int], *, absent: bool = False
+    ) -> tuple[Any, ...]:
+        """The elements that an access is about; with ``absent`` a loaded integer may be the extent, where none is."""
         index = list[Any]()
         for coord, extent in zip(op.coords, self.get(op.tensor).shape, strict=True):
             if isinstance(coord, tile.RangeAttr):
@@ -297,7 +307,9 @@ class _Run:
                 index.append(slice(first, last))
             else:
                 at = coord.expr.evaluate(env)
-                assert 0 <= at < extent, f"{coord.expr} = {at} leaves an extent of {extent}"
+                loaded = isinstance(coord.expr, Sym) and coord.expr.name in self.bound
+                most = extent if absent and loaded else extent - 1
+                assert 0 <= at <= most, f"{coord.expr} = {at} leaves an extent of {extent}"
                 index.append(at)
         return tuple(index)
 

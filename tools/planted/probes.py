@@ -15,6 +15,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.base.dtypes import DTYPES
+from tilewright.base.expr import parse
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
@@ -354,6 +355,53 @@ def over_lengths(
     o[b, m] = acc / tw.maximum(total, 1.0)[:, None]
 
 
+@tw.kernel
+def grouped(
+    offsets: tw.Offsets["G + 1"],
+    a: tw.Tensor["T", "K"],
+    b: tw.Tensor["G", "N", "K"],
+    c: tw.Tensor["T", "N"],
+    *,
+    bm=64,
+    bn=64,
+):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def experts(
+    expert: tw.Tensor["B"],
+    x: tw.Tensor["B", "M", "K"],
+    w: tw.Tensor["E", "N", "K"],
+    y: tw.Tensor["B", "M", "N"],
+    *,
+    bm=64,
+    bn=64,
+):
+    b, m, n = tw.grid(y, (None, bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[2], 64):
+        acc += tw.dot(x[b, m, k], w[expert[b], n, k].T)
+    y[b, m, n] = acc
+
+
+def _grouped(offsets: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    found = np.zeros((len(a), b.shape[1]))
+    for g, each in enumerate(b):
+        rows = slice(offsets[g], offsets[g + 1])
+        found[rows] = a[rows] @ each.T
+    return found
+
+
+def _experts(expert: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    inside = (expert >= 0) & (expert < len(w))
+    return x @ w[np.where(inside, expert, 0)].transpose(0, 2, 1) * inside[:, None, None]
+
+
 def _over_lengths(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     p = np.exp(q @ k.transpose(0, 2, 1) * 0.01) * (np.arange(k.shape[1]) < lengths[:, None])[:, None]
     return p @ v / np.maximum(p.sum(2), 1)[:, :, None]
@@ -448,6 +496,10 @@ class Probe:
     """Added to all inputs."""
     peers: bool = False
     """Rows of all tensors start alike: as far from a boundary as the first tensor's."""
+    given: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Integers that a tensor holds, instead of any."""
+    unlowered: bool = False
+    """Transport IR is not compared with Tile IR: the comparison knows no loads at loaded coordinates of roles."""
     undecidable: bool = False
     """PTX is not compared: the comparison takes more memory than a machine has."""
 
@@ -470,8 +522,8 @@ class Probe:
         *inputs, output = self.kernel.tensors
         for tensor in (*inputs, output):
             kind = NUMPY[self.dtypes.get(tensor.name, self.dtype)]
-            shape = [extents[d] if isinstance(d, str) else d for d in tensor.dims]
-            values = (
+            shape = [parse(d).evaluate(dict(extents)) if isinstance(d, str) else d for d in tensor.dims]
+            values = self.given.get(tensor.name) or (
                 rng.integers(-1000, 1000, shape)
                 if kind in (np.int32, np.int64)
                 else rng.normal(size=shape) + self.shift
@@ -535,6 +587,35 @@ PROBES: dict[str, Probe] = {
     "bounded": Probe(bounded, _bounded, ({"M": 9, "N": 200},), dtypes={"lengths": "i32", "y": "f32"}),
     "over_lengths": Probe(
         over_lengths, _over_lengths, ({"B": 5, "M": 70, "T": 200},), dtypes={"lengths": "i32"}, undecidable=True
+    ),
+    "grouped": Probe(
+        grouped,
+        _grouped,
+        ({"G": 4, "T": 150, "N": 72, "K": 136},),
+        dtypes={"offsets": "i32"},
+        given={"offsets": (0, 5, 5, 70, 130)},
+        unlowered=True,
+        undecidable=True,
+    ),
+    "experts": Probe(
+        experts,
+        _experts,
+        ({"B": 4, "E": 3, "M": 70, "N": 72, "K": 136},),
+        dtypes={"expert": "i64"},
+        given={"expert": (2, -1, 3, 2**32)},
+        unlowered=True,
+        undecidable=True,
+    ),
+    "experts_by_threads": Probe(
+        experts,
+        _experts,
+        ({"B": 4, "E": 3, "M": 70, "N": 72, "K": 132},),
+        dtypes={"expert": "i64"},
+        align=8,
+        given={"expert": (2, -1, 3, 2**32)},
+        schedule=Schedule(staged=False),
+        unlowered=True,
+        undecidable=True,
     ),
     "kept": Probe(kept, _kept, ({"M": 3, "N": 600},)),
     "add_half": Probe(add, lambda x, y: x + y, ({"M": 1030},), align=8),

@@ -112,9 +112,9 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
 
 def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
     """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads."""
-    request, workspaces, sizes = planned.request, planned.workspaces, planned.sizes
+    request, workspaces, sizes, promises = planned.request, planned.workspaces, planned.sizes, planned.promises
     while True:
-        planned = replace(planned, workspaces=workspaces, sizes=sizes)
+        planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises)
         declare_workspaces(planned.transport, workspaces)
         assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)

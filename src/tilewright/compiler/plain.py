@@ -8,6 +8,7 @@ from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.distinct import require_distinct
+from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import require_protocols
 from tilewright.compiler.proofs.offsets import require_offsets
@@ -61,6 +62,7 @@ def plan_kernel(
         if placement.skew is None or isinstance(answer, Proved):
             break
     require_clipped(kernel, lowered)
+    require_gate(kernel, lowered)
     memory = (
         *require_initialised(kernel, lowered),
         *require_uniform(kernel, lowered),

@@ -16,14 +16,17 @@ from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.proofs.descriptors import Judged, judge_kernel
+from tilewright.compiler.proofs.distinct import require_distinct
+from tilewright.compiler.proofs.gate import require_gate
+from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import own_proofs, prove_protocols
 from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.shared_memory import prove_initialised
-from tilewright.compiler.proofs.stores import prove_stores, recorded
+from tilewright.compiler.proofs.stores import prove_stores, recorded, relying
 from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.timing import timed
-from tilewright.diag import fail
+from tilewright.diag import TilewrightError, fail
 from tilewright.lang.schedule import Mode
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
@@ -177,6 +180,12 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
         lambda: prove_offsets(lowered),
     )
     protocols = lambda: prove_protocols(lowered, replay=False)  # noqa: E731
+    try:
+        require_clipped(kernel, lowered)
+        require_gate(kernel, lowered)
+        found += require_distinct(kernel, lowered)
+    except TilewrightError as error:
+        return "; ".join(f"{d.code}: {d.found}" for d in error.diagnostics)
     for proof in (*about_memory, *own_proofs(kernel, lowered, judged), protocols):
         match proof():
             case Refuted(obligation, witness):
@@ -185,4 +194,4 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
                 return f"{obligation} is open: {reason}"
             case Proved(obligations):
                 found += map(recorded, obligations)
-    return tuple(found)
+    return relying(kernel, found)

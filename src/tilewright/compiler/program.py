@@ -16,7 +16,7 @@ from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, Program, Promised, StagedCopy
 from tilewright.compiler.products import Found, search_products
-from tilewright.compiler.promises import Checks, checks_of, gated
+from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
 from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
@@ -53,7 +53,6 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
     products = has_products(smallest)
     checks = checks_of(request, smallest)
     if products:
-        _require_no_promises(request, checks)
         request = replace(request, facts=without_peers(request.facts))
     unaligned = {} if products else unaligned_ends(smallest, request.facts)
     ladder = bound_ladder([b.data for b in smallest.bounds], unaligned)
@@ -74,18 +73,6 @@ def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
         with unsupported.trying(rest, ()):
             variants += (without_steps(request, widest.tile, rest),)
     return Program(request, variants, unsupported.left_out, traces)
-
-
-def _require_no_promises(request: Request, checks: Checks | None) -> None:
-    """SCH003 for products in a kernel that relies on promises."""
-    if checks is not None:
-        fail(
-            "SCH003",
-            where=request.function.where,
-            found=f"a store that relies on {checks.promises[0]}, and a tw.dot",
-            required="a kernel without products, which promises are checked for",
-            help="store the product to a tensor, and move its rows in a kernel of their own",
-        )
 
 
 def _promised(checks: Checks) -> Promised:
@@ -158,7 +145,9 @@ class _Classes:
                     predicate = all_of([fits, variant.predicate])
                     if not self._take(predicate):
                         continue
-                    plain = _Choice(predicate, sizes, variant.choices, resized, variant.candidates)
+                    plain = _Choice(
+                        predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
+                    )
                     staged = _staged(request, plain, resized(variant.choices[0]))
                     yield plain if staged is None else staged
                     if staged is not None and request.schedule.staged is None and not variant.candidates:
@@ -188,9 +177,7 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     promised = choice.promised
     traced = choice.remade(chosen)
     if promised is not None:
-        flags = promised.checks.broken
-        facts = replace(request.facts, tensors=(*request.facts.tensors, (flags.name, staged_facts(flags))))
-        request, traced = replace(request, facts=facts), gated(traced, len(promised.checks.promises))
+        request, traced = _with_flags(request, promised), gated(traced, len(promised.checks.promises))
     try:
         planned = plan_kernel(request, traced, choice.predicate, name)
     except TilewrightError as error:
@@ -203,6 +190,13 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     if promised is not None:
         planned = _checked(planned, promised)
     return planned if halved is None else replace(planned, smaller=lambda: _plain(asked, halved, name))
+
+
+def _with_flags(request: Request, promised: Promised) -> Request:
+    """What a gated kernel may take for granted of its flags too."""
+    flags = promised.checks.broken
+    facts = replace(request.facts, tensors=(*request.facts.tensors, (flags.name, staged_facts(flags))))
+    return replace(request, facts=facts)
 
 
 def _checked(planned: PlannedKernel, promised: Promised) -> PlannedKernel:
@@ -238,8 +232,12 @@ def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:
 
 def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     """The best schedule of a kernel with products that is proved."""
+    remade, promised = choice.remade, choice.promised
+    if promised is not None:
+        request = _with_flags(request, promised)
+        remade = _gated_roles(remade, len(promised.checks.promises))
     own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
-    search = search_products(own, choice.choices, choice.remade, name, choice.candidates)
+    search = search_products(own, choice.choices, remade, name, choice.candidates)
 
     def planned(found: Found) -> PlannedKernel:
         lowered, placement = found.scheduled.kernel, found.scheduled.placement
@@ -257,9 +255,16 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
             workspaces={copy.item.name: copy.item for copy in choice.copies},
             copies=choice.copies,
         )
-        return replace(kernel, predicate=all_of([choice.predicate, *_needs(kernel, found)]))
+        if promised is not None:
+            kernel = _checked(kernel, promised)
+        return replace(kernel, predicate=all_of([kernel.predicate, *_needs(kernel, found)]))
 
     return planned(search.next())
+
+
+def _gated_roles(remade: Remade, count: int) -> Remade:
+    """The tile program at extents, behind a gate of so many flags."""
+    return lambda extents: gated_roles(remade(extents), count)
 
 
 def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:
@@ -275,7 +280,7 @@ def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:
 def _staged(request: Request, plain: _Choice, kernel: tile.Kernel) -> _Choice | None:
     """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
     pin = request.schedule.staged
-    items = () if pin is False else staged_tensors(kernel, request.facts)
+    items = () if pin is False or plain.promised is not None else staged_tensors(kernel, request.facts)
     if not items:
         if pin is True:
             _nothing_to_stage(request)

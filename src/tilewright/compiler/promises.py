@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr
-from xdsl.ir import Block, Region
+from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32, i64
 from tilewright.base.expr import OWN, Const, Expr, Sym, all_of
 from tilewright.compiler.proofs.loaded import Ascending
-from tilewright.compiler.reliance import BROKEN, FAILED, GATE, OPEN_COUNTER, OPEN_TRIP, Relied, Uniqueness, promises_of
+from tilewright.compiler.reliance import BROKEN, FAILED, Relied, Uniqueness, promises_of
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import staged_facts
 from tilewright.compiler.workspaces import StagedTensor
@@ -36,18 +36,15 @@ from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
 from tilewright.schedule.facts import Facts, without_peers
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import operations, string
+from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, string
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
 def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
     """A copy of ``kernel`` whose programs do nothing where one of ``count`` promises is broken: its body becomes that
     of a stream, whose trip count is loaded."""
-    made = kernel.clone()
+    made, flags = _with_flags(kernel, count)
     body = made.body.block
-    flags = body.insert_arg(tile.TensorType.of(i32, (Const(count),), BROKEN), len(tensors_of(kernel)))
-    names = [n.data for n in kernel.arg_names]
-    names.insert(len(tensors_of(kernel)), BROKEN)
     inner = Block()
     for op in list(body.ops):
         op.detach()
@@ -68,8 +65,24 @@ def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
     for op in (*ops, inner.last_op) if places else ():
         assert op is not None
         op.attributes["loc"] = places[0]
-    made.attributes["arg_names"] = ArrayAttr([string(name) for name in names])
     return made
+
+
+def gated_roles(kernel: tile.Kernel, count: int) -> tile.Kernel:
+    """The same for a kernel in roles, whose lowering builds the gate around all of them."""
+    made, _ = _with_flags(kernel, count)
+    made.attributes["gate"] = string(BROKEN)
+    return made
+
+
+def _with_flags(kernel: tile.Kernel, count: int) -> tuple[tile.Kernel, SSAValue]:
+    """A copy of a kernel behind whose tensors one of flags stands."""
+    made, place = kernel.clone(), len(tensors_of(kernel))
+    flags = made.body.block.insert_arg(tile.TensorType.of(i32, (Const(count),), BROKEN), place)
+    names = [n.data for n in kernel.arg_names]
+    names.insert(place, BROKEN)
+    made.attributes["arg_names"] = ArrayAttr([string(name) for name in names])
+    return made, flags
 
 
 # -- the steps that check ----------------------------------------------------------------------------------------------

@@ -10,20 +10,16 @@ from math import prod
 from typing import TypeAlias
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import OWN, Const, Expr, Sym, minimum, own, simplify
+from tilewright.base.expr import OWN, Const, Expr, simplify
 from tilewright.compiler.proofs.loaded import Ascending, offsets_of
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import COUNTER, operations
+from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations
 from tilewright.tile.promised import through
 
 BROKEN = f"promises{OWN}broken"
 """What a gated kernel calls the tensor of an i32 a promise: 0 where it holds."""
 FAILED = f"promises{OWN}failed"
 """How many launches found each promise broken."""
-
-GATE = own("gate")
-OPEN_COUNTER = f"{COUNTER}gate"
-OPEN_TRIP = minimum(Sym(GATE), 1)
 
 
 @dataclass(frozen=True)
@@ -67,6 +63,8 @@ def relied_on(op: tile.Scatter) -> Uniqueness:
 
 
 def gate_of(kernel: tile.Kernel) -> str | None:
-    """The counter of a gated kernel's outermost stream, which runs at most once; None where there is no gate."""
+    """The counter of a gated kernel's outermost loop, which runs at most once; None where there is no gate."""
+    if kernel.gate is not None:
+        return OPEN_COUNTER
     gates = (op for op in kernel.body.block.ops if isinstance(op, tile.Stream) and op.counter.data == OPEN_COUNTER)
     return next((op.counter.data for op in gates if op.trip.expr == OPEN_TRIP), None)

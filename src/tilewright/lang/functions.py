@@ -126,13 +126,16 @@ def stream(extent: Extent, step: int | None, start: Bound | None = None, until: 
     return _Stream(rec, begin, stop, None if step is None else _tile_extent(step, "the step"))
 
 
-def ragged_grid(offsets: Tensor, extent: Int, block: Any, *, rest: str = "zero") -> tuple[Scalar, Range]:
+def ragged_grid(offsets: Tensor, extent: Int | tuple[Int, ...], block: Any, *, rest: str = "zero") -> tuple[Any, ...]:
     """One program per tile of at most ``block`` rows of a group; once per kernel. Gives the group and the rows.
 
     Group g has the rows from ``offsets[g]`` to ``offsets[g + 1]``, of ``extent`` rows in all; groups may be empty. A
     tile has rows of one group. Plain stores to the rows write 0 to those in no group, with ``rest="keep"`` nothing.
+    Tuples of extents and blocks, that of the rows first, give further axes as ``grid`` does.
     """
-    rec = _recorder_of((offsets, extent))
+    extents = extent if isinstance(extent, tuple) else (extent,)
+    blocks = cast("tuple[Any, ...]", block) if isinstance(block, tuple) else (block,)
+    rec = _recorder_of((offsets, *extents))
     if not isinstance(cast(object, offsets), Tensor) or offsets.ndim != 1 or not offsets.dtype.is_int:
         refuse(
             "LNG021",
@@ -144,9 +147,24 @@ def ragged_grid(offsets: Tensor, extent: Int, block: Any, *, rest: str = "zero")
         refuse(
             "LNG021", found=f"rest={rest!r}", required='"zero" or "keep"', help='rest="keep" leaves rows in no group'
         )
-    rows = integer_of(extent, "an extent", code="LNG021")
-    group, span = rec.ragged(offsets.array, rows, _tile_extent(block, "a block"), keep=rest == "keep")
-    return cast("Scalar", scalar_of(rec, group)), Range(rec, span)
+    if len(blocks) != len(extents) or not extents:
+        refuse(
+            "LNG021",
+            found=f"{len(blocks)} blocks for {len(extents)} extents",
+            required="one block per extent, those of the rows first",
+            help="tw.ragged_grid(offsets, (x.shape[0], w.shape[1]), (64, 128))",
+        )
+    rows, *others = (integer_of(e, "an extent", code="LNG021") for e in extents)
+    size, *sizes = (None if b is None else _tile_extent(b, "a block") for b in blocks)
+    if size is None:
+        refuse(
+            "LNG021",
+            found="rows one by one",
+            required="tiles of rows",
+            help="tw.ragged_grid(offsets, x.shape[0], 1)",
+        )
+    group, span, beside = rec.ragged(offsets.array, rows, size, others, sizes, keep=rest == "keep")
+    return (scalar_of(rec, group), Range(rec, span), *(_coordinate(rec, c) for c in beside))
 
 
 def _bound(rec: Recorder, value: object, what: str, extent: Expr) -> Expr:

@@ -80,9 +80,18 @@ class Recorder(Protocol):
         """Write, or add, the value's elements at coordinates like a gather's."""
         ...
 
-    def ragged(self, offsets: Array, extent: Expr, block: int, *, keep: bool) -> tuple[Expr, Span]:
-        """A program for each tile of ``block`` rows of a group: its group, and the rows. Plain stores to them are
-        followed by zeros to the rows in no group, unless ``keep``."""
+    def ragged(
+        self,
+        offsets: Array,
+        extent: Expr,
+        block: int,
+        others: Sequence[Expr],
+        blocks: Sequence[int | None],
+        *,
+        keep: bool,
+    ) -> tuple[Expr, Span, tuple[Coord, ...]]:
+        """A program for each tile of ``block`` rows of a group, and each block of ``others``: its group, the rows, and
+        its place in these. Plain stores to the rows are followed by zeros to those in no group, unless ``keep``."""
         ...
 
     def bind(self, x: Node, most: Expr) -> Expr:

@@ -24,6 +24,7 @@ from tilewright.tile.queries import (
     coords_of,
     element,
     hint,
+    loaded_tests,
     spans_of,
 )
 from tilewright.transport import dialect as t
@@ -61,7 +62,8 @@ class MoveLowering(ValueLowering):
         """Coordinates of the elements at ``places`` of the accessed tile, and the guard under which they exist."""
         kept = iter(places)
         coords = [c.origin + next(kept) if isinstance(c, Span) else c for c in coords_of(op)]
-        return coords, self.valid(axes, [c for c in coords_of(op) if isinstance(c, Span)], places, distribution)
+        inside = self.valid(axes, [c for c in coords_of(op) if isinstance(c, Span)], places, distribution)
+        return coords, all_of([inside, *loaded_tests(op)])
 
     def vector(self, op: Access, axis: ClassId | None, span: Span) -> int:
         """Elements of the widest aligned access along ``axis``, along which the tensor is contiguous."""

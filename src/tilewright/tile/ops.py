@@ -14,7 +14,7 @@ from xdsl.irdl import AttrSizedOperandSegments, IRDLOperation, opt_attr_def
 from xdsl.irdl.operations import BeforeVariadicSingleAccessor, VarIRConstruct
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.base.expr import Expr, own
+from tilewright.base.expr import Expr, Sym, minimum, own
 from tilewright.diag import Location
 from tilewright.tile.attributes import (
     ExprAttr,
@@ -26,6 +26,12 @@ from tilewright.tile.printing import text_of
 
 COUNTER = own("k")
 """What counters of streams begin with."""
+
+GATE = own("gate")
+"""An integer above 0 where every promise that a kernel relies on was found to hold."""
+OPEN_COUNTER = f"{COUNTER}gate"
+OPEN_TRIP = minimum(Sym(GATE), 1)
+"""The loop of at most one step in which such a kernel does what it does."""
 
 
 def program_index(axis: int) -> str:

@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
+from tilewright.base.expr import Expr, Sym
 from tilewright.lang.axes import Coord, Span
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
@@ -63,6 +64,20 @@ def contiguous_along(op: Access | Indirect, dimension: int | None) -> int | None
     if not isinstance(coords[dimension], Span):
         return None
     return sum(isinstance(c, Span) for c in coords[:dimension])
+
+
+def loaded_tests(op: Access) -> list[Expr]:
+    """What has to hold for an access's scalar coordinates to lie inside: of integers that were loaded, and may not."""
+    if not isinstance(op, tile.Load):
+        return []
+    dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
+    asked = [(c, dim) for c, dim in zip(coords_of(op), dims, strict=True) if isinstance(c, Sym)]
+    around: Operation | None = op if asked else None
+    while around is not None and not isinstance(around, tile.Kernel):
+        around = around.parent_op()
+    binds = () if around is None else (b for b in around.walk() if isinstance(b, tile.Bind))
+    free = {b.symbol.data for b in binds if b.most is None}
+    return [c < dim for c, dim in asked if c.name in free]
 
 
 def tensor_name(op: Access | Indirect) -> str:

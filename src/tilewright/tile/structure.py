@@ -45,7 +45,8 @@ class Kernel(TileOp):
     ``grid[i]`` programs run along axis i, their coordinate is the symbol ``p<i>``. A launch holds only if every
     ``bounds`` extent is within its ``upto`` and every predicate of ``requires`` (over dims and scalars) is true; the
     tracer has put there what it could not decide about accesses staying inside their tensors. Of the tensors in
-    ``ascending`` it is promised that they are offsets.
+    ``ascending`` it is promised that they are offsets. Where an element of the tensor ``gate`` is not 0, no program
+    does anything.
     """
 
     name = "tile.kernel"
@@ -56,6 +57,7 @@ class Kernel(TileOp):
     requires = attr_def(ArrayAttr[ExprAttr])
     numerics = attr_def(NumericsAttr)
     ascending = opt_attr_def(ArrayAttr[StringAttr])
+    gate = opt_attr_def(StringAttr)
     body = region_def("single_block")
 
     traits = traits_def(NoTerminator())
@@ -157,7 +159,7 @@ class _Access(TileOp):
 
 @irdl_op_definition
 class Load(_Access):
-    """The tensor's elements at the coordinates' domains."""
+    """The tensor's elements at the coordinates' domains; where an integer that was loaded leads outside, 0."""
 
     name = "tile.load"
     result = result_def(TileType)

@@ -8,9 +8,10 @@ from typing import cast
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
-from tilewright.lang import arithmetic, functions, scans
+from tilewright.lang import arithmetic, functions, random, scans, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.functions import run_body
@@ -29,6 +30,7 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
+from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
 
@@ -56,6 +58,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
         returned = run_body(tracer, kernel.fn, (), arguments)
     tracer.finish(kernel, returned)
     made = tracer.kernel_op(kernel, names)
+    bind_coordinates(made, tracer.known_inside)
     if not any(isinstance(op, (*dialect.WRITES, dialect.Print)) for op in made.walk()):
         refuse(
             "LNG032",
@@ -75,7 +78,8 @@ def _function_of_the_language(owner: str, name: str) -> object:
     if owner:
         kind = next((k for k in (Value, Tile, Fragment, Scalar, Range, Tensor) if k.__name__ == owner), None)
         return getattr(kind, name, None)
-    return getattr(functions, name, None) or getattr(scans, name, None)
+    rooms = (functions, scans, sorts, random)
+    return next((found for room in rooms if (found := getattr(room, name, None)) is not None), None)
 
 
 def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, static: dict[str, int]) -> TensorType:
@@ -181,6 +185,10 @@ class Tracer(KernelBuilder):
                 required="integers that stay as they were checked",
                 help="write the result to another tensor",
             )
+
+    def known_inside(self, coord: Expr, extent: Expr) -> bool:
+        """Whether a coordinate lies in ``0 .. extent`` in every program, whatever a launch asks."""
+        return self._accesses.limits.inside(coord, extent)
 
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
         self.use(coord)
@@ -474,9 +482,18 @@ class Tracer(KernelBuilder):
         return sym(symbol)
 
     # -- ragged grids -------------------------------------------------------------------------------------------------
-    def ragged(self, offsets: Array, extent: Expr, block: int, *, keep: bool) -> tuple[Expr, Span]:
+    def ragged(
+        self,
+        offsets: Array,
+        extent: Expr,
+        block: int,
+        others: Sequence[Expr],
+        blocks: Sequence[int | None],
+        *,
+        keep: bool,
+    ) -> tuple[Expr, Span, tuple[Coord, ...]]:
         """Group g's first tile is program ``offsets[g] // block + g``: there is room, as a tile that two groups share
-        counts for both. The group of a program is the last that begins at or before it, found by counting."""
+        counts for both. The group of a program is the last that begins at or before it."""
         if self._promises.get(offsets.name) is not Promise.OFFSETS:
             refuse(
                 "LNG040",
@@ -495,16 +512,14 @@ class Tracer(KernelBuilder):
         groups = offsets.dims[0] - 1
         if not self._accesses.require(Const(1) <= groups):
             refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
-        (program,) = self.grid([ceildiv(extent, block) + groups], [None])
+        program, *beside = self.grid([ceildiv(extent, block) + groups, *others], [None, *blocks])
         assert isinstance(program, Expr)
-        begun = self._groups_begun(offsets, groups, program, block)
-        last = arithmetic.binary(self, BinaryFn.SUB, begun, 1)
-        group = self._bound(last, groups - 1, groups - 1)
+        group = self._bound(self._group_at(offsets, groups, program, block), groups - 1, groups - 1)
         first, stop, last = (self._bound(self.load(offsets, [at]), extent, extent) for at in (group, group + 1, groups))
         span = self._tiles(first, stop, program - (first // block + group), extent, block)
         if not keep:
             self._rests[span] = self._tiles(last, extent, program - (last // block + groups), extent, block)
-        return group, span
+        return group, span, tuple(beside)
 
     def _tiles(self, first: Expr, stop: Expr, ahead: Expr, extent: Expr, block: int) -> Span:
         """Tile ``ahead`` of the rows from ``first`` to ``stop``; none where that is negative."""
@@ -515,32 +530,28 @@ class Tracer(KernelBuilder):
         self._ragged.add(span)
         return span
 
-    def _groups_begun(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
-        """How many groups begin at or before a program."""
-        zero = arithmetic.convert(self, 0, i64)
-        count = self.fragment(zero)
+    def _group_at(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
+        """The last group that begins at or before a program: bit by bit from the highest, by one thread as by many."""
+        bits = (groups.constant or MAX_EXTENT).bit_length()
+        group, bit = (self.fragment(self.constant(x, i64)) for x in (0, 1 << bits - 1))
         counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
-        trip = ceildiv(groups, _AT_ONCE)
+        trip = Const(bits)
         self._accesses.limits.add(counter, trip)
-        span = Span(sym(counter) * _AT_ONCE, _AT_ONCE, groups)
         body = Block()
-        self._emit(dialect.Stream(counter, span, Const(0), trip, Region(body)))
+        self._emit(dialect.Stream(counter, Span(sym(counter), 1, trip), Const(0), trip, Region(body)))
         self._blocks.append(body)
-        row = arithmetic.cast(self, self.load(offsets, [span]), i64)
-        first = arithmetic.binary(self, BinaryFn.FLOORDIV, row, block)
-        place = arithmetic.binary(self, BinaryFn.ADD, first, arithmetic.cast(self, self.index(span), i64))
-        begun = arithmetic.compare(self, CompareFn.LE, place, program)
-        more = self.reduce(ReduceFn.SUM, arithmetic.cast(self, begun, i64), 0)
-        counted = arithmetic.binary(self, BinaryFn.ADD, self.read(count), more)
-        self._emit(dialect.Write(self._value(count), self._value(counted)))
+        later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
+        row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
+        first = arithmetic.binary(self, BinaryFn.FLOORDIV, self.fill(row, self.constant(MAX_EXTENT, i64)), block)
+        begun = arithmetic.compare(self, CompareFn.LE, arithmetic.binary(self, BinaryFn.ADD, first, later), program)
+        chosen = self.select(begun, later, self.read(group))
+        halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
+        for cell, value in ((group, chosen), (bit, halved)):
+            self._emit(dialect.Write(self._value(cell), self._value(value)))
         self._emit(dialect.Yield())
         self._blocks.pop()
         self._closed.add(counter)
-        return self.read(count)
-
-
-_AT_ONCE = 256
-"""Offsets that a program looks at together."""
+        return self.read(group)
 
 
 def _recorded(value: SSAValue) -> Node:

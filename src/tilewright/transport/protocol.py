@@ -23,7 +23,7 @@ from tilewright.diag import Location
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, Symbol
-from tilewright.tile.ops import operations
+from tilewright.tile.ops import OPEN_TRIP, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol_ops import Accesses, Scope
@@ -59,7 +59,8 @@ def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
     """The protocols that have to be proved, none for a kernel whose threads do nothing together; ``NoProtocolError``
     where no protocol says what they do.
 
-    A kernel with roles has one for every way that its branches on extents alone can go: a launch takes one of them.
+    A kernel with roles has one for every way that its branches can go on extents, and on what is loaded before the
+    roles part: a launch takes one of them.
     """
     inside = operations(kernel)
     if has_roles(kernel):
@@ -81,6 +82,11 @@ def _do_together(inside: Sequence[Operation]) -> bool:
     return any(isinstance(op, (t.Shared, *_TOGETHER)) for op in inside)
 
 
+def _is_gate(op: t.For) -> bool:
+    """The loop that is a branch: it has one step, or none."""
+    return op.begin.expr == Const(0) and op.end.expr == OPEN_TRIP and op.step.expr == Const(1)
+
+
 def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
     varying = {a.WARPGROUP, a.CTA_RANK}
     trips: set[Expr] = set()
@@ -89,11 +95,15 @@ def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
         match op:
             case t.If():
                 branches.append(op.condition.expr)
+            case t.For() if _is_gate(op):
+                branches.append(op.end.expr > 0)
             case t.For():
                 varying.add(op.counter.data)
                 trips.add(op.end.expr > 0)
             case t.Programs():
                 varying |= {n.data for n in op.names}
+            case t.Bind() if a.role_of(op) is None:
+                pass  # one value for all roles, as for all threads: a launch has one
             case a.Counter() | t.Let() | t.Bind():
                 varying.add(op.symbol.data)
             case _:
@@ -169,12 +179,23 @@ class _Extraction:
                         yield from self._block(op.body.block, scope.elected())
                 case t.Barrier():
                     yield Step(ops.CtaSync())
+                case t.SharedWrite() | t.SharedRead():
+                    if isinstance(op, t.SharedRead) or initialises:
+                        yield from _steps(op, scope, self._of_all(op, scope))
                 case a.ClusterArrive():
                     yield Step(ops.ClusterArrive())
                 case a.ClusterWait():
                     yield Step(ops.ClusterWait())
                 case _:
                     pass
+
+    def _of_all(self, op: t.SharedWrite | t.SharedRead, scope: Scope) -> Sequence[ops.Op]:
+        """What all threads do to shared memory before the roles part: the first writes, any read."""
+        if isinstance(op, t.SharedWrite) and op.guard.expr != Sym(t.THREAD).eq(0):
+            raise NoProtocolError(f"{op.name} by several threads, before the roles part")
+        made = self.accesses.steps(op, scope)
+        assert made is not None, "shared memory is the protocol's"
+        return made
 
     # -- walk -----------------------------------------------------------------------------------------------------
     def _block(self, block: Block, scope: Scope) -> tuple[Node, ...]:
@@ -239,6 +260,9 @@ class _Extraction:
         return PROGRAM_LOOP if PROGRAM_LOOP in scope.loops and symbols & set(scope.programs) else None
 
     def _for(self, op: t.For, scope: Scope) -> tuple[Node, ...]:
+        known = self.decided.get(op.end.expr > 0) if _is_gate(op) else None
+        if known is not None:
+            return self._block(op.body.block, scope.inside()) if known else ()
         begin, end = self._alike(op, op.begin.expr, scope), self._alike(op, op.end.expr, scope)
         counter = op.counter.data
         body = self._block(op.body.block, scope.inside(loops=(counter,)))

@@ -7,21 +7,20 @@ the Tile IR, for all extents. That each place is written once is proved of the T
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import all_of
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.stores import ScatterDomain, scatter_domains
-from tilewright.compiler.reliance import gate_of, relied_on
+from tilewright.compiler.reliance import relied_on
 from tilewright.compiler.timing import timed
 from tilewright.contract.access import prove_once
 from tilewright.contract.access_report import diagnose
-from tilewright.diag import TilewrightError, fail
+from tilewright.diag import TilewrightError
 from tilewright.protocol.access import StoreDomain
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import location_of, operations
+from tilewright.tile.ops import location_of
 from tilewright.tile.promised import through
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of, scatter_name
@@ -32,10 +31,7 @@ DISTINCT = "distinct"
 @timed("prove")
 def require_distinct(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, ...]:
     """The obligations of a kernel's stores through promised tensors; ACC003 or ACC005 for one that is not met."""
-    found = tuple(_distinct(domain, lowered) for domain in scatter_domains(kernel))
-    if found:
-        _require_gate(kernel, lowered)
-    return found
+    return tuple(_distinct(domain, lowered) for domain in scatter_domains(kernel))
 
 
 def _distinct(domain: ScatterDomain, lowered: t.Kernel) -> Obligation:
@@ -56,29 +52,3 @@ def _distinct(domain: ScatterDomain, lowered: t.Kernel) -> Obligation:
         raise TilewrightError((diagnose(answer, location_of(op)),))
     (once,) = answer.obligations
     return Obligation(DISTINCT, f"{once.method}, by {relied_on(op)}", name)
-
-
-def _require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> None:
-    """CRT010 for a kernel that writes although what it relies on was found broken."""
-    counter = gate_of(kernel)
-    writes = (op for op in operations(lowered) if isinstance(op, t.Store | t.ReduceAdd | t.Print))
-    open_ = [op for op in writes if counter is None or not _inside(op, counter)]
-    if open_:
-        where = open_[0].loc.data if open_[0].loc is not None else "no line"
-        fail(
-            "CRT010",
-            where=tile.begins_at(kernel),
-            found=f"{open_[0].name} at {where} outside of the gate",
-            required="every store behind the flags of the checks",
-        )
-
-
-def _inside(op: t.TransportOp, counter: str) -> bool:
-    return any(isinstance(around, t.For) and around.counter.data == counter for around in _around(op))
-
-
-def _around(op: t.TransportOp) -> Iterator[object]:
-    parent = op.parent_op()
-    while parent is not None:
-        yield parent
-        parent = parent.parent_op()

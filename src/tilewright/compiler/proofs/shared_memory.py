@@ -18,7 +18,7 @@ import numpy.typing as npt
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base import verdict
-from tilewright.base.expr import Expr, conjuncts
+from tilewright.base.expr import Const, Expr, conjuncts
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
@@ -91,13 +91,13 @@ def _name(shared: SSAValue) -> str:
 
 @dataclass(frozen=True)
 class _Access:
-    """One op, the role whose threads execute it, the blocks around it that may be skipped, and the loops whose
-    iterations are known."""
+    """One op, the role whose threads execute it, what around it may be skipped, and the loops whose iterations are
+    known. Blocks may be skipped; so may loops, by their end, which is one for all roles of a launch."""
 
     op: t.SharedWrite | t.SharedRead | t.SharedCount
     role: Operation
     threads: int
-    perhaps: tuple[Block, ...]
+    perhaps: tuple[Block | Expr, ...]
     loops: dict[str, range]
     elected: bool
     """One thread executes it, any."""
@@ -106,7 +106,7 @@ class _Access:
     def of(cls, op: t.SharedWrite | t.SharedRead | t.SharedCount, lowered: t.Kernel) -> _Access:
         role: Operation = lowered
         threads = lowered.threads.data
-        perhaps: list[Block] = []
+        perhaps: list[Block | Expr] = []
         loops: dict[str, range] = {}
         elected = any(isinstance(parent, a.Elected) for _, parent in _around(op))
         for block, parent in _around(op):
@@ -114,6 +114,8 @@ class _Access:
                 role, threads = parent, parent.threads.data
             if isinstance(parent, t.For) and (known := _iterations(parent)):
                 loops[parent.counter.data] = known
+            elif isinstance(parent, t.For) and (trip := _of_launch(parent, lowered)) is not None:
+                perhaps.insert(0, trip)
             elif not isinstance(parent, _ALWAYS):
                 perhaps.insert(0, block)
         return cls(op, role, threads, tuple(perhaps), loops, elected)
@@ -153,6 +155,17 @@ def _around(op: Operation) -> Iterator[tuple[Block, Operation]]:
     while block is not None and (parent := block.parent_op()) is not None:
         yield block, parent
         block = parent.parent
+
+
+def _of_launch(loop: t.For, lowered: t.Kernel) -> Expr | None:
+    """Where a loop from 0 ends, if all roles of a launch have one value for it: of extents, or loaded before they
+    part."""
+    known = {op.symbol.data for op in lowered.body.block.ops if isinstance(op, t.Bind)}
+    for arg in lowered.body.block.args:
+        if isinstance(arg.type, tile.TensorType):
+            known |= {name for dim in arg.type.dims for name in dim.expr.symbols}
+    end = loop.end.expr
+    return end if loop.begin.expr == Const(0) and end.symbols <= known else None
 
 
 def _iterations(loop: t.For) -> range | None:

@@ -21,7 +21,7 @@ from tilewright.lang.axes import Span, axis_symbol
 from tilewright.protocol.access import AccessMap, Definition, Index, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
-from tilewright.tile.ops import operations, program_index
+from tilewright.tile.ops import GATE, OPEN_COUNTER, operations, program_index
 from tilewright.tile.queries import tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of, scatter_name
@@ -30,18 +30,25 @@ from tilewright.transport.access import accesses_of, scatter_name
 @timed("prove")
 def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
     """Whether every store's domain is written once and nothing outside a tensor is touched."""
-    return prove_domains(lowered, store_domains(kernel), tiles_of(kernel))
+    return prove_domains(lowered, store_domains(kernel), tiles_of(kernel), opened=kernel.gate is not None)
 
 
 def prove_domains(
-    lowered: transport.Kernel, domains: Sequence[StoreDomain], tiles: Mapping[str, RaggedTiles] | None = None
+    lowered: transport.Kernel,
+    domains: Sequence[StoreDomain],
+    tiles: Mapping[str, RaggedTiles] | None = None,
+    *,
+    opened: bool = False,
 ) -> Proof[AccessWitness]:
     """Whether the stores write exactly ``domains``, each element once, and nothing outside a tensor is touched.
 
     Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself. ``tiles`` are
-    those of ragged grids, by the integer at which they begin.
+    those of ragged grids, by the integer at which they begin. ``opened``: of a kernel whose roles stand behind a gate
+    only launches that pass it are asked about; others write nothing, and need not.
     """
     accesses = accesses_of(lowered)
+    if opened:
+        accesses = replace(accesses, accesses=tuple(map(_with_open_gate, accesses.accesses)))
     if tiles:
         accesses = replace(accesses, accesses=tuple(_with_tiles(access, tiles) for access in accesses.accesses))
     # facts about strides and addresses say nothing of coordinates
@@ -55,6 +62,11 @@ def prove_domains(
         for o in answer.obligations:
             proved.setdefault((o.name, o.subject), {}).update(dict.fromkeys(o.method.split(", ")))
     return Proved(tuple(verdict.Obligation(name, ", ".join(by), of) for (name, of), by in proved.items()))
+
+
+def _with_open_gate(access: AccessMap) -> AccessMap:
+    scope = (i for i in access.scope if not isinstance(i, Index) or i.name not in (GATE, OPEN_COUNTER))
+    return replace(access, scope=tuple(scope))
 
 
 def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMap:
@@ -111,8 +123,12 @@ def certified(kernel: tile.Kernel, answer: Proof[AccessWitness]) -> tuple[Obliga
     if not isinstance(answer, Proved):
         where = tile.begins_at(kernel)
         raise TilewrightError((diagnose(answer, where),))
+    return relying(kernel, [recorded(o) for o in answer.obligations])
+
+
+def relying(kernel: tile.Kernel, found: Sequence[Obligation]) -> tuple[Obligation, ...]:
+    """The same obligations, those that rest on offsets with what these promise."""
     by = ", ".join(dict.fromkeys(str(promise) for promise in offsets_of(kernel)))
-    found = (recorded(o) for o in answer.obligations)
     return tuple(replace(o, method=f"{o.method}, by {by}") if by and o.name == "once" else o for o in found)
 
 

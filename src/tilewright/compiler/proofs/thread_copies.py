@@ -71,6 +71,8 @@ def _zeros_outside(op: a.ThreadCopies, source: tile.Load, step: Mapping[str, Exp
     if stops.pop(op.axis.data, None) != op.stop.expr:
         return False
     bounds = {op.coords.data[axis].expr < stop: stop for axis, stop in stops.items()}
-    asked = set(conjuncts(op.guard.expr))
+    dims = (d.expr for d in tile.tensor_type(source.tensor).dims)
+    single = {c < dim for c, dim in zip(coords_of(source), dims, strict=True) if not isinstance(c, Span)}
+    asked = set(conjuncts(op.guard.expr)) - single  # that they are asked where they must be, ``stores`` proves
     known = {t.THREAD: (0, a.WARPGROUP_THREADS - 1), t.REGISTER: (0, op.count.data - 1)}
     return asked <= bounds.keys() and all(b in asked or simplify(b, known) == TRUE for b in bounds)

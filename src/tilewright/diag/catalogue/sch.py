@@ -23,13 +23,4 @@ CODES: tuple[Code, ...] = (
         good='schedule=tw.Schedule(mode="pingpong", cluster=(2, 1))',
         source="tilewright.schedule.hopper.candidates",
     ),
-    Code(
-        "SCH003",
-        "a matrix product in a kernel with loaded bounds",
-        "The warps that copy operands and those that multiply run the same number of steps. A number that is loaded "
-        "has to reach them all, which no schedule of products does yet.",
-        bad="for k in tw.stream(K, 64, until=lengths[b]): acc += tw.dot(a[m, k], b[n, k].T)",
-        good="the sum of products written out, (a[m, k][:, None] * b[n, k][None]).sum(2), or bounds from extents",
-        source="tilewright.compiler.program",
-    ),
 )

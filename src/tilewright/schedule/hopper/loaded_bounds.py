@@ -35,18 +35,35 @@ class LoadedBounds:
     def __init__(self, kernel: tile.Kernel):
         self.binds = [op for op in kernel.walk() if isinstance(op, tile.Bind)]
         self.sources = _sources(self.binds)
-        self.top_level = all(op.parent_op() is kernel for op in (*self.binds, *self.sources))
-        self.loads_alone = all(isinstance(op, tile.Load | tile.Gather) for op in self.sources)
+        at = {kernel, *(op for op in self.sources if isinstance(op, tile.Stream))}
+        self.top_level = all(op.parent_op() in at for op in (*self.binds, *self.sources))
+        self.one_by_one = all(isinstance(op, _ONE_BY_ONE) for op in self.sources)
 
     def refusal(self) -> str:
         """Why roles can't share the bounds; empty if they can."""
         if not self.top_level:
             return "bounds are loaded once a program, outside of streams"
-        return "" if self.loads_alone else "bounds are computed from what is loaded, element by element"
+        searches = [op for op in self.sources if not isinstance(op, _LOADS)]
+        if not self.one_by_one or not all(self.only_for_bounds(op) for op in searches):
+            return "bounds are computed from what is loaded, element by element"
+        return ""
 
-    def only_for_bounds(self, op: tile.Load | tile.Gather) -> bool:
-        """Nothing but bounds is computed from what is loaded: consumers need not load it."""
-        return op in self.sources and _only_bounds_use(op.result)
+    def only_for_bounds(self, op: Operation) -> bool:
+        """Nothing but bounds is computed from what an op gives, or does: consumers need not do it."""
+        if isinstance(op, tile.Stream):
+            return op in self.sources and all(
+                inner in self.sources or is_elementwise(inner) or isinstance(inner, tile.Yield)
+                for inner in op.walk()
+                if inner is not op
+            )
+        return op in self.sources and all(self._only_bounds_use(result) for result in op.results)
+
+    def _only_bounds_use(self, value: SSAValue) -> bool:
+        users = (use.operation for use in value.uses)
+        return all(
+            isinstance(u, tile.Bind) or u in self.sources or (is_elementwise(u) and self._only_bounds_use(u.results[0]))
+            for u in users
+        )
 
     def declare(self, lowering: RoleLowering) -> None:
         """The slot and its barriers."""
@@ -81,7 +98,7 @@ class LoadedBounds:
         lowering.emit(t.SharedRead(self.slot, given, Const(number), TRUE), op)
         if lowering.producing and lowering.thread_copied:
             lowering.emit(t.Barrier(), op)
-        lowering.emit(t.Bind(op.symbol.data, given), op)
+        lowering.emit(t.Bind(op.symbol.data, given, None if op.most is None else op.most.expr), op)
         if last:
             arrive = a.MbarrierArrive(self.full if lowering.producing else self.empty, Const(0))
             one = lowering.producing and lowering.thread_copied
@@ -97,13 +114,14 @@ class LoadedBounds:
             lowering.emit(t.Barrier(), op)
 
 
-def _only_bounds_use(value: SSAValue) -> bool:
-    users = (use.operation for use in value.uses)
-    return all(isinstance(u, tile.Bind) or (is_elementwise(u) and _only_bounds_use(u.results[0])) for u in users)
+_LOADS = (tile.Load, tile.Gather)
+_ONE_BY_ONE = (*_LOADS, tile.Fragment, tile.Read, tile.Write, tile.Stream)
+"""What one thread does as many would: element by element."""
 
 
 def _sources(binds: Sequence[tile.Bind]) -> set[Operation]:
-    """The ops that bounds are computed from, those aside that are computed where they are needed."""
+    """The ops that bounds are computed from, those aside that are computed where they are needed; of a fragment all
+    that writes it."""
     found: set[Operation] = set()
     pending: list[SSAValue] = [op.value for op in binds]
     while pending:
@@ -113,4 +131,9 @@ def _sources(binds: Sequence[tile.Bind]) -> set[Operation]:
         if not is_elementwise(op):
             found.add(op)
         pending += [v for v in op.operands if not isinstance(v.owner, Block)]
+        if isinstance(op, tile.Fragment):
+            for write in (use.operation for use in op.result.uses if isinstance(use.operation, tile.Write)):
+                around = write.parent_op()
+                found |= {write, around} if isinstance(around, tile.Stream) else {write}
+                pending.append(write.value)
     return found

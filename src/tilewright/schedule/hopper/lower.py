@@ -27,6 +27,7 @@ from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
+from tilewright.schedule.hopper.gate import Gate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import (
     AsyncOperand,
@@ -88,6 +89,7 @@ class RoleLowering(PipelineLowering):
             op for op in kernel.walk() if isinstance(op, tile.Stream) and accumulates(op, configuration.dots)
         }
         self.loaded_bounds = LoadedBounds(kernel)
+        self.gate = Gate(kernel)
         self.producing = False
         self.panels: SSAValue | None = None
         self.in_flight: dict[SSAValue, Expr] = {}
@@ -124,7 +126,10 @@ class RoleLowering(PipelineLowering):
         if self.pipelines:
             bars = [*self.full.values(), *self.empty.values(), *self.loaded_bounds.bars]
             opening.append(a.Elected(t.block([*(a.MbarrierInit(b) for b in bars), a.FenceMbarrierInit()])))
+        opening += self.gate.publish(self)
+        if opening:
             opening += self.rendezvous()
+        opening += self.gate.read()
         kernel.body.block.add_ops([*self.declarations, *self.shared, *opening, *roles])
         kernel.attributes["assumptions"] = exprs([*self.placement.assumptions, *dict.fromkeys(self.required)])
         if self.configuration.cluster is not None:
@@ -137,13 +142,13 @@ class RoleLowering(PipelineLowering):
             self.required.append(condition)
             self.guards.append(condition)
 
-    def programs(self, body: Block) -> t.Programs:
-        """The loop over this CTA's programs; with ping-pong, over the warpgroup's own."""
+    def programs(self, body: Block) -> Operation:
+        """The loop over this CTA's programs, behind the gate; with ping-pong, over the warpgroup's own."""
         grid, cluster = [g.expr for g in self.kernel.grid], self.configuration.cluster
         group, shape = GROUP if len(grid) >= 2 else None, None
         if cluster is not None:
             grid, group, shape = cluster.extents(grid), max(1, GROUP // cluster.rows), cluster.shape
-        return t.Programs(
+        walk = t.Programs(
             [program_index(i) for i in range(len(grid))],
             grid,
             self.placement.persistent,
@@ -153,6 +158,7 @@ class RoleLowering(PipelineLowering):
             turn=None if self.ping_pong is None else (self.ping_pong.place, self.ping_pong.count),
             descending=longest_first(self.kernel),
         )
+        return self.gate.around(walk)
 
     def producer(self) -> a.Role:
         """One thread that issues all copies, or all of the warpgroup's where threads copy."""
@@ -266,12 +272,12 @@ class RoleLowering(PipelineLowering):
             elif isinstance(op, tile.Bind):
                 self.loaded_bounds.lower(self, op)
             elif op in self.loaded_bounds.sources:
-                super().op(op, split=split)
+                super().op(op, split=False)
             return
         match op:
             case tile.Bind() if self.pipelines:
                 self.loaded_bounds.lower(self, op)
-            case tile.Load() | tile.Gather() if self.pipelines and self.loaded_bounds.only_for_bounds(op):
+            case _ if self.pipelines and self.loaded_bounds.only_for_bounds(op):
                 pass
             case tile.Load() if op in self.copied and not other_uses(op):
                 pass

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of, simplify
 from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.hopper.operands import ThreadCopiedOperand
-from tilewright.tile.queries import coords_of
+from tilewright.tile.queries import coords_of, loaded_tests
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -65,7 +65,7 @@ def producer_copies(
             coords=coords,
             axis=inner,
             stop=stops[inner],
-            guard=simplify(coords[outer] < stops[outer], {**bounds, **known}),
+            guard=all_of([simplify(coords[outer] < stops[outer], {**bounds, **known}), *loaded_tests(operand.load)]),
             active=TRUE if lines % at_once == 0 else line < lines,
             offset=base + _offset(tile, lanes, at_once, known),
             vector=vector,

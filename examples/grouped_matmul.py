@@ -1,0 +1,30 @@
+"""C[g] = A[g] B[g]^T for groups of rows whose lengths only the device knows, as in a mixture of experts: the text is
+that of the dense product, over a grid of the groups' tiles.
+
+Group g has the rows offsets[g] .. offsets[g + 1]; empty groups do nothing, rows in no group become 0. Offsets that do
+not ascend from 0 to at most as many rows as there are keep the whole launch from storing, and are told (RUN023)."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel
+def grouped_matmul(
+    offsets: tw.Offsets["G + 1"],
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["G", "N", "K"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=tw.auto,
+    bn=tw.auto,
+    bk=64,
+):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] = acc

@@ -1,0 +1,140 @@
+"""The gate of a kernel that relies on promises: where a flag of the checks is not 0, nothing is written.
+
+Of a kernel in roles its lowering builds the gate, and all of it is read from the Transport IR: before the roles part,
+one integer is made of all flags, above 0 only where each of them is 0, and every write stands in a loop of at most as
+many steps. Of another the gate is part of the Tile IR, as a stream around its program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from tilewright.base.expr import TRUE, Const
+from tilewright.compiler.reliance import gate_of, promises_of
+from tilewright.diag import fail
+from tilewright.lang.fns import CompareFn
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import GATE, OPEN_TRIP, operations
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+_WRITES = (t.Store, t.ReduceAdd, t.Print, a.TmaStore, a.CopyOut)
+_MOST_FLAGS = 10
+"""Of as many flags every way in which they can be broken is tried."""
+
+
+def require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> None:
+    """CRT010 for a kernel that writes although what it relies on was found broken."""
+    if not promises_of(kernel):
+        return
+    counter = gate_of(kernel)
+    for op in operations(lowered):
+        if isinstance(op, _WRITES) and (counter is None or not _inside(op, counter)):
+            where = op.loc.data if op.loc is not None else "no line"
+            _refuse(kernel, f"{op.name} at {where} outside of the gate", "every store behind the flags of the checks")
+    if kernel.gate is not None and not _opened(lowered, kernel.gate.data):
+        _refuse(kernel, f"a gate that {kernel.gate.data} need not open", "one that opens where every flag is 0")
+
+
+def _refuse(kernel: tile.Kernel, found: str, required: str) -> None:
+    fail("CRT010", where=tile.begins_at(kernel), found=found, required=required)
+
+
+def _inside(op: t.TransportOp, counter: str) -> bool:
+    return any(isinstance(around, t.For) and _is_gate(around, counter) for around in _around(op))
+
+
+def _is_gate(loop: t.For, counter: str) -> bool:
+    return loop.counter.data == counter and loop.begin.expr == Const(0) and loop.end.expr == OPEN_TRIP
+
+
+def _around(op: t.TransportOp) -> Iterator[object]:
+    parent = op.parent_op()
+    while parent is not None:
+        yield parent
+        parent = parent.parent_op()
+
+
+# -- what opens it -----------------------------------------------------------------------------------------------------
+def _opened(lowered: t.Kernel, flags: str) -> bool:
+    """The gate's integer is made of all flags before the roles part, and above 0 only where each is 0."""
+    binds = [op for op in operations(lowered) if isinstance(op, t.Bind) and op.symbol.data == GATE]
+    if len(binds) != 1 or binds[0].parent_op() is not lowered:
+        return False
+    read = _filler(binds[0].buffer, binds[0])
+    if not isinstance(read, t.SharedRead):
+        return False
+    writes = [op for op in operations(lowered) if isinstance(op, t.SharedWrite) and op.shared == read.shared]
+    made = _filler(writes[0].buffer, writes[0]) if len(writes) == 1 else None
+    if not isinstance(made, t.Map) or made.parent_op() is not lowered or made.live.expr != TRUE:
+        return False
+    loaded = [_flag(buffer, place.expr, made, flags) for buffer, place in zip(made.inputs, made.reads, strict=True)]
+    count = _count(lowered, flags)
+    return set(loaded) == set(range(count)) and count <= _MOST_FLAGS and _opens_at_zero(made, loaded)
+
+
+def _count(lowered: t.Kernel, flags: str) -> int:
+    """How many flags there are."""
+    found = dict(zip((n.data for n in lowered.arg_names), lowered.body.block.args, strict=True))
+    kind = found[flags].type
+    assert isinstance(kind, tile.TensorType)
+    (extent,) = (d.expr.constant for d in kind.dims)
+    assert extent is not None, "as many flags as there are promises"
+    return extent
+
+
+def _filler(buffer: SSAValue, reader: Operation) -> Operation | None:
+    """The one op beside a reader that touches registers."""
+    others = [use.operation for use in buffer.uses if use.operation is not reader]
+    before = len(others) == 1 and others[0].parent is reader.parent and others[0].is_before_in_block(reader)
+    return others[0] if before else None
+
+
+def _flag(buffer: SSAValue, place: object, made: t.Map, flags: str) -> int:
+    """The number of the flag that a map reads at a register; -1 where it is none."""
+    load = _filler(buffer, made)
+    if (
+        not isinstance(load, t.Load)
+        or load.guard.expr != TRUE
+        or load.live.expr != TRUE
+        or not isinstance(place, Const)
+    ):
+        return -1
+    kind = load.tensor.type
+    named = isinstance(kind, tile.TensorType) and kind.tensor_name.data == flags and not load.indices
+    coord = load.coords.data[0].expr.substitute({t.REGISTER: place})
+    return coord.constant if named and coord.constant is not None else -1
+
+
+def _opens_at_zero(made: t.Map, loaded: list[int]) -> bool:
+    """A map's only result is above 0 just where all flags are 0, for all of them that are 0 or not."""
+    for flags in product((0, 1, -1), repeat=len(set(loaded))):
+        held = [flags[number] for number in loaded]
+        found = _evaluated(made, dict(zip(made.body.block.args, held, strict=True)))
+        if found is None or (found > 0) != (not any(flags)):
+            return False
+    return True
+
+
+def _evaluated(made: t.Map, known: Mapping[BlockArgument, int]) -> int | None:
+    """The map's result at given integers; None where it computes otherwise than by comparing and choosing."""
+    values: dict[SSAValue, int] = {**known}
+    for op in made.body.block.ops:
+        match op:
+            case tile.Constant():
+                values[op.result] = int(op.value.data)
+            case tile.Compare() if op.fn.data is CompareFn.EQ:
+                values[op.result] = values[op.a] == values[op.b]
+            case tile.Select():
+                values[op.result] = values[op.a] if values[op.cond] else values[op.b]
+            case t.Yield():
+                return values[op.values[0]] if len(op.values) == 1 else None
+            case _:
+                return None
+    return None
+
+
+__all__ = ["require_gate"]
