@@ -19,7 +19,8 @@ from tilewright.hw.tensormap import DataType, Swizzle
 from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
 from tilewright.legal.egraph import MAX_AXES, views
 from tilewright.legal.facts import Facts
-from tilewright.legal.repairs import Change, legalise
+from tilewright.legal.remedy import Change
+from tilewright.legal.repairs import legalise
 from tilewright.legal.smt import implied, settle, witness
 from tilewright.legal.tma import TileAccess
 

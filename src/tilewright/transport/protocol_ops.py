@@ -5,15 +5,14 @@ Register buffers appear where wgmma touches them. ``Accesses`` also collects the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, ExprLike, Sym, simplify
+from tilewright.base.expr import Const, Expr
 from tilewright.hw.spaces import Space
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.protocol import ops
@@ -21,51 +20,8 @@ from tilewright.protocol.model import Barrier, Buffer, By
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.protocol_scope import Scope
 from tilewright.transport.protocol_threads import NoProtocolError, writes_twice
-
-
-@dataclass
-class Scope:
-    """Where the walk is: the role's own names, the warpgroup, who executes, the loops around."""
-
-    role: str
-    index: int
-    threads: int
-    warpgroup: int
-    by: By = By.ALL
-    programs: tuple[str, ...] = ()
-    loops: tuple[str, ...] = ()
-    known: Mapping[str, ExprLike] = field(default_factory=dict[str, ExprLike])
-    """What names stand for: the warpgroup, the CTA's rank, and what the role has named."""
-    _values: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
-
-    @classmethod
-    def of(cls, role: str, index: int, threads: int, warpgroup: int) -> Scope:
-        """The body of a role."""
-        known = {a.WARPGROUP: warpgroup, a.CTA_RANK: Sym(ops.CTA_RANK)}
-        return cls(role, index, threads, warpgroup, known=known)
-
-    def elected(self) -> Scope:
-        """The same place, executed by one thread."""
-        return self._within(By.ELECTED, self.programs, self.loops)
-
-    def inside(self, programs: tuple[str, ...] = (), loops: tuple[str, ...] = ()) -> Scope:
-        """A body there, with names of its own."""
-        return self._within(self.by, self.programs + programs, self.loops + loops)
-
-    def _within(self, by: By, programs: tuple[str, ...], loops: tuple[str, ...]) -> Scope:
-        return Scope(self.role, self.index, self.threads, self.warpgroup, by, programs, loops, self.known, self._values)
-
-    def let(self, name: str, value: Expr) -> None:
-        """From here on ``name`` stands for ``value``; not so in the bodies around."""
-        self.known, self._values = {**self.known, name: self.value(value)}, {}
-
-    def value(self, node: Expr) -> Expr:
-        """An expression in the protocol's symbols."""
-        found = self._values.get(node)
-        if found is None:
-            found = self._values[node] = simplify(node.substitute(self.known), {})
-        return found
 
 
 class Accesses:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.ir import Operation
@@ -32,10 +31,8 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
+from tilewright.transport.protocol_scope import Scope
 from tilewright.transport.roles import WARPGROUP, WARPGROUP_THREADS
-
-if TYPE_CHECKING:
-    from tilewright.transport.protocol_ops import Scope
 
 THREAD_SYMBOLS = frozenset((t.THREAD, t.REGISTER, WARPGROUP))
 """What tells one access of a thread from another; other symbols are the same for all threads of a CTA."""
