@@ -12,7 +12,7 @@ from tilewright.transport import asynchronous as a
 
 
 @dataclass
-class Scope:
+class WalkScope:
     """Where the walk is: the role's own names, the warpgroup, who executes, the loops around."""
 
     role: str
@@ -27,21 +27,23 @@ class Scope:
     _values: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
 
     @classmethod
-    def of(cls, role: str, index: int, threads: int, warpgroup: int) -> Scope:
+    def of(cls, role: str, index: int, threads: int, warpgroup: int) -> WalkScope:
         """The body of a role."""
         known = {a.WARPGROUP: warpgroup, a.CTA_RANK: Sym(ops.CTA_RANK)}
         return cls(role, index, threads, warpgroup, known=known)
 
-    def elected(self) -> Scope:
+    def elected(self) -> WalkScope:
         """The same place, executed by one thread."""
         return self._within(By.ELECTED, self.programs, self.loops)
 
-    def inside(self, programs: tuple[str, ...] = (), loops: tuple[str, ...] = ()) -> Scope:
+    def inside(self, programs: tuple[str, ...] = (), loops: tuple[str, ...] = ()) -> WalkScope:
         """A body there, with names of its own."""
         return self._within(self.by, self.programs + programs, self.loops + loops)
 
-    def _within(self, by: By, programs: tuple[str, ...], loops: tuple[str, ...]) -> Scope:
-        return Scope(self.role, self.index, self.threads, self.warpgroup, by, programs, loops, self.known, self._values)
+    def _within(self, by: By, programs: tuple[str, ...], loops: tuple[str, ...]) -> WalkScope:
+        return WalkScope(
+            self.role, self.index, self.threads, self.warpgroup, by, programs, loops, self.known, self._values
+        )
 
     def let(self, name: str, value: Expr) -> None:
         """From here on ``name`` stands for ``value``; not so in the bodies around."""

@@ -31,7 +31,7 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
-from tilewright.transport.protocol_scope import Scope
+from tilewright.transport.protocol_scope import WalkScope
 from tilewright.transport.roles import WARPGROUP, WARPGROUP_THREADS
 
 THREAD_SYMBOLS = frozenset((t.THREAD, t.REGISTER, WARPGROUP))
@@ -99,7 +99,7 @@ class ThreadAccesses:
                 if each.writes and each.twice:
                     self._steps[each.op] += [ops.Write(self._buffer(each.op))] * 2
 
-    def steps(self, op: Operation, scope: Scope) -> Sequence[ops.Op] | None:
+    def steps(self, op: Operation, scope: WalkScope) -> Sequence[ops.Op] | None:
         """The protocol's ops of one op, in order; none for what touches no shared memory, None for what is no single
         op."""
         match op:

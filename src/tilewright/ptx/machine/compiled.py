@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ptx.flow import graph
-from tilewright.ptx.machine.scratch import Scratch
+from tilewright.ptx.machine.scratch import ArrayPool
 from tilewright.ptx.machine.segments import Compiler
 from tilewright.ptx.ssa import ssa
 from tilewright.ptx.syntax import Entry, Module
@@ -16,7 +16,7 @@ class CompiledEntry:
         self.module = module
         self.entry: Entry = module.entry(name)
         self.flow = graph(self.entry)
-        self.scratch = Scratch()
+        self.scratch = ArrayPool()
         compiler = Compiler(ssa(self.flow))
         self.segments = compiler.compiled()
         self.heads, self.slots, self.types, self.suspect = (

@@ -18,7 +18,7 @@ MOST_LANES = 16384
 MOST_STEPS = 2_000_000
 
 
-class Program(CompiledEntry):
+class ExecutableEntry(CompiledEntry):
     """An entry compiled once, to be launched any number of times."""
 
     def launch(
@@ -61,4 +61,4 @@ def run(
     seed: int = 0,
 ) -> Report:
     """Compile and execute one launch of an entry."""
-    return Program(module, entry).launch(launch, parameters, memory, schedules, seed)
+    return ExecutableEntry(module, entry).launch(launch, parameters, memory, schedules, seed)

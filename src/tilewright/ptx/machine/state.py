@@ -13,9 +13,9 @@ from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.lanes import Lanes
 from tilewright.ptx.machine.launch import Launch, Memory
-from tilewright.ptx.machine.mbarriers import Mbarriers
+from tilewright.ptx.machine.mbarriers import MbarrierTable
 from tilewright.ptx.machine.report import MOST, Fault, Report, Stop
-from tilewright.ptx.machine.shared import RANK_SHIFT, Shared
+from tilewright.ptx.machine.shared import RANK_SHIFT, SharedWindow
 from tilewright.ptx.machine.spaces import Spaces
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.syntax import Instruction
@@ -39,10 +39,10 @@ class State:
         self.entry, self.launch, self.lanes, self.report = program.entry, launch, lanes, report
         self.current: Instruction = self.entry.body[0] if self.entry.body else Instruction(0, "", (), (), None, None, 0)
         self.clocks = Clocks(lanes, program.scratch)
-        self.mbarriers = Mbarriers(self.clocks)
+        self.mbarriers = MbarrierTable(self.clocks)
         given = (launch, parameters, memory, lanes, self.clocks, self.complain, program.scratch)
         self.spaces = Spaces(program.module, self.entry, *given)
-        self.shared: Shared = self.spaces.shared
+        self.shared: SharedWindow = self.spaces.shared
         self.passed: Bits | None = None
         self.blocked: Bits
         self.arrived: dict[tuple[int, int], list[Bits]] = {}
